@@ -1,0 +1,58 @@
+# Everything starts here: `make help` lists the targets.
+
+PYTHON ?= python3
+VENV   ?= .venv
+CONFIG ?= configs/agents/rl/push_cube/train_config_quickstart.json
+# More arguments for `make train` (ARGS="trainer.seed=3") or for pytest under `make test` (ARGS="-m 'not learning'").
+ARGS   ?=
+# An index with other builds of PyTorch; https://download.pytorch.org/whl/cpu has small ones without CUDA.
+TORCH_INDEX ?=
+
+BIN := $(VENV)/bin
+PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-input \
+	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint requirements.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help train test check format setup setup-dev lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+train: setup ## Set up, then train PushCube with the quickstart config (CONFIG=..., ARGS=...)
+	@sh scripts/setup_gl.sh $(BIN)/python
+	$(BIN)/python -m embodichain.agents.rl.train --config $(CONFIG) $(ARGS)
+
+test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
+	@sh scripts/setup_gl.sh $(BIN)/python
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup-dev ## Set up, then lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup-dev ## Correct the formatting, and what the linter can correct by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup: $(VENV)/.installed ## Make the virtual environment and install the locked versions
+
+setup-dev: $(VENV)/.installed-dev ## The same with the development tools
+
+# The stamps make a second call free. Whoever has the development tools has all that `make train` needs.
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@sh scripts/setup_venv.sh $(PYTHON) $(VENV)
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml requirements.lock
+	@sh scripts/setup_venv.sh $(PYTHON) $(VENV)
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+lock: ## Resolve all versions anew and write requirements.lock (needs Python 3.11)
+	@sh scripts/lock.sh $(PYTHON)
+
+clean: ## Remove the virtual environment and all caches; the runs in outputs/ stay
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

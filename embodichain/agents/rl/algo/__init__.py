@@ -1,0 +1,27 @@
+"""Algorithms: what turns rollouts into better policies."""
+
+from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.common import (
+    approx_kl,
+    clipped_surrogate,
+    compute_gae,
+    explained_variance,
+    normalize_advantages,
+)
+from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
+from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
+
+__all__ = [
+    "PPO",
+    "AlgorithmCfg",
+    "BaseAlgorithm",
+    "PPOCfg",
+    "approx_kl",
+    "build_algo",
+    "clipped_surrogate",
+    "compute_gae",
+    "explained_variance",
+    "get_registered_algo_names",
+    "normalize_advantages",
+    "register_algo",
+]

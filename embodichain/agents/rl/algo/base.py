@@ -1,0 +1,65 @@
+"""What every algorithm has: its configuration and its interface."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import Policy
+from embodichain.utils import configclass
+
+__all__ = ["AlgorithmCfg", "BaseAlgorithm"]
+
+
+@configclass
+class AlgorithmCfg:
+    """Settings that the algorithms share."""
+
+    device: str = "cpu"
+    """Where updates run; the trainer's device."""
+    learning_rate: PositiveFloat = 3e-4
+    """Step size of Adam."""
+    n_epochs: PositiveInt = 10
+    """Passes over each rollout."""
+    batch_size: PositiveInt = 2048
+    """Transitions per minibatch; the last one of an epoch holds the remainder."""
+    gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
+    """Discount per control step."""
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Weight of longer returns in the advantage: 0 is the one-step error, 1 the whole return."""
+    max_grad_norm: PositiveFloat = 0.5
+    """Norm to which the gradient of all parameters together is cut."""
+
+
+class BaseAlgorithm(ABC):
+    """Improves a policy from rollouts.
+
+    Args:
+        cfg: an instance of the class's ``cfg_class``.
+        policy: the policy to improve, on ``cfg.device``.
+    """
+
+    cfg_class: ClassVar[type[AlgorithmCfg]] = AlgorithmCfg
+    """The class of ``cfg``; ``build_algo`` reads it."""
+
+    device: torch.device
+    """Where updates run."""
+
+    def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
+        self.policy = policy
+        self.device = torch.device(cfg.device)
+
+    @abstractmethod
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        """Improve the policy.
+
+        Args:
+            rollout: complete rollout [N, T+1] (fields in ``buffer/layout.py``) of the policy as it is now.
+
+        Returns:
+            Scalars to log: name -> value.
+        """

@@ -1,0 +1,102 @@
+"""The algorithms' maths, as pure functions of tensors.
+
+Legend: N envs, T rollout steps, B samples; ... any shape. A time-major tensor, [T, N], has t first.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+__all__ = ["approx_kl", "clipped_surrogate", "compute_gae", "explained_variance", "normalize_advantages"]
+
+EPS = 1e-8  # added to a deviation before dividing by it
+
+
+@torch.no_grad()
+def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute generalised advantages (Schulman et al., "High-Dimensional Continuous Control Using GAE", ICLR 2016).
+
+    delta_t = r_t + gamma V' - V(s_t),  A_t = delta_t + gamma lambda (1 - done_t) A_{t+1},  return_t = A_t + V(s_t)
+
+    V' is the value of the state that followed s_t: 0 where the episode terminated, ``final_value`` where it was
+    truncated (slot t+1 already belongs to the next episode), else ``value`` of slot t+1. A step that is both terminated
+    and truncated counts as terminated. Both cut the lambda-chain.
+
+    Args:
+        rollout: batch size [N, T+1]; has ``reward``, ``value``, ``terminated``, ``truncated``, and ``final_value`` if
+            any step is truncated. Of slot T only ``value`` is read.
+        gamma: discount per step.
+        gae_lambda: weight of longer returns.
+
+    Returns:
+        Advantages and returns, float32 [N, T] each.
+
+    Raises:
+        ValueError: a step is truncated and there is no ``final_value``.
+    """
+    reward, terminated, truncated = (
+        rollout[name][:, :-1].transpose(0, 1) for name in ("reward", "terminated", "truncated")
+    )  # [T, N]
+    values = rollout["value"].transpose(0, 1)  # [T+1, N]
+    value, next_value = values[:-1], values[1:]
+    final_value = rollout.get("final_value", None)
+    if final_value is not None:
+        next_value = torch.where(truncated, final_value[:, :-1].transpose(0, 1), next_value)
+    elif truncated.any():
+        raise ValueError(
+            "the rollout has truncated steps but no 'final_value' [N, T+1], the values of the final observations: "
+            "without them a time limit cannot be told from a failure"
+        )
+    delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
+    decay = (~(terminated | truncated)) * (gamma * gae_lambda)
+
+    advantages = torch.empty_like(delta)
+    following = torch.zeros_like(delta[0])  # A_{t+1}, [N]
+    for delta_t, decay_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, decay, advantages)), strict=True):
+        following = torch.addcmul(delta_t, decay_t, following, out=out)
+    return advantages.transpose(0, 1), (advantages + value).transpose(0, 1)
+
+
+def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
+    """Shift and scale advantages [...] to mean 0 and deviation 1 over all their samples."""
+    deviation, mean = torch.std_mean(advantages, correction=0)
+    return (advantages - mean) / (deviation + EPS)
+
+
+def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: float) -> torch.Tensor:
+    """Return PPO's objective for each sample, to be maximised: min(r A, clip(r, 1 - c, 1 + c) A).
+
+    Equation 7 of Schulman et al., "Proximal Policy Optimization Algorithms", 2017.
+
+    Args:
+        ratio: r = pi_new(a|s) / pi_old(a|s), [B].
+        advantages: A, [B].
+        clip_coef: c.
+    """
+    return torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages)
+
+
+def approx_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Estimate KL(old || new) from samples of the old policy: mean of (r - 1) - log r, which is never negative.
+
+    The estimator k3 of Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. For logs: its
+    gradient is not that of the KL divergence.
+
+    Args:
+        log_ratio: log pi_new(a|s) - log pi_old(a|s), [B].
+    """
+    return (log_ratio.expm1() - log_ratio).mean()
+
+
+def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return 1 - Var[target - prediction] / Var[target]: 1 is perfect, 0 as good as a constant, below 0 worse than one.
+
+    Where the target does not vary there is nothing to explain: 0.
+
+    Args:
+        prediction: [...].
+        target: same shape.
+    """
+    variance = target.var(correction=0)
+    return torch.where(variance > 0, 1 - (target - prediction).var(correction=0) / variance, 0.0)

@@ -1,0 +1,67 @@
+"""Algorithms by name: the built-in ones and users' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+
+from embodichain.agents.rl.algo.base import BaseAlgorithm
+from embodichain.agents.rl.models import Policy
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+
+__all__ = ["build_algo", "get_registered_algo_names", "register_algo"]
+
+A = TypeVar("A", bound=BaseAlgorithm)
+
+_ALGORITHMS: dict[str, type[BaseAlgorithm]] = {}
+
+
+def register_algo(name: str) -> Callable[[type[A]], type[A]]:
+    """Register the decorated class for ``algorithm.name``; a name registered twice means the later class.
+
+    The class is built as ``algo_class(cfg, policy)``, where ``cfg`` is an instance of its attribute ``cfg_class``.
+    """
+
+    def register(algo_class: type[A]) -> type[A]:
+        _ALGORITHMS[name] = algo_class
+        return algo_class
+
+    return register
+
+
+def get_registered_algo_names() -> list[str]:
+    """Return the names that ``build_algo`` knows, sorted."""
+    return sorted(_ALGORITHMS)
+
+
+def build_algo(
+    name: str,
+    cfg_kwargs: Mapping[str, Any],
+    policy: Policy,
+    device: torch.device | str,
+    *,
+    distributed: bool = False,
+) -> BaseAlgorithm:
+    """Build an algorithm from its config block.
+
+    Args:
+        name: a registered name.
+        cfg_kwargs: ``algorithm.cfg``, the arguments of the algorithm's config class.
+        policy: the policy to improve, on ``device``.
+        device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
+        distributed: several processes share one update.
+
+    Raises:
+        ConfigError: (a ValueError) the name is unknown.
+        pydantic.ValidationError: (a ValueError) keys or values that the algorithm's config class does not allow.
+        NotImplementedError: ``distributed`` is True.
+    """
+    if distributed:
+        raise NotImplementedError("training over several processes is not available yet")
+    if name not in _ALGORITHMS:
+        raise ConfigError(unknown_name("algorithm", name, _ALGORITHMS))
+    algo_class = _ALGORITHMS[name]
+    return algo_class(algo_class.cfg_class(**{**cfg_kwargs, "device": str(device)}), policy)

@@ -1,0 +1,13 @@
+"""Rollouts: their fields, their storage, and minibatches of them."""
+
+from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
+from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, iterate_minibatches, transition_view
+
+__all__ = [
+    "ROLLOUT_FIELDS",
+    "RolloutBuffer",
+    "RolloutField",
+    "allocate_rollout",
+    "iterate_minibatches",
+    "transition_view",
+]

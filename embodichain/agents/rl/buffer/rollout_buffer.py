@@ -1,0 +1,98 @@
+"""One preallocated rollout, filled by the collector and the environment, read by the algorithm.
+
+Legend: N envs, T rollout steps, B minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer.layout import allocate_rollout
+
+__all__ = ["RolloutBuffer", "iterate_minibatches", "transition_view"]
+
+
+class RolloutBuffer:
+    """Storage for one rollout at a time, the same memory each time.
+
+    Args:
+        num_envs: N.
+        rollout_len: T, steps per environment.
+        obs_dim: O, flattened observation size.
+        action_dim: A, action size.
+        device: where the rollout lives.
+    """
+
+    def __init__(
+        self, num_envs: int, rollout_len: int, obs_dim: int, action_dim: int, device: torch.device | str
+    ) -> None:
+        self._rollout = allocate_rollout(num_envs, rollout_len, obs_dim, action_dim, device)
+        self._full = False
+
+    def start_rollout(self) -> TensorDict:
+        """Return the shared rollout [N, T+1] to write into; it still holds the values of the last one.
+
+        Raises:
+            RuntimeError: the last rollout was added and not read yet.
+        """
+        if self._full:
+            raise RuntimeError("the buffer holds a complete rollout that was not read: call get() first")
+        return self._rollout
+
+    def add(self, rollout: TensorDict) -> None:
+        """Declare the rollout complete.
+
+        Args:
+            rollout: what ``start_rollout`` returned; nothing is copied.
+
+        Raises:
+            ValueError: it is another TensorDict.
+        """
+        if rollout is not self._rollout:
+            raise ValueError("add() takes the rollout that start_rollout() returned, got another TensorDict")
+        self._full = True
+
+    def get(self, flatten: bool = True) -> TensorDict:
+        """Return the transitions, [N*T] or [N, T] (see ``transition_view``), and free the buffer for the next rollout.
+
+        Raises:
+            RuntimeError: no rollout was added since the last call.
+        """
+        if not self._full:
+            raise RuntimeError("the buffer holds no complete rollout: call add() first")
+        self._full = False
+        return transition_view(self._rollout, flatten)
+
+    def is_full(self) -> bool:
+        """Return whether a rollout was added and not read yet."""
+        return self._full
+
+
+def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:
+    """Return the T transitions of a rollout [N, T+1], without the bootstrap slot.
+
+    Args:
+        rollout: batch size [N, T+1].
+        flatten: join the two batch dimensions; row n*T + t is step t of environment n.
+
+    Returns:
+        A view of batch size [N, T], or a copy of batch size [N*T].
+    """
+    transitions = rollout[:, :-1]
+    return transitions.reshape(-1) if flatten else transitions
+
+
+def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
+    """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
+
+    Args:
+        flat: batch size [M].
+        batch_size: B >= 1; the last minibatch holds the remainder, M mod B rows, if there is one.
+        device: where the minibatches go.
+    """
+    order = torch.randperm(flat.batch_size[0], device=flat.device)
+    for rows in order.split(batch_size):
+        yield flat[rows].to(device)

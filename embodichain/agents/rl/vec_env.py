@@ -1,0 +1,71 @@
+"""The one contract between the learner and the environments.
+
+Legend: N envs, T rollout steps, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+__all__ = ["VecEnv"]
+
+
+@runtime_checkable
+class VecEnv(Protocol):
+    """N environments that step together and reset themselves.
+
+    An environment that is done resets in the same step: the observation returned for it is its next episode's first,
+    and the ended episode's last one is in ``info["final_obs"]``.
+    """
+
+    @property
+    def num_envs(self) -> int:
+        """N."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where observations, rewards and flags live; actions are expected there."""
+
+    @property
+    def flattened_observation_space(self) -> spaces.Box:
+        """Space whose last dimension is O, the width of ``flatten_dict_observation(obs)``."""
+
+    @property
+    def action_space(self) -> spaces.Box:
+        """Space of a single environment's action; its last dimension is A. Actions beyond it are clipped by the env."""
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
+        """Start new episodes everywhere, or in the rows ``options["reset_ids"]`` only.
+
+        Returns:
+            The observation (nested TensorDict of batch size [N]) and ``info``.
+        """
+
+    def step(self, action: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Advance every environment by one control step.
+
+        Args:
+            action: float32 [N, A], never written to.
+
+        Returns:
+            ``obs`` TensorDict [N]; ``reward`` float32 [N]; ``terminated`` and ``truncated`` bool [N]; ``info`` with
+
+            - ``rewards``, ``metrics``: dictionaries of name -> tensor [N];
+            - ``success``, ``fail``: bool [N];
+            - ``elapsed_steps``: int [N], length of the episode so far, the ended one's where an episode ended;
+            - ``final_obs``: TensorDict [N], every environment's observation before any reset of this step. Rows that
+              did not reset equal ``obs``.
+        """
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        """Share a rollout [N, T+1] with the environment, and count its steps from 0 again.
+
+        From now on the k-th step (k = 0, 1, ...) writes ``reward``, ``done``, ``terminated`` and ``truncated`` into
+        slot k, the environment's ``current_rollout_step``. It writes no other field, and at most T slots.
+        """

@@ -1,0 +1,1 @@
+"""Environments on top of the simulation."""

@@ -1,0 +1,306 @@
+"""The fixed order of a step. Shapes: N environments, n those concerned, A action size, O flattened observation size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from pydantic import Field
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.objects import Robot
+from embodichain.utils import configclass, logger
+from embodichain.utils.configclass import replace
+from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.random import CounterRandom
+
+__all__ = ["BaseEnv", "EnvCfg"]
+
+
+@configclass
+class EnvCfg:
+    """What every environment has."""
+
+    num_envs: Annotated[int, Field(ge=1)] = 1
+    """Environments simulated side by side; overrides ``sim_cfg.num_envs``."""
+    sim_cfg: SimulationManagerCfg = field(default_factory=SimulationManagerCfg)
+    """The simulation."""
+    seed: int = 1
+    """Of the environments' random streams."""
+    sim_steps_per_control: Annotated[int, Field(ge=1)] = 4
+    """Physics substeps in one step of the environment."""
+    max_episode_steps: Annotated[int, Field(ge=1)] | None = None
+    """Time limit in steps; None: the registered one, or no limit."""
+
+
+class BaseEnv(gym.Env[Any, Any]):
+    """N environments that step together and reset themselves.
+
+    A step goes: action -> physics -> state and interval events -> observation -> success, failure, time limit ->
+    rewards -> reset of the environments that are done -> their new observation. Subclasses fill in the hooks whose
+    names begin with an underscore.
+
+    Attributes:
+        sim: the simulation.
+        robot: the first robot of the scene.
+        device: of all tensors.
+        random: the environments' random streams.
+        elapsed_steps: [N] int64, steps in the current episode.
+        num_diverged: how many episodes ended because the physics or the action became invalid.
+    """
+
+    robot: Robot
+    success_terminates = True
+    """Whether an episode ends when the task is achieved."""
+
+    def __init__(self, cfg: EnvCfg) -> None:
+        self.cfg = cfg
+        self.num_envs = cfg.num_envs
+        self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
+        self.device = self.sim.device
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device)
+        self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
+        self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
+        self.num_diverged = 0
+        self.current_rollout_step = 0
+        self._rollout: dict[str, Tensor] | None = None
+        self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
+        self._has_begun = False
+        self._setup_robot()
+        self._prepare_scene()
+        self._setup_sensors()
+        self.sim.build()
+        self._init_sim_state()
+        self._make_spaces()
+
+    # --- hooks -----------------------------------------------------------------------------------------------------
+
+    def _setup_robot(self) -> None:
+        """Add the robots to ``self.sim``."""
+
+    def _prepare_scene(self) -> None:
+        """Add everything else to ``self.sim``."""
+
+    def _setup_sensors(self) -> None:
+        """Add sensors."""
+
+    def _init_sim_state(self) -> None:
+        """Do once what needs the built simulation."""
+
+    def _update_sim_state(self) -> None:
+        """Change the state after the physics and before it is observed."""
+
+    def _step_action(self, action: Tensor) -> None:
+        """Turn actions [N, A] into controls of the simulation."""
+        raise NotImplementedError
+
+    def _action_limits(self) -> tuple[Tensor, Tensor]:
+        """Return the lowest and the highest action, [A] each."""
+        raise NotImplementedError
+
+    def _base_obs(self) -> dict[str, Tensor]:
+        """Return the observation by slash-separated name, [N, ...] each."""
+        raise NotImplementedError
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add to the observation."""
+        return obs
+
+    def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Change the reward [N]."""
+        return reward
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        """Set up the new episodes of environments [n]; the scene is in its initial state."""
+
+    # --- what a task writes ------------------------------------------------------------------------------------------
+
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name."""
+        return self._never, self._never, {}
+
+    def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Return the reward [N]; ``info["rewards"]`` may be filled with its terms."""
+        return torch.zeros(self.num_envs, device=self.device)
+
+    def check_truncated(self, obs: TensorDict, info: dict[str, Any]) -> Tensor:
+        """Return which episodes are cut off [N] bool, beside those at the time limit."""
+        return self._never
+
+    def get_info(self, **kwargs: Any) -> dict[str, Any]:
+        """Return ``success``, ``fail``, ``metrics``, ``elapsed_steps`` and an empty ``rewards``."""
+        success, fail, metrics = self.compute_task_state(**kwargs)
+        return {
+            "success": success,
+            "fail": fail,
+            "metrics": metrics,
+            "elapsed_steps": self.elapsed_steps,
+            "rewards": {},
+        }
+
+    # --- the environment ---------------------------------------------------------------------------------------------
+
+    def get_obs(self) -> TensorDict:
+        """Return the observation of the current state, batch [N], nested by the slashes in the names."""
+        obs = self._extend_obs(self._base_obs())
+        nested: dict[str, Any] = {}
+        for name, value in obs.items():
+            *groups, leaf = name.split("/")
+            node = nested
+            for group in groups:
+                node = node.setdefault(group, {})
+            node[leaf] = value
+        return TensorDict(nested, batch_size=[self.num_envs], device=self.device)
+
+    @torch.no_grad()
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
+        """Begin new episodes.
+
+        Args:
+            seed: start the random streams again from this seed.
+            options: ``reset_ids``: [n] which environments, default all. ``enumerate_episodes``: with a seed, number
+                the episodes through, so that the first E are the same for any number of environments.
+
+        Returns:
+            ``(obs, info)``: the observations of all environments.
+        """
+        options = options or {}
+        if seed is not None:
+            self.random.reseed(seed, options.get("enumerate_episodes", False))
+        self._has_begun = True
+        ids = options.get("reset_ids")
+        self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
+        return self.get_obs(), self.get_info()
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]  # batched, unlike Gymnasium's own single environments
+        self, action: Tensor | Mapping[str, Tensor]
+    ) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Advance every environment by one control step.
+
+        Args:
+            action: [N, A], or by name as the action manager calls it; clipped to the action space.
+
+        Returns:
+            ``(obs, reward [N] float32, terminated [N] bool, truncated [N] bool, info)``. Environments that are done
+            have reset themselves: ``obs`` is then of the new episode, and ``info["final_obs"]`` (of all environments)
+            has the last observation of the old.
+
+        Raises:
+            RuntimeError: ``reset`` was never called.
+        """
+        if not self._has_begun:
+            raise RuntimeError("call reset() before step()")
+        if not isinstance(action, Tensor):
+            action = torch.cat(list(action.values()), dim=1)
+        # Not-a-number stays what it is here: the physics reports it as a divergence.
+        action = torch.clamp(action, self._action_low, self._action_high)
+        self._step_action(action)
+        self.sim.update(self.cfg.sim_steps_per_control)
+        # A new tensor each step, so that the one in info stays what it is.
+        self.elapsed_steps = self.elapsed_steps + 1
+        self._update_sim_state()
+        obs = self.get_obs()
+        info = self.get_info()
+        reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
+        terminated, truncated = self._ended(obs, info)
+        diverged = self.sim.backend.diverged()
+        if diverged is not None:
+            terminated = terminated | diverged
+            reward = self._handle_divergence(diverged, reward, info)
+        done = terminated | truncated
+        info["final_obs"] = obs
+        done_ids = done.nonzero().squeeze(1)
+        if len(done_ids):
+            self._reset_episodes(done_ids)
+            obs = self.get_obs()
+        self._write_rollout(reward, done, terminated, truncated)
+        return obs, reward, terminated, truncated, info
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        """Write ``reward``, ``done``, ``terminated``, ``truncated`` of each step into a rollout [N, T + 1] from now on.
+
+        The next step goes into slot 0; ``current_rollout_step`` counts them.
+        """
+        self._rollout = {name: rollout[name] for name in ("reward", "done", "terminated", "truncated")}
+        self.current_rollout_step = 0
+
+    def close(self) -> None:
+        """Release what the environment holds."""
+
+    # --- inner workings ----------------------------------------------------------------------------------------------
+
+    def _reset_episodes(self, env_ids: Tensor) -> None:
+        self.sim.reset(env_ids)
+        self.random.next_episode(env_ids)
+        self.elapsed_steps = self.elapsed_steps.index_fill(0, env_ids, 0)
+        self._initialize_episode(env_ids)
+
+    def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return which episodes are over by the task's rules and which are cut off, [N] bool each."""
+        terminated: Tensor = info["fail"]
+        if self.success_terminates:
+            terminated = terminated | info["success"]
+        truncated = self.check_truncated(obs, info)
+        if self.cfg.max_episode_steps is not None:
+            # Where the task cuts nothing off itself, there is nothing to combine.
+            at_limit = self.elapsed_steps >= self.cfg.max_episode_steps
+            truncated = at_limit if truncated is self._never else truncated | at_limit
+        return terminated, truncated
+
+    def _handle_divergence(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
+        """Count and report environments whose physics became invalid, and keep what they computed out of the learning.
+
+        Returns:
+            The reward [N], 0 for them.
+        """
+        ids = diverged.nonzero().squeeze(1).tolist()
+        self.num_diverged += len(ids)
+        logger.log_warning(
+            f"physics or action invalid in environments {ids[:8]}{'...' if len(ids) > 8 else ''}: "
+            f"their episodes end and reset ({self.num_diverged} so far)"
+        )
+        info["success"] = info["success"] & ~diverged
+        for values in (info["rewards"], info["metrics"]):
+            values |= {name: value.masked_fill(diverged, 0.0) for name, value in values.items()}
+        return reward.masked_fill(diverged, 0.0)
+
+    def _write_rollout(self, reward: Tensor, done: Tensor, terminated: Tensor, truncated: Tensor) -> None:
+        if self._rollout is not None:
+            step = self.current_rollout_step
+            self._rollout["reward"][:, step] = reward
+            self._rollout["done"][:, step] = done
+            self._rollout["terminated"][:, step] = terminated
+            self._rollout["truncated"][:, step] = truncated
+            self.current_rollout_step += 1
+
+    def _make_spaces(self) -> None:
+        self._action_low, self._action_high = self._action_limits()
+        low, high = self._action_low.cpu().numpy(), self._action_high.cpu().numpy()
+        self.single_action_space = gym.spaces.Box(low, high, dtype=np.float32)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
+        self._reset_episodes(self.all_env_ids)
+        obs = self.get_obs()
+        self.random.reseed(self.cfg.seed)
+        self.single_observation_space = _space_of(obs)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
+        self.flattened_observation_space = _unbounded((flatten_dict_observation(obs).shape[1],))
+
+
+def _space_of(obs: TensorDict) -> gym.spaces.Dict:
+    spaces: dict[str, gym.Space[Any]] = {}
+    for name, value in obs.items():
+        spaces[str(name)] = _space_of(value) if isinstance(value, TensorDict) else _unbounded(tuple(value.shape[1:]))
+    return gym.spaces.Dict(spaces)
+
+
+def _unbounded(shape: tuple[int, ...]) -> gym.spaces.Box:
+    return gym.spaces.Box(-np.inf, np.inf, shape=shape, dtype=np.float32)

@@ -1,0 +1,129 @@
+"""An environment made from a config: a scene, and managers for actions, observations, rewards and events."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
+from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import replace
+
+__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
+
+
+@configclass
+class EmbodiedEnvCfg(EnvCfg):
+    """Everything that an ``env`` config file says."""
+
+    robot: RobotCfg | None = None
+    """The robot that acts."""
+    rigid_object: list[RigidObjectCfg] = []
+    """Rigid bodies."""
+    background: list[RigidObjectCfg] = []
+    """Rigid bodies that never move, such as tables."""
+    articulation: list[ArticulationCfg] = []
+    """Articulations beside the robot."""
+    control_parts: list[str] | None = None
+    """The robot's control parts that the actions move; None: ``arm`` where the robot has one, else all joints."""
+    actions: dict[str, ActionTermCfg] = field(default_factory=dict)
+    """By term name."""
+    observations: dict[str, ObservationCfg] = field(default_factory=dict)
+    """By term name."""
+    rewards: dict[str, RewardCfg] = field(default_factory=dict)
+    """By term name."""
+    events: dict[str, EventCfg] = field(default_factory=dict)
+    """By term name."""
+    extensions: dict[str, Any] = field(default_factory=dict)
+    """Become attributes of the environment, for the task's own parameters."""
+
+
+class EmbodiedEnv(BaseEnv):
+    """The environment of a task; a task subclasses it and writes ``compute_task_state``.
+
+    Attributes:
+        action_manager, observation_manager, reward_manager, event_manager: the managers.
+        active_joint_ids: which of the robot's joints the actions move.
+        active_part: the control part they are, or None for all joints.
+    """
+
+    cfg: EmbodiedEnvCfg
+
+    def __init__(self, cfg: EmbodiedEnvCfg) -> None:
+        for name, value in cfg.extensions.items():
+            setattr(self, name, value)
+        super().__init__(cfg)
+
+    def _setup_robot(self) -> None:
+        if self.cfg.robot is None:
+            raise ConfigError("robot: required, but missing")
+        self.sim.add_robot(self.cfg.robot)
+
+    def _prepare_scene(self) -> None:
+        for body in self.cfg.background:
+            self.sim.add_rigid_object(replace(body, body_type="static"))
+        for body in self.cfg.rigid_object:
+            self.sim.add_rigid_object(body)
+        for articulation in self.cfg.articulation:
+            self.sim.add_articulation(articulation)
+
+    def _init_sim_state(self) -> None:
+        assert self.cfg.robot is not None
+        self.robot = self.sim.get_robot(self.cfg.robot.uid)
+        self.active_part = self._choose_part()
+        self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
+        self.action_manager = ActionManager(self.cfg.actions, self)
+        self.event_manager = EventManager(self.cfg.events, self)
+        self.observation_manager = ObservationManager(self.cfg.observations, self)
+        self.reward_manager = RewardManager(self.cfg.rewards, self)
+        self.event_manager.apply("startup", self.all_env_ids)
+
+    def _choose_part(self) -> str | None:
+        parts = self.cfg.control_parts
+        if parts is None:
+            return "arm" if "arm" in self.robot.control_parts else None
+        if len(parts) != 1 or parts[0] not in self.robot.control_parts:
+            known = ", ".join(sorted(self.robot.control_parts))
+            raise ConfigError(f"env.control_parts: one of the robot's parts is needed, got {parts}. There are: {known}")
+        return parts[0]
+
+    def _action_limits(self) -> tuple[Tensor, Tensor]:
+        return self.action_manager.low, self.action_manager.high
+
+    def _step_action(self, action: Tensor) -> None:
+        targets = self.action_manager.process_action(action)
+        self.robot.set_qpos(targets["qpos"], name=self.active_part)
+
+    def _update_sim_state(self) -> None:
+        self.event_manager.apply_interval()
+
+    def _base_obs(self) -> dict[str, Tensor]:
+        robot = self.robot
+        return {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        self.observation_manager.compute(obs)
+        return obs
+
+    @override
+    def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
+        return reward
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        self.event_manager.apply("reset", env_ids)
+        self.event_manager.reset(env_ids)
+        self.action_manager.reset(env_ids)
+        self.reward_manager.reset(env_ids)
+
+    @override
+    def close(self) -> None:
+        self.event_manager.close()
+        super().close()

@@ -1,0 +1,75 @@
+"""Configuration of the managers' terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from embodichain.utils import configclass
+
+__all__ = [
+    "ActionTermCfg",
+    "EventCfg",
+    "FunctorCfg",
+    "ObservationCfg",
+    "RewardCfg",
+    "SceneEntityCfg",
+]
+
+
+@configclass
+class SceneEntityCfg:
+    """A thing in the scene, by name."""
+
+    uid: str
+    """Its name."""
+
+
+@configclass
+class FunctorCfg:
+    """A function or class, and the arguments it is called with."""
+
+    func: Callable[..., Any] | str
+    """The function or class itself, its name among the managers' modules, or a dotted path."""
+    params: dict[str, Any] = {}
+    """Keyword arguments; ``{"uid": ...}`` becomes a :class:`SceneEntityCfg`."""
+
+
+@configclass
+class ActionTermCfg(FunctorCfg):
+    """What an action means."""
+
+    mode: Literal["pre"] = "pre"
+    """Before the physics."""
+
+
+@configclass
+class ObservationCfg(FunctorCfg):
+    """One entry of the observation."""
+
+    mode: Literal["add", "modify"] = "add"
+    """Make a new entry, or change one that is there."""
+    name: str = ""
+    """Of the entry; ``/`` separates groups, as in ``"object/cube_pos"``. Empty: the term's own name."""
+
+
+@configclass
+class RewardCfg(FunctorCfg):
+    """One summand of the reward."""
+
+    mode: Literal["add"] = "add"
+    """Summed up."""
+    weight: float = 1.0
+    """Factor of the term's value."""
+
+
+@configclass
+class EventCfg(FunctorCfg):
+    """Something that happens to the environment."""
+
+    mode: Literal["startup", "reset", "interval"] = "reset"
+    """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
+    interval_step: Annotated[int, Field(ge=1)] = 10
+    """Control steps between two calls of an interval event."""

@@ -1,0 +1,57 @@
+"""Things that happen to the environment: at start-up, at each reset, at intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.base import Functor, build_terms
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["EventManager"]
+
+
+class EventManager:
+    """Calls the events ``func(env, env_ids, **params)``; each draws from a random stream of its own."""
+
+    def __init__(self, cfgs: Mapping[str, EventCfg], env: EmbodiedEnv) -> None:
+        self._env = env
+        self._terms = build_terms(cfgs, env, "env.events", ["env", "env_ids"])
+        self._by_mode = {
+            mode: [term for term in self._terms if term.cfg.mode == mode] for mode in ("startup", "reset", "interval")
+        }
+        self._steps = 0
+
+    @property
+    def functors(self) -> list[Functor]:
+        """The events that keep state."""
+        return [term.func for term in self._terms if isinstance(term.func, Functor)]
+
+    def apply(self, mode: str, env_ids: Tensor) -> None:
+        """Call the events of mode ``startup`` or ``reset`` for environments [n]."""
+        for term in self._by_mode[mode]:
+            with self._env.random.stream(term.name):
+                term.func(self._env, env_ids, **term.params)
+
+    def apply_interval(self) -> None:
+        """Count one control step and call the interval events that are due, for all environments."""
+        self._steps += 1
+        for term in self._by_mode["interval"]:
+            if self._steps % term.cfg.interval_step == 0:
+                with self._env.random.stream(term.name, tick=self._steps):
+                    term.func(self._env, self._env.all_env_ids, **term.params)
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Tell the events which environments [n] begin a new episode."""
+        for functor in self.functors:
+            functor.reset(env_ids)
+
+    def close(self) -> None:
+        """Release what the events hold."""
+        for functor in self.functors:
+            functor.close()

@@ -1,0 +1,45 @@
+"""From the state to the observation. Shapes: N environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.base import Term, build_terms
+from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["ObservationManager"]
+
+
+class ObservationManager:
+    """Adds entries to the base observation, and modifies some, in the order of the config."""
+
+    def __init__(self, cfgs: Mapping[str, ObservationCfg], env: EmbodiedEnv) -> None:
+        self._env = env
+        place = "env.observations"
+        add = {name: cfg for name, cfg in cfgs.items() if cfg.mode == "add"}
+        modify = {name: cfg for name, cfg in cfgs.items() if cfg.mode == "modify"}
+        terms = {term.name: term for term in build_terms(add, env, place, ["env"])}
+        terms |= {term.name: term for term in build_terms(modify, env, place, ["env", "data"])}
+        self._terms: list[tuple[str, Term[ObservationCfg]]] = [(cfgs[n].name or n, terms[n]) for n in cfgs]
+
+    def compute(self, obs: dict[str, Tensor]) -> None:
+        """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.
+
+        Raises:
+            ConfigError: an entry that is to be modified is not there.
+        """
+        for name, term in self._terms:
+            if term.cfg.mode == "add":
+                obs[name] = term.func(self._env, **term.params)
+            elif name in obs:
+                obs[name] = term.func(self._env, obs[name], **term.params)
+            else:
+                raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")

@@ -1,0 +1,42 @@
+"""The reward as a weighted sum of terms. Shapes: N environments, K terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.base import Functor, build_terms
+from embodichain.lab.gym.envs.managers.cfg import RewardCfg
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["RewardManager"]
+
+
+class RewardManager:
+    """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
+
+    def __init__(self, cfgs: Mapping[str, RewardCfg], env: EmbodiedEnv) -> None:
+        self._env = env
+        self._terms = build_terms(cfgs, env, "env.rewards", ["env", "obs", "action", "info"])
+        weights = [term.cfg.weight for term in self._terms]
+        self._weights = torch.tensor(weights, device=env.device)[:, None]
+
+    def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the reward [N] and the weighted terms by name, [N] each."""
+        if not self._terms:
+            return torch.zeros(self._env.num_envs, device=self._env.device), {}
+        values = [term.func(self._env, obs, action, info, **term.params) for term in self._terms]
+        weighted = torch.stack(values) * self._weights
+        return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Tell the terms which environments [n] begin a new episode."""
+        for term in self._terms:
+            if isinstance(term.func, Functor):
+                term.func.reset(env_ids)

@@ -1,0 +1,174 @@
+"""Reward terms: ``func(env, obs, action, info, **params) -> [N]``. Penalties are negative or zero.
+
+Shapes: N environments. Distances are in metres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = [
+    "action_smoothness_penalty",
+    "distance_between_objects",
+    "distance_to_target",
+    "incremental_distance_to_target",
+    "joint_velocity_penalty",
+    "reaching_behind_object",
+    "success_reward",
+]
+
+
+def distance_between_objects(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    source_entity_cfg: SceneEntityCfg,
+    target_entity_cfg: SceneEntityCfg,
+    exponential: bool = False,
+    sigma: float = 1.0,
+) -> Tensor:
+    """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
+    source = env.sim.get_rigid_object(source_entity_cfg.uid).pos
+    target = env.sim.get_rigid_object(target_entity_cfg.uid).pos
+    return _closeness(source - target, exponential, sigma)
+
+
+def distance_to_target(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    source_entity_cfg: SceneEntityCfg,
+    target_pose_key: str = "goal_pose",
+    exponential: bool = False,
+    sigma: float = 1.0,
+    use_xy_only: bool = False,
+) -> Tensor:
+    """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
+    offset = _offset_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
+    return _closeness(offset, exponential, sigma)
+
+
+class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return how much nearer to the target a rigid body came in this step, squashed by tanh.
+
+    tanh(tanh_scale (d_before - d_now)), times ``positive_weight`` where it came nearer and ``negative_weight`` where it
+    went away. The first step of an episode gives 0, having nothing to compare with.
+    """
+
+    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self._before = torch.full((env.num_envs,), float("nan"), device=env.device)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self._before[env_ids] = float("nan")
+
+    @override
+    def __call__(
+        self,
+        env: EmbodiedEnv,
+        obs: TensorDict,
+        action: Tensor,
+        info: dict[str, Any],
+        source_entity_cfg: SceneEntityCfg,
+        target_pose_key: str = "goal_pose",
+        tanh_scale: float = 10.0,
+        positive_weight: float = 1.0,
+        negative_weight: float = 1.0,
+        use_xy_only: bool = False,
+    ) -> Tensor:
+        offset = _offset_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
+        distance = torch.linalg.vector_norm(offset, dim=1)
+        progress = torch.tanh(tanh_scale * (self._before - distance)).nan_to_num(nan=0.0)
+        self._before = distance
+        return positive_weight * progress.clamp(min=0.0) + negative_weight * progress.clamp(max=0.0)
+
+
+def reaching_behind_object(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    object_cfg: SceneEntityCfg,
+    target_pose_key: str = "goal_pose",
+    behind_offset: float = 0.015,
+    height_offset: float = 0.015,
+    distance_scale: float = 5.0,
+    part_name: str = "arm",
+) -> Tensor:
+    """Return 1 - tanh(distance_scale d) for the tool's distance d to the place from which to push.
+
+    That place lies ``behind_offset`` from the body's centre, opposite to the horizontal direction to the target, and
+    ``height_offset`` above the centre (m).
+    """
+    pos = env.sim.get_rigid_object(object_cfg.uid).pos
+    goal: Tensor = getattr(env, target_pose_key)[:, :2, 3]
+    away = pos[:, :2] - goal
+    # From the place to the tool: the tool's offset from the body's centre less the place's.
+    offset = env.robot.get_eef_pose(part_name)[:, :3, 3] - pos
+    offset[:, :2] -= away * (behind_offset / torch.linalg.vector_norm(away, dim=1, keepdim=True).clamp(min=1e-6))
+    offset[:, 2] -= height_offset
+    return 1.0 - torch.tanh(distance_scale * torch.linalg.vector_norm(offset, dim=1))
+
+
+def joint_velocity_penalty(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    robot_uid: str,
+    joint_ids: Sequence[int] | None = None,
+    part_name: str | None = None,
+) -> Tensor:
+    """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part."""
+    velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
+    return -torch.linalg.vector_norm(velocity if joint_ids is None else velocity[:, joint_ids], dim=1)
+
+
+class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return minus the norm of the change of the action since the step before; 0 in an episode's first step."""
+
+    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self._before = torch.full((env.num_envs, env.action_manager.total_action_dim), float("nan"), device=env.device)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self._before[env_ids] = float("nan")
+
+    @override
+    def __call__(self, env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        change = (action - self._before).nan_to_num(nan=0.0)
+        self._before = action
+        return -torch.linalg.vector_norm(change, dim=1)
+
+
+def success_reward(env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return 1 where the task is achieved, else 0."""
+    return info["success"].to(torch.float32)
+
+
+def _offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool) -> Tensor:
+    target: Tensor = getattr(env, target_pose_key)[:, :3, 3]
+    offset = env.sim.get_rigid_object(uid).pos - target
+    return offset[:, :2] if use_xy_only else offset
+
+
+def _closeness(offset: Tensor, exponential: bool, sigma: float) -> Tensor:
+    if exponential:
+        return torch.exp(offset.square().sum(dim=1) * (-0.5 / sigma**2))
+    return -torch.linalg.vector_norm(offset, dim=1)

@@ -1,0 +1,28 @@
+"""Tasks for reinforcement learning. Importing this package registers them."""
+
+from __future__ import annotations
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
+from embodichain.lab.gym.envs.tasks.rl.push_cube import PushCubeEnv
+from embodichain.lab.gym.utils.registration import get_env_spec
+from embodichain.utils.configclass import replace
+
+__all__ = ["CartPoleEnv", "PushCubeEnv", "build_env"]
+
+
+def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:
+    """Build a registered environment.
+
+    Args:
+        id: its name.
+        base_env_cfg: its config; a missing ``max_episode_steps`` is the registered one.
+
+    Raises:
+        ConfigError: no environment of that name, or the config does not fit it.
+    """
+    spec = get_env_spec(id)
+    if base_env_cfg.max_episode_steps is None and spec.max_episode_steps is not None:
+        base_env_cfg = replace(base_env_cfg, max_episode_steps=spec.max_episode_steps)
+    env: EmbodiedEnv = spec.cls(base_env_cfg)
+    return env

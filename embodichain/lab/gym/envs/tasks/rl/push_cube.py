@@ -1,0 +1,46 @@
+"""Push a cube to a goal on the ground. Shapes: N environments, n those concerned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.utils.registration import register_env
+from embodichain.lab.sim.cfg import MarkerCfg
+from embodichain.lab.sim.shapes import CylinderCfg
+
+__all__ = ["PushCubeEnv"]
+
+_MARKER_HEIGHT = 0.002
+
+
+@register_env("PushCubeRL", max_episode_steps=80, override=True)
+class PushCubeEnv(EmbodiedEnv):
+    """The rigid object ``cube`` is to come within ``success_threshold`` (m, horizontally) of ``goal_pose``.
+
+    The goal is drawn as a disc of the threshold's radius on the ground.
+    """
+
+    success_threshold: float = 0.05
+    goal_pose: Tensor
+    """[N, 4, 4], stored by the event ``randomize_target_pose``."""
+
+    def _prepare_scene(self) -> None:
+        super()._prepare_scene()
+        disc = CylinderCfg(radius=self.success_threshold, height=_MARKER_HEIGHT)
+        self.sim.add_marker(MarkerCfg("goal", shape=disc))
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        pos = self.goal_pose[env_ids, :3, 3].clone()
+        pos[:, 2] = _MARKER_HEIGHT / 2
+        self.sim.get_marker("goal").set_pos(pos, env_ids)
+
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure (never), and the metric ``distance_to_goal`` (m)."""
+        offset = self.sim.get_rigid_object("cube").pos - self.goal_pose[:, :3, 3]
+        distance = torch.linalg.vector_norm(offset[:, :2], dim=1)
+        return distance < self.success_threshold, self._never, {"distance_to_goal": distance}

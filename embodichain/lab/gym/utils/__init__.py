@@ -1,0 +1,1 @@
+"""Registration of environments and reading of their configs."""

@@ -1,0 +1,69 @@
+"""From the environment's config file to its typed config."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import nearest, unknown_name
+from embodichain.utils.module_utils import find_function_from_modules, public_names
+from embodichain.utils.validation import from_dict
+
+__all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg"]
+
+_MANAGERS = "embodichain.lab.gym.envs.managers"
+DEFAULT_MANAGER_MODULES = [f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization")]
+"""Where functors named in configs are looked up, in this order."""
+
+_TERM_BLOCKS = ("actions", "observations", "rewards", "events")
+_SCENE_KEYS = ("robot", "rigid_object", "background", "articulation")
+_TOP_KEYS = ("id", "max_episodes", "max_episode_steps", "num_envs", "env", *_SCENE_KEYS)
+# Of the format; only empty ones are understood so far.
+_EMPTY_KEYS = ("sensor", "light", "rigid_object_group")
+
+
+def config_to_cfg(data: dict[str, Any], manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES) -> EmbodiedEnvCfg:
+    """Turn a parsed environment config into a typed one.
+
+    Args:
+        data: the file's content.
+        manager_modules: where functors are looked up.
+
+    Raises:
+        ConfigError: with every error found, a line each.
+    """
+    errors = [f"{key}: unknown key.{nearest(key, _TOP_KEYS)}" for key in data if key not in _TOP_KEYS + _EMPTY_KEYS]
+    errors += [f"{key}: is not supported yet and must be empty" for key in _EMPTY_KEYS if data.get(key)]
+    env = data.get("env", {})
+    if not isinstance(env, dict):
+        raise ConfigError(f"env: must be an object, got {env!r}")
+    flat = {key: value for key, value in env.items() if key not in _TERM_BLOCKS}
+    flat |= {key: data[key] for key in (*_SCENE_KEYS, "max_episode_steps", "num_envs") if key in data}
+    for block in _TERM_BLOCKS:
+        flat[block] = _resolve_functors(env.get(block, {}), f"env.{block}", manager_modules, errors)
+    try:
+        cfg = from_dict(EmbodiedEnvCfg, flat, "")
+    except ConfigError as error:
+        errors += str(error).splitlines()
+    if errors:
+        raise ConfigError("\n".join(errors))
+    return cfg
+
+
+def _resolve_functors(block: Any, place: str, modules: Sequence[str], errors: list[str]) -> Any:
+    """Replace the functors' names by the functions; unknown ones are added to ``errors``."""
+    if not isinstance(block, dict):
+        return block
+    resolved = {}
+    for name, term in block.items():
+        resolved[name] = term
+        func = term.get("func") if isinstance(term, dict) else None
+        if isinstance(func, str):
+            found = find_function_from_modules(func, modules, raise_if_not_found=False)
+            if found is None:
+                errors.append(f"{place}.{name}.func: {unknown_name('function', func, public_names(modules))}")
+            else:
+                resolved[name] = term | {"func": found}
+    return resolved

@@ -1,0 +1,86 @@
+"""What a physics engine must offer to everything above it.
+
+Shapes: N environments, n the environments of one call, nq/nv/nu the model's positions, velocities and controls.
+Tensors that are handed out are float32 on ``device`` and never change afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import mujoco
+import torch
+from torch import Tensor
+
+__all__ = ["Backend", "Columns"]
+
+Columns = slice | Tensor
+"""Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
+
+
+class Backend(Protocol):
+    """N copies of one model, stepped together."""
+
+    model: mujoco.MjModel
+    visual_model: mujoco.MjModel
+    """Has everything that is seen; ``model`` only what moves and touches."""
+    num_envs: int
+    device: torch.device
+    version: int
+    """Changes with every change of the state; what is computed from the state may be kept as long as it stays."""
+
+    @property
+    def qpos(self) -> Tensor:
+        """Generalised positions, [N, nq]."""
+        ...
+
+    @property
+    def qvel(self) -> Tensor:
+        """Generalised velocities, [N, nv]."""
+        ...
+
+    @property
+    def ctrl(self) -> Tensor:
+        """Actuators' targets, [N, nu]."""
+        ...
+
+    def read(self, name: str) -> Tensor:
+        """Return a field of the state (``mocap_pos``, ...) or one that follows from it (``xpos``, ``sensordata``, ...).
+
+        It is of the current state, [N, ...]: what is out of date is computed first.
+        """
+        ...
+
+    def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
+        """Write columns of a state field (``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat``, ...).
+
+        Args:
+            name: the field; those with more than two dimensions are indexed by their first one after N.
+            columns: which entries.
+            values: [n, columns ...], or what broadcasts to it.
+            env_ids: [n] int64, or None for all.
+        """
+        ...
+
+    def model_field(self, name: str) -> Tensor:
+        """Give a model field one value for each environment and return them, [N, ...], to be written in place."""
+        ...
+
+    def step(self, substeps: int) -> None:
+        """Advance every environment by ``substeps`` substeps under the present controls."""
+        ...
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Put environments [n] into the model's initial state (keyframe 0)."""
+        ...
+
+    def diverged(self) -> Tensor | None:
+        """Return which environments' physics became invalid since their last reset, [N] bool.
+
+        None where it is known without waiting that there is none.
+        """
+        ...
+
+    def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
+        """Write one environment's state into ``data`` (of ``visual_model``) and compute what drawing it needs."""
+        ...

@@ -1,0 +1,206 @@
+"""Typed configuration of the things in a scene.
+
+Units: metres, kilograms, seconds, newtons (or newton metres), radians, except ``init_rot``, which is in degrees.
+Where MuJoCo has no counterpart for a key of the original's physics engine, the key is accepted, and the scene lists
+it in one warning when it is set (see ``scene.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from embodichain.lab.sim.shapes import ShapeCfg
+from embodichain.utils import configclass
+
+__all__ = [
+    "ArticulationCfg",
+    "JointDrivePropertiesCfg",
+    "MarkerCfg",
+    "ObjectBaseCfg",
+    "RigidBodyAttributesCfg",
+    "RigidObjectCfg",
+    "RobotCfg",
+    "SimulationManagerCfg",
+    "SolverCfg",
+    "URDFCfg",
+    "URDFComponentCfg",
+]
+
+Vec3 = tuple[float, float, float]
+PerJoint = float | dict[str, float]
+Row4 = tuple[float, float, float, float]
+
+
+@configclass
+class SimulationManagerCfg:
+    """The simulation as a whole."""
+
+    num_envs: Annotated[int, Field(ge=1)] = 1
+    """Scenes simulated side by side."""
+    sim_device: str = "cpu"
+    """Where the physics runs; ``"cpu"`` is MuJoCo's batch on threads."""
+    physics_dt: Annotated[float, Field(gt=0)] = 0.01
+    """Length of one physics substep, s."""
+    gravity: Vec3 = (0.0, 0.0, -9.81)
+    """m/s^2, world frame."""
+    num_threads: Annotated[int, Field(ge=0)] = 0
+    """Physics threads; 0: one a processor that this process may use."""
+    headless: bool = True
+    """No window."""
+    enable_rt: bool = False
+    """Ray-traced rendering of recorded cameras."""
+    gpu_id: int = 0
+    """Kept for compatibility; the device decides."""
+
+
+@configclass
+class RigidBodyAttributesCfg:
+    """Physical attributes of a rigid body, with the original's names."""
+
+    mass: Annotated[float, Field(ge=0)] = 1.0
+    """kg; 0: from ``density``."""
+    density: Annotated[float, Field(gt=0)] = 1000.0
+    """kg/m^3, used when ``mass`` is 0."""
+    static_friction: Annotated[float, Field(ge=0)] = 0.5
+    """Accepted: MuJoCo has one sliding coefficient, ``dynamic_friction``."""
+    dynamic_friction: Annotated[float, Field(ge=0)] = 0.5
+    """Sliding friction coefficient; of two touching bodies the larger counts."""
+    restitution: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Accepted: MuJoCo's contacts are soft and have no restitution coefficient."""
+    linear_damping: Annotated[float, Field(ge=0)] = 0.7
+    """Rate at which linear velocity decays, 1/s."""
+    angular_damping: Annotated[float, Field(ge=0)] = 0.7
+    """Rate at which angular velocity decays, 1/s."""
+    contact_offset: Annotated[float, Field(ge=0)] = 0.002
+    """Distance at which contacts are found, m: MuJoCo's ``margin`` together with ``rest_offset``."""
+    rest_offset: float = 0.0
+    """Distance at which bodies rest, m; only ``contact_offset - rest_offset`` matters here (MuJoCo's ``gap``)."""
+    max_linear_velocity: float | None = None
+    """Accepted; MuJoCo has no velocity limit."""
+    max_angular_velocity: float | None = None
+    """Accepted; MuJoCo has no velocity limit."""
+    max_depenetration_velocity: float | None = None
+    """Accepted; MuJoCo's contact model has no such limit."""
+    sleep_threshold: float | None = None
+    """Accepted; bodies do not sleep."""
+    min_position_iters: int | None = None
+    """Accepted; MuJoCo's solver has one iteration count for the scene."""
+    min_velocity_iters: int | None = None
+    """Accepted; MuJoCo's solver has one iteration count for the scene."""
+    enable_ccd: bool | None = None
+    """Accepted; contacts are found at the substeps."""
+    enable_collision: bool = True
+    """Whether the body touches anything."""
+
+
+@configclass
+class ObjectBaseCfg:
+    """What all things in a scene have."""
+
+    uid: str
+    """Name, unique in the scene."""
+    init_pos: Vec3 = (0.0, 0.0, 0.0)
+    """World position, m."""
+    init_rot: Vec3 = (0.0, 0.0, 0.0)
+    """Rotation about the fixed x, then y, then z axis, degrees."""
+
+
+@configclass
+class RigidObjectCfg(ObjectBaseCfg):
+    """One rigid body."""
+
+    shape: ShapeCfg = field(kw_only=True)
+    attrs: RigidBodyAttributesCfg = field(default_factory=RigidBodyAttributesCfg)
+    body_type: Literal["dynamic", "kinematic", "static"] = "dynamic"
+    """Moved by physics, only by calls, or never."""
+    rgba: tuple[float, float, float, float] = (0.85, 0.33, 0.2, 1.0)
+    """Colour, 0 to 1."""
+
+
+@configclass
+class MarkerCfg(ObjectBaseCfg):
+    """A thing that is only seen, such as a goal: it touches nothing and weighs nothing."""
+
+    shape: ShapeCfg = field(kw_only=True)
+    rgba: tuple[float, float, float, float] = (0.1, 0.75, 0.3, 0.6)
+    """Colour, 0 to 1."""
+
+
+@configclass
+class JointDrivePropertiesCfg:
+    """Position drives of joints: force = stiffness (target - q) - damping qd, within ``max_effort``.
+
+    Each number is for all joints, or a mapping from joint names or regular expressions to numbers.
+    """
+
+    drive_type: Literal["force", "acceleration"] = "force"
+    """``"force"``: as the formula. ``"acceleration"`` scales it by the joint's inertia in the reference pose."""
+    stiffness: PerJoint = 1e4
+    """N/m or Nm/rad."""
+    damping: PerJoint = 1e3
+    """N s/m or Nm s/rad."""
+    max_effort: PerJoint | None = None
+    """N or Nm; None: the model's own limit."""
+    max_velocity: PerJoint | None = None
+    """Accepted; MuJoCo has no velocity limit for a joint."""
+    friction: PerJoint = 0.0
+    """Dry friction, N or Nm."""
+
+
+@configclass
+class URDFComponentCfg:
+    """One part of an assembled robot."""
+
+    component_type: Literal["arm", "hand"]
+    """Where it goes: the arm on the base, the hand on the arm's flange."""
+    urdf_path: str
+    """A file (URDF or MJCF), or the name of a bundled asset."""
+
+
+@configclass
+class URDFCfg:
+    """A robot assembled from parts."""
+
+    components: list[URDFComponentCfg] = []
+
+
+@configclass
+class SolverCfg:
+    """Inverse kinematics of one control part."""
+
+    tcp: tuple[Row4, Row4, Row4, Row4] = (
+        (1.0, 0.0, 0.0, 0.0),
+        (0.0, 1.0, 0.0, 0.0),
+        (0.0, 0.0, 1.0, 0.0),
+        (0.0, 0.0, 0.0, 1.0),
+    )
+    """Pose of the tool centre point in the frame of the part's flange, 4x4, m."""
+
+
+@configclass
+class ArticulationCfg(ObjectBaseCfg):
+    """Bodies held together by joints."""
+
+    fpath: str | None = None
+    """A file (URDF or MJCF), or the name of a bundled asset."""
+    drive_pros: JointDrivePropertiesCfg = field(default_factory=JointDrivePropertiesCfg)
+    init_qpos: list[float] | None = None
+    """Initial joint positions in joint order, m or rad; None: the model's."""
+    fix_base: bool = True
+    """Whether the root is fixed to the world."""
+
+
+@configclass
+class RobotCfg(ArticulationCfg):
+    """An articulation that acts."""
+
+    robot_type: str | None = None
+    """A bundled arm that ``urdf_cfg`` does not name, for example ``"URRobot"``."""
+    urdf_cfg: URDFCfg | None = None
+    control_parts: dict[str, list[str]] | None = None
+    """Named groups of joints, by names or regular expressions; None: ``arm`` and ``hand`` by component."""
+    solver_cfg: dict[str, SolverCfg] = {}
+    """By control part."""

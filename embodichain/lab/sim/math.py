@@ -1,0 +1,131 @@
+"""Rotations and poses, batched. Quaternions are (w, x, y, z); Euler angles turn about the fixed x, then y, then z axis.
+
+Shapes: ``...`` is any batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "matrix_from_euler",
+    "matrix_from_quat",
+    "pose_from_pos_matrix",
+    "pose_from_pos_quat",
+    "quat_from_euler",
+    "quat_from_matrix",
+    "quat_mul",
+]
+
+
+def quat_from_euler(euler: Tensor) -> Tensor:
+    """Return unit quaternions [..., 4] of Euler angles [..., 3] in radians."""
+    c, s = torch.cos(euler * 0.5), torch.sin(euler * 0.5)
+    cx, cy, cz = c.unbind(-1)
+    sx, sy, sz = s.unbind(-1)
+    return torch.stack(
+        (
+            cx * cy * cz + sx * sy * sz,
+            sx * cy * cz - cx * sy * sz,
+            cx * sy * cz + sx * cy * sz,
+            cx * cy * sz - sx * sy * cz,
+        ),
+        dim=-1,
+    )
+
+
+def quat_mul(a: Tensor, b: Tensor) -> Tensor:
+    """Return the products a b [..., 4]: the rotation b, then a."""
+    aw, ax, ay, az = a.unbind(-1)
+    bw, bx, by, bz = b.unbind(-1)
+    return torch.stack(
+        (
+            aw * bw - ax * bx - ay * by - az * bz,
+            aw * bx + ax * bw + ay * bz - az * by,
+            aw * by - ax * bz + ay * bw + az * bx,
+            aw * bz + ax * by - ay * bx + az * bw,
+        ),
+        dim=-1,
+    )
+
+
+# Row r of this table times the products of a quaternion's components (flattened outer product, 16) is entry r of the
+# rotation matrix: R = (w^2 + x^2 - y^2 - z^2, 2(xy - wz), ...), for unit quaternions.
+_QUAT_TO_MATRIX = torch.zeros(16, 9)
+for _row, _terms in enumerate(
+    (
+        {"ww": 1, "xx": 1, "yy": -1, "zz": -1},
+        {"xy": 2, "wz": -2},
+        {"xz": 2, "wy": 2},
+        {"xy": 2, "wz": 2},
+        {"ww": 1, "xx": -1, "yy": 1, "zz": -1},
+        {"yz": 2, "wx": -2},
+        {"xz": 2, "wy": -2},
+        {"yz": 2, "wx": 2},
+        {"ww": 1, "xx": -1, "yy": -1, "zz": 1},
+    )
+):
+    for _pair, _factor in _terms.items():
+        _QUAT_TO_MATRIX["wxyz".index(_pair[0]) * 4 + "wxyz".index(_pair[1]), _row] = _factor
+
+
+def matrix_from_quat(quat: Tensor) -> Tensor:
+    """Return rotation matrices [..., 3, 3] of unit quaternions [..., 4] (three operations: one table product)."""
+    products = (quat.unsqueeze(-1) * quat.unsqueeze(-2)).flatten(-2)
+    return (products @ _QUAT_TO_MATRIX.to(quat)).unflatten(-1, (3, 3))
+
+
+def matrix_from_euler(euler: Tensor) -> Tensor:
+    """Return rotation matrices [..., 3, 3] of Euler angles [..., 3] in radians."""
+    return matrix_from_quat(quat_from_euler(euler))
+
+
+# The first 12 entries of a pose [4, 4] are linear in the 16 products of its quaternion's components and its position.
+_POS_QUAT_TO_POSE = torch.zeros(19, 16)
+_POS_QUAT_TO_POSE[:16, [0, 1, 2, 4, 5, 6, 8, 9, 10]] = _QUAT_TO_MATRIX
+_POS_QUAT_TO_POSE[[16, 17, 18], [3, 7, 11]] = 1.0
+_LAST_ROW = torch.zeros(16)
+_LAST_ROW[15] = 1.0
+
+
+def pose_from_pos_quat(pos: Tensor, quat: Tensor) -> Tensor:
+    """Return poses [B, 4, 4] of positions [B, 3] and unit quaternions [B, 4]."""
+    products = (quat.unsqueeze(-1) * quat.unsqueeze(-2)).flatten(-2)
+    features = torch.cat((products, pos), dim=1)
+    return torch.addmm(_LAST_ROW.to(pos), features, _POS_QUAT_TO_POSE.to(pos)).unflatten(-1, (4, 4))
+
+
+def pose_from_pos_matrix(pos: Tensor, matrix: Tensor) -> Tensor:
+    """Return poses [..., 4, 4] of positions [..., 3] and rotation matrices [..., 3, 3]."""
+    pose = pos.new_zeros(*pos.shape[:-1], 4, 4)
+    pose[..., :3, :3] = matrix
+    pose[..., :3, 3] = pos
+    pose[..., 3, 3] = 1.0
+    return pose
+
+
+def quat_from_matrix(matrix: Tensor) -> Tensor:
+    """Return unit quaternions [..., 4] with w >= 0 of rotation matrices [..., 3, 3].
+
+    The component of largest magnitude is taken from the diagonal, the others from it (Shepperd, 1978).
+    """
+    m = matrix.flatten(-2)
+    xx, yy, zz = m[..., 0], m[..., 4], m[..., 8]
+    squares = torch.stack((1 + xx + yy + zz, 1 + xx - yy - zz, 1 - xx + yy - zz, 1 - xx - yy + zz), dim=-1)
+    w, x, y, z = squares.unbind(-1)
+    wx, wy, wz = m[..., 7] - m[..., 5], m[..., 2] - m[..., 6], m[..., 3] - m[..., 1]
+    xy, xz, yz = m[..., 3] + m[..., 1], m[..., 6] + m[..., 2], m[..., 7] + m[..., 5]
+    rows = torch.stack(
+        (
+            torch.stack((w, wx, wy, wz), dim=-1),
+            torch.stack((wx, x, xy, xz), dim=-1),
+            torch.stack((wy, xy, y, yz), dim=-1),
+            torch.stack((wz, xz, yz, z), dim=-1),
+        ),
+        dim=-2,
+    )
+    best = squares.argmax(dim=-1)[..., None, None].expand(*squares.shape[:-1], 1, 4)
+    quat = torch.gather(rows, -2, best).squeeze(-2)
+    quat = quat / quat.norm(dim=-1, keepdim=True)
+    return torch.where(quat[..., :1] < 0, -quat, quat)

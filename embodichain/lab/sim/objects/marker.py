@@ -1,0 +1,25 @@
+"""A thing that is only seen. Shapes: N environments, n the environments of one call."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.cfg import MarkerCfg
+
+__all__ = ["Marker"]
+
+
+class Marker:
+    """Shows a place in every environment, for example a goal."""
+
+    def __init__(self, cfg: MarkerCfg, backend: Backend) -> None:
+        self.cfg = cfg
+        self.uid = cfg.uid
+        self._backend = backend
+        row = int(backend.model.body(cfg.uid).mocapid[0])
+        self._row = slice(row, row + 1)
+
+    def set_pos(self, pos: Tensor, env_ids: Tensor | None = None) -> None:
+        """Move the marker to world positions [n, 3] in environments [n] (None: all)."""
+        self._backend.write("mocap_pos", self._row, pos[:, None], env_ids)

@@ -1,0 +1,130 @@
+"""One rigid body. Shapes: N environments, n the environments of one call."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_quat, quat_from_matrix
+
+__all__ = ["RigidObject"]
+
+
+class RigidObject:
+    """A dynamic, kinematic or static body of every environment."""
+
+    def __init__(self, cfg: RigidObjectCfg, backend: Backend) -> None:
+        self.cfg = cfg
+        self.uid = cfg.uid
+        self._backend = backend
+        model = backend.model
+        body = model.body(cfg.uid)
+        self._pose: Tensor | None = None
+        self._pose_version = -1
+        self._init_pos = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
+        self._init_quat = torch.as_tensor(body.quat, dtype=torch.float32, device=backend.device)
+        if cfg.body_type == "dynamic":
+            joint = model.joint(cfg.uid)
+            self._qpos = int(joint.qposadr[0])
+            self._qvel = int(joint.dofadr[0])
+        elif cfg.body_type == "kinematic":
+            self._mocap = int(body.mocapid[0])
+
+    @property
+    def pos(self) -> Tensor:
+        """World position of the body's frame, [N, 3], m."""
+        if self.cfg.body_type == "dynamic":
+            return self._backend.qpos[:, self._qpos : self._qpos + 3]
+        if self.cfg.body_type == "kinematic":
+            return self._backend.read("mocap_pos")[:, self._mocap]
+        return self._init_pos.expand(self._backend.num_envs, 3)
+
+    @property
+    def quat(self) -> Tensor:
+        """World orientation, [N, 4], (w, x, y, z)."""
+        if self.cfg.body_type == "dynamic":
+            return self._backend.qpos[:, self._qpos + 3 : self._qpos + 7]
+        if self.cfg.body_type == "kinematic":
+            return self._backend.read("mocap_quat")[:, self._mocap]
+        return self._init_quat.expand(self._backend.num_envs, 4)
+
+    @property
+    def initial_pos(self) -> Tensor:
+        """The configured position, [3], m."""
+        return self._init_pos
+
+    @property
+    def initial_quat(self) -> Tensor:
+        """The configured orientation, [4], (w, x, y, z)."""
+        return self._init_quat
+
+    def get_local_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return the pose in the environment's frame.
+
+        Args:
+            to_matrix: 4x4 matrices instead of position and quaternion.
+
+        Returns:
+            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]. Do not write into it: it is kept until the state changes.
+        """
+        if not to_matrix:
+            return torch.cat((self.pos, self.quat), dim=1)
+        if self._pose is None or self._pose_version != self._backend.version:
+            self._pose = pose_from_pos_quat(self.pos, self.quat)
+            self._pose_version = self._backend.version
+        return self._pose
+
+    def get_velocity(self) -> Tensor:
+        """Return [N, 6]: linear velocity of the body's origin (world frame, m/s), angular (world frame, rad/s)."""
+        if self.cfg.body_type != "dynamic":
+            return torch.zeros(self._backend.num_envs, 6, device=self._backend.device)
+        velocity = self._backend.qvel[:, self._qvel : self._qvel + 6]
+        # MuJoCo's free joint keeps the angular velocity in the body's frame.
+        angular = (matrix_from_quat(self.quat) @ velocity[:, 3:, None]).squeeze(-1)
+        return torch.cat((velocity[:, :3], angular), dim=1)
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
+        """Move the body; its velocity stays.
+
+        Args:
+            pose: [n, 7] (position, quaternion wxyz) or [n, 4, 4].
+            env_ids: [n], or None for all.
+
+        Raises:
+            ValueError: the body is static.
+        """
+        if pose.shape[-2:] == (4, 4):
+            pose = torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+        if self.cfg.body_type == "dynamic":
+            self._backend.write("qpos", slice(self._qpos, self._qpos + 7), pose, env_ids)
+        elif self.cfg.body_type == "kinematic":
+            row = slice(self._mocap, self._mocap + 1)
+            self._backend.write("mocap_pos", row, pose[:, None, :3], env_ids)
+            self._backend.write("mocap_quat", row, pose[:, None, 3:], env_ids)
+        else:
+            raise ValueError(f"rigid object '{self.uid}' is static and cannot be moved")
+
+    def clear_dynamics(self, env_ids: Tensor | None = None) -> None:
+        """Bring a dynamic body to rest in environments [n] (None: all)."""
+        if self.cfg.body_type == "dynamic":
+            at_rest = torch.zeros(1, 6, device=self._backend.device)
+            self._backend.write("qvel", slice(self._qvel, self._qvel + 6), at_rest, env_ids)
+
+    def set_velocity(self, velocity: Tensor, env_ids: Tensor | None = None) -> None:
+        """Set the linear (m/s) and angular (rad/s) velocity in the world frame.
+
+        Args:
+            velocity: [n, 6].
+            env_ids: [n], or None for all.
+
+        Raises:
+            ValueError: the body is not dynamic.
+        """
+        if self.cfg.body_type != "dynamic":
+            raise ValueError(f"rigid object '{self.uid}' is {self.cfg.body_type} and has no velocity")
+        quat = self.quat if env_ids is None else self.quat[env_ids]
+        angular = (matrix_from_quat(quat).transpose(1, 2) @ velocity[:, 3:, None]).squeeze(-1)
+        values = torch.cat((velocity[:, :3], angular), dim=1)
+        self._backend.write("qvel", slice(self._qvel, self._qvel + 6), values, env_ids)

@@ -1,0 +1,131 @@
+"""The simulation: the scene, the backend that steps it, and the things in it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import mujoco
+import torch
+
+from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
+from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
+from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
+from embodichain.lab.sim.scene import SceneBuilder
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+
+__all__ = ["SimulationManager"]
+
+T = TypeVar("T")
+EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg
+
+
+class SimulationManager:
+    """Owns the scene and the backend. Entities are added first; :meth:`build` then compiles them, once.
+
+    Example::
+
+        sim = SimulationManager(SimulationManagerCfg(num_envs=4))
+        sim.add_rigid_object(RigidObjectCfg("ball", shape=SphereCfg(), init_pos=(0, 0, 1)))
+        sim.build()
+        sim.update(substeps=10)
+        sim.get_rigid_object("ball").get_local_pose()
+    """
+
+    def __init__(self, cfg: SimulationManagerCfg) -> None:
+        if cfg.sim_device != "cpu":
+            raise ConfigError(f"sim_device: physics runs on 'cpu', got '{cfg.sim_device}'")
+        self.cfg = cfg
+        self.num_envs = cfg.num_envs
+        self.device = torch.device(cfg.sim_device)
+        self._builder = SceneBuilder(cfg)
+        self._cfgs: list[EntityCfg] = []
+        self._backend: Backend | None = None
+        self._rigid_objects: dict[str, RigidObject] = {}
+        self._articulations: dict[str, Articulation] = {}
+        self._robots: dict[str, Robot] = {}
+        self._markers: dict[str, Marker] = {}
+
+    def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
+        """Add a rigid body (before :meth:`build`)."""
+        self._builder.add_rigid_object(cfg)
+        self._cfgs.append(cfg)
+
+    def add_articulation(self, cfg: ArticulationCfg) -> None:
+        """Add an articulation (before :meth:`build`)."""
+        self._builder.add_articulation(cfg)
+        self._cfgs.append(cfg)
+
+    def add_robot(self, cfg: RobotCfg) -> None:
+        """Add a robot (before :meth:`build`)."""
+        self.add_articulation(cfg)
+
+    def add_marker(self, cfg: MarkerCfg) -> None:
+        """Add a thing that is only seen (before :meth:`build`)."""
+        self._builder.add_marker(cfg)
+        self._cfgs.append(cfg)
+
+    def build(self) -> None:
+        """Compile the scene and start all environments in its initial state."""
+        scene = self._builder.compile()
+        backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
+        self._backend = backend
+        for cfg in self._cfgs:
+            match cfg:
+                case RobotCfg():
+                    joints, parts = scene.joints[cfg.uid], scene.parts[cfg.uid]
+                    self._robots[cfg.uid] = Robot(cfg, backend, joints, parts)
+                case ArticulationCfg():
+                    self._articulations[cfg.uid] = Articulation(cfg, backend, scene.joints[cfg.uid])
+                case RigidObjectCfg():
+                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend)
+                case MarkerCfg():
+                    self._markers[cfg.uid] = Marker(cfg, backend)
+
+    @property
+    def backend(self) -> Backend:
+        """The physics engine; there after :meth:`build`."""
+        if self._backend is None:
+            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
+        return self._backend
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The compiled model that all environments share."""
+        return self.backend.model
+
+    @property
+    def entity_uids(self) -> list[str]:
+        """The names of everything in the scene, sorted."""
+        return sorted(cfg.uid for cfg in self._cfgs)
+
+    def update(self, substeps: int = 1) -> None:
+        """Advance the physics by ``substeps`` substeps."""
+        self.backend.step(substeps)
+
+    def reset(self, env_ids: torch.Tensor) -> None:
+        """Put environments [n] into the scene's initial state."""
+        self.backend.reset(env_ids)
+
+    def get_rigid_object(self, uid: str) -> RigidObject:
+        """Return a rigid body; KeyError names the known ones."""
+        return _get(self._rigid_objects, "rigid object", uid)
+
+    def get_articulation(self, uid: str) -> Articulation:
+        """Return an articulation; KeyError names the known ones."""
+        return _get(self._articulations, "articulation", uid)
+
+    def get_robot(self, uid: str) -> Robot:
+        """Return a robot; KeyError names the known ones."""
+        return _get(self._robots, "robot", uid)
+
+    def get_marker(self, uid: str) -> Marker:
+        """Return a marker; KeyError names the known ones."""
+        return _get(self._markers, "marker", uid)
+
+
+def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
+    if uid not in entities:
+        raise KeyError(unknown_name(kind, uid, entities))
+    return entities[uid]

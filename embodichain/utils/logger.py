@@ -1,0 +1,42 @@
+"""Messages to the user, through the standard logger ``embodichain``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import NoReturn
+
+__all__ = ["log_error", "log_info", "log_warning"]
+
+_LOGGER = logging.getLogger("embodichain")
+
+
+class _CurrentStderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """A handler on whatever ``sys.stderr`` is now, so that redirection and capture work."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+if not _LOGGER.handlers:
+    _HANDLER = _CurrentStderr()
+    _HANDLER.setFormatter(logging.Formatter("[%(levelname)s] %(message)s"))
+    _LOGGER.addHandler(_HANDLER)
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+
+
+def log_info(message: str) -> None:
+    """Log at level INFO."""
+    _LOGGER.info(message)
+
+
+def log_warning(message: str) -> None:
+    """Log at level WARNING."""
+    _LOGGER.warning(message)
+
+
+def log_error(message: str, error_type: type[Exception] = RuntimeError) -> NoReturn:
+    """Raise ``error_type(message)``, as in the original project, where logging an error ends the call."""
+    raise error_type(message)

@@ -1,0 +1,142 @@
+"""Counter-based randomness: a draw is a function of what it is for, not of what was drawn before.
+
+Every number is a hash of (seed, stream, draw, stream id, episode, tick), so environment i draws the same numbers
+whatever the number of environments or the order of resets, and a checkpoint needs only the counters.
+
+Shapes: N environments, n the environments of one call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["CounterRandom"]
+
+# splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
+_GOLDEN = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+# Two more odd constants (xxHash64's second and third primes) keep stream ids and episode numbers apart.
+_STREAM = -0x3D4D51C2D82B14B1  # 0xC2B2AE3D27D4EB4F
+_EPISODE = 0x165667B19E3779F9
+_MIX1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
+_MIX2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
+
+
+Ints = TypeVar("Ints", Tensor, np.ndarray)
+
+
+def _mix(x: Ints) -> Ints:
+    """Splitmix64's finaliser on int64 (products wrap; shifts are made logical by the masks)."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX1
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX2
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def _unit_bits(x: Ints) -> Ints:
+    """Return 24 mixed bits: all that a float32 in [0, 1) holds, so that 1.0 cannot come out by rounding."""
+    return (_mix(x) >> 40) & 0xFFFFFF
+
+
+class CounterRandom:
+    """The random streams of N environments.
+
+    Attributes:
+        seed: of the whole run; ranks share it.
+        stream_ids: [N] int64, the global env id by default; environments that share an id share all draws.
+        episode: [N] int64, the episode number of each environment; counts up at each reset.
+    """
+
+    def __init__(self, seed: int, num_envs: int, device: torch.device | str = "cpu", first_id: int = 0) -> None:
+        self.seed = seed
+        self.stream_ids = torch.arange(first_id, first_id + num_envs, device=device)
+        self.episode = torch.full((num_envs,), -1, dtype=torch.int64, device=device)
+        self._key = torch.zeros_like(self.stream_ids)
+        self._num_envs = num_envs
+        self._first_id = first_id
+        self._enumerate = False
+        self._bases: dict[tuple[str, int], int] = {}
+        self._stream = ""
+        self._draw = 0
+        self._tick = 0
+
+    def reseed(self, seed: int, enumerate_episodes: bool = False) -> None:
+        """Start again before the first episode of another seed.
+
+        Args:
+            seed: the new one.
+            enumerate_episodes: number the episodes of all environments through, i, i + N, i + 2N, ... for environment
+                i, so that the first E episodes are the same set whatever N is: what an evaluation needs.
+        """
+        self.seed = seed
+        self._enumerate = enumerate_episodes
+        self._bases.clear()
+        self.episode.fill_(-1)
+        self.stream_ids.copy_(torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id)
+        if enumerate_episodes:
+            self.stream_ids -= self._num_envs
+            self.episode.zero_()
+
+    def next_episode(self, env_ids: Tensor) -> None:
+        """Go on to the next episode in environments [n]."""
+        if self._enumerate:
+            self.stream_ids[env_ids] += self._num_envs
+        else:
+            self.episode[env_ids] += 1
+        self._key[env_ids] = _mix(self.stream_ids[env_ids] * _STREAM + self.episode[env_ids] * _EPISODE)
+
+    @contextmanager
+    def stream(self, name: str, tick: int = 0) -> Iterator[None]:
+        """Draw from the named stream inside the block; the managers open one for each term.
+
+        Args:
+            name: of the stream, usually the term's name.
+            tick: counts repeated uses of the stream inside one episode (interval events).
+        """
+        previous = self._stream, self._draw, self._tick
+        self._stream, self._draw, self._tick = name, 0, tick
+        try:
+            yield
+        finally:
+            self._stream, self._draw, self._tick = previous
+
+    def uniform(self, env_ids: Tensor, low: Tensor | float, high: Tensor | float, size: int) -> Tensor:
+        """Return numbers uniform in [low, high), [n, size] float32.
+
+        Args:
+            env_ids: [n] int64, rows of this object's environments.
+            low: lower bound, a number or [size].
+            high: upper bound, a number or [size].
+            size: how many numbers for each environment.
+        """
+        # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
+        keys = self._key[env_ids, None]
+        lanes = np.arange(1, size + 1) * _GOLDEN + self._base()
+        if keys.is_cpu:
+            # The same integers; NumPy takes a third of the time on arrays of this size.
+            bits = torch.from_numpy(_unit_bits(keys.numpy() + lanes))
+        else:
+            bits = _unit_bits(keys + torch.from_numpy(lanes).to(keys.device))
+        return low + bits.to(torch.float32) * ((high - low) * (1.0 / (1 << 24)))
+
+    def normal(self, env_ids: Tensor, size: int) -> Tensor:
+        """Return standard normal numbers, [n, size] float32 (Box-Muller)."""
+        u = self.uniform(env_ids, 0.0, 1.0, 2 * size)
+        radius = torch.sqrt(-2.0 * torch.log1p(-u[:, :size]))
+        return radius * torch.cos(2.0 * math.pi * u[:, size:])
+
+    def _base(self) -> int:
+        """Return where the present draw starts for all environments, a signed 64-bit number."""
+        key = (self._stream, self._draw)
+        self._draw += 1
+        if key not in self._bases:
+            digest = hashlib.blake2b(f"{self.seed}/{key[0]}/{key[1]}".encode(), digest_size=8).digest()
+            self._bases[key] = int.from_bytes(digest, "little", signed=True)
+        start = self._bases[key] + self._tick * _MIX1
+        return (start + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.algo import (
+    PPO,
+    AlgorithmCfg,
+    BaseAlgorithm,
+    PPOCfg,
+    build_algo,
+    get_registered_algo_names,
+    register_algo,
+)
+from embodichain.agents.rl.algo.registry import _ALGORITHMS
+from embodichain.agents.rl.models import ActorCritic
+from embodichain.utils import configclass
+
+
+@configclass
+class UserCfg(AlgorithmCfg):
+    temperature: float = 1.0
+
+
+class UserAlgorithm(BaseAlgorithm):
+    cfg_class = UserCfg
+
+    def __init__(self, cfg: UserCfg, policy: ActorCritic) -> None:
+        super().__init__(cfg, policy)
+        self.cfg = cfg
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def restored_registry() -> Iterator[None]:
+    before = dict(_ALGORITHMS)
+    yield
+    _ALGORITHMS.clear()
+    _ALGORITHMS.update(before)
+
+
+@pytest.fixture
+def policy() -> ActorCritic:
+    return ActorCritic(1, 1, "cpu", nn.Linear(1, 1), nn.Linear(1, 1))
+
+
+def test_ppo_is_built_from_the_shipped_config_s_block(policy: ActorCritic) -> None:
+    block = {
+        "learning_rate": 0.0001,
+        "n_epochs": 10,
+        "batch_size": 8192,
+        "gamma": 0.98,
+        "gae_lambda": 0.9,
+        "clip_coef": 0.1,
+        "ent_coef": 0.01,
+        "vf_coef": 0.25,
+        "max_grad_norm": 1,
+    }
+    algo = build_algo("ppo", block, policy, "cpu")
+    assert isinstance(algo, PPO)
+    assert algo.cfg == PPOCfg(**block)  # type: ignore[arg-type]
+    assert algo.device == torch.device("cpu")
+    assert algo.policy is policy
+
+
+def test_device_argument_takes_the_place_of_the_block_s(policy: ActorCritic) -> None:
+    assert build_algo("ppo", {"device": "cuda"}, policy, torch.device("cpu")).device == torch.device("cpu")
+
+
+def test_user_s_algorithm_is_built_with_its_own_config_class(policy: ActorCritic) -> None:
+    assert register_algo("mine")(UserAlgorithm) is UserAlgorithm
+    assert get_registered_algo_names() == ["mine", "ppo"]
+    algo = build_algo("mine", {"temperature": 0.5}, policy, "cpu")
+    assert isinstance(algo, UserAlgorithm)
+    assert algo.cfg.temperature == 0.5
+
+
+def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic) -> None:
+    with pytest.raises(ValueError, match=r"unknown algorithm 'pp0'.*Did you mean 'ppo'.*Known: ppo"):
+        build_algo("pp0", {}, policy, "cpu")
+
+
+def test_distributed_training_is_not_there_yet(policy: ActorCritic) -> None:
+    with pytest.raises(NotImplementedError, match="not available yet"):
+        build_algo("ppo", {}, policy, "cpu", distributed=True)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"gamma": 1.5}, {"learning_rate": 0}, {"n_epochs": 0}, {"clip_coef": -0.1}, {"clip_range": 0.2}]
+)
+def test_impossible_settings_are_refused(bad: dict, policy: ActorCritic) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        build_algo("ppo", bad, policy, "cpu")

@@ -1,0 +1,81 @@
+"""Legend: N envs, T rollout steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer import RolloutBuffer, iterate_minibatches, transition_view
+
+
+def make_buffer() -> RolloutBuffer:
+    return RolloutBuffer(num_envs=2, rollout_len=3, obs_dim=1, action_dim=1, device="cpu")
+
+
+def test_every_rollout_uses_the_same_storage() -> None:
+    buffer = make_buffer()
+    first = buffer.start_rollout()
+    buffer.add(first)
+    buffer.get()
+    assert buffer.start_rollout()["obs"].data_ptr() == first["obs"].data_ptr()
+
+
+def test_buffer_is_full_from_add_to_get() -> None:
+    buffer = make_buffer()
+    assert not buffer.is_full()
+    buffer.add(buffer.start_rollout())
+    assert buffer.is_full()
+    buffer.get()
+    assert not buffer.is_full()
+
+
+def test_get_without_a_complete_rollout_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"add\(\) first"):
+        make_buffer().get()
+
+
+def test_starting_over_an_unread_rollout_is_an_error() -> None:
+    buffer = make_buffer()
+    buffer.add(buffer.start_rollout())
+    with pytest.raises(RuntimeError, match=r"get\(\) first"):
+        buffer.start_rollout()
+
+
+def test_adding_a_foreign_rollout_is_an_error() -> None:
+    buffer = make_buffer()
+    with pytest.raises(ValueError, match="start_rollout"):
+        buffer.add(buffer.start_rollout().clone())
+
+
+def test_transitions_leave_out_the_bootstrap_slot_and_flatten_env_by_env() -> None:
+    buffer = make_buffer()
+    rollout = buffer.start_rollout()
+    rollout["reward"].copy_(torch.tensor([[0.0, 1, 2, 99], [10, 11, 12, 99]]))
+    assert transition_view(rollout, flatten=False)["reward"].tolist() == [[0, 1, 2], [10, 11, 12]]
+    assert transition_view(rollout, flatten=True)["reward"].tolist() == [0, 1, 2, 10, 11, 12]
+    buffer.add(rollout)
+    assert buffer.get(flatten=True)["obs"].shape == (6, 1)
+
+
+def test_unflattened_transitions_share_the_rollout_s_memory() -> None:
+    rollout = make_buffer().start_rollout()
+    transition_view(rollout, flatten=False)["reward"][1, 2] = 7
+    assert rollout["reward"][1, 2] == 7
+
+
+def test_minibatches_hold_every_row_once_and_a_remainder() -> None:
+    flat = TensorDict({"row": torch.arange(10), "twice": 2 * torch.arange(10)}, batch_size=[10])
+    minibatches = list(iterate_minibatches(flat, batch_size=4, device="cpu"))
+    assert [m.batch_size[0] for m in minibatches] == [4, 4, 2]
+    rows = torch.cat([m["row"] for m in minibatches])
+    assert rows.sort().values.tolist() == list(range(10))
+    assert all(torch.equal(m["twice"], 2 * m["row"]) for m in minibatches)
+
+
+def test_minibatches_are_shuffled_anew_each_time() -> None:
+    torch.manual_seed(0)
+    flat = TensorDict({"row": torch.arange(32)}, batch_size=[32])
+    first, second = (next(iterate_minibatches(flat, 32, "cpu"))["row"].tolist() for _ in range(2))
+    assert list(range(32)) not in (first, second)
+    assert first != second

@@ -1,0 +1,204 @@
+"""Legend: N envs, T rollout steps.
+
+The environment is scripted: env n shows 1000 n + t at step t of an episode, so that a value that was written one step
+late, or in another row, is plain to see. The policy echoes: action = obs, log-prob = -obs, value = obs + 1/2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer import RolloutBuffer
+from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.vec_env import VecEnv
+
+CUDA = pytest.param(
+    "cuda",
+    marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+)
+
+# Episodes last 3 steps in env 0, 2 in env 1, 4 in env 2.
+LENGTHS = torch.tensor([3, 2, 4])
+TRUNCATES = torch.tensor([True, False, True])
+TERMINATES = torch.tensor([False, True, True])  # env 2 is both at once
+
+
+class ScriptedEnv:
+    """Ends episodes as the tables above say; the reward is the action that it was given."""
+
+    num_envs = 3
+    flattened_observation_space = spaces.Box(0, 10_000, (1,))
+    action_space = spaces.Box(0, 10_000, (1,))
+
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.t = torch.zeros(3, dtype=torch.int64)
+        self.resets = 0
+        self.threads: list[int] = []
+        self.fails = False
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
+        self.resets += 1
+        self.t.zero_()
+        return self.observe(), {}
+
+    def observe(self) -> TensorDict:
+        obs = (1000.0 * torch.arange(3) + self.t).unsqueeze(-1).to(self.device)
+        return TensorDict({"robot": {"step": obs}}, batch_size=[3])
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        self.rollout = rollout
+        self.current_rollout_step = 0
+
+    def step(self, action: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        self.threads.append(torch.get_num_threads())
+        if self.fails:
+            raise RuntimeError("the robot fell off the table")
+        self.t += 1
+        ended = self.t == LENGTHS
+        terminated, truncated = ((ended & flags).to(self.device) for flags in (TERMINATES, TRUNCATES))
+        info = {"final_obs": self.observe(), "elapsed_steps": self.t.clone()}
+        self.t[ended] = 0
+        reward = action.squeeze(-1)
+        slot = self.rollout[:, self.current_rollout_step]
+        for name, value in {
+            "reward": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "done": terminated | truncated,
+        }.items():
+            slot[name].copy_(value)
+        self.current_rollout_step += 1
+        return self.observe(), reward, terminated, truncated, info
+
+
+class EchoPolicy(Policy):
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        assert not torch.is_grad_enabled()
+        td["action"] = td["obs"].clone()
+        td["sample_log_prob"] = -td["obs"].squeeze(-1)
+        return self.get_value(td)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        td["value"] = td["obs"].squeeze(-1) + 0.5
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        raise AssertionError("a collector does not evaluate actions")
+
+
+# obs of two rollouts of T = 5 in a row; slot 5 of the first is slot 0 of the second.
+FIRST = torch.tensor([[0.0, 1, 2, 0, 1, 2], [1000, 1001, 1000, 1001, 1000, 1001], [2000, 2001, 2002, 2003, 2000, 2001]])
+SECOND = torch.tensor(
+    [[2.0, 0, 1, 2, 0, 1], [1001, 1000, 1001, 1000, 1001, 1000], [2001, 2002, 2003, 2000, 2001, 2002]]
+)
+
+
+def make_collector(env: ScriptedEnv, callback: Any = None) -> SyncCollector:
+    return SyncCollector(env, EchoPolicy(), env.device, callback)
+
+
+def test_scripted_env_keeps_the_contract() -> None:
+    assert isinstance(ScriptedEnv(), VecEnv)
+
+
+def test_every_field_is_in_its_own_slot() -> None:
+    rollout = make_collector(ScriptedEnv()).collect(5)
+    assert rollout.batch_size == (3, 6)
+    assert torch.equal(rollout["obs"].squeeze(-1), FIRST)
+    assert torch.equal(rollout["value"], FIRST + 0.5)  # slot 5 too: the bootstrap
+    assert torch.equal(rollout["action"][:, :5].squeeze(-1), FIRST[:, :5])
+    assert torch.equal(rollout["sample_log_prob"][:, :5], -FIRST[:, :5])
+    assert torch.equal(rollout["reward"][:, :5], FIRST[:, :5])  # the env was given the action of the same slot
+    assert rollout["done"][:, :5].int().tolist() == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_truncated_step_gets_the_value_of_the_final_observation(device: str) -> None:
+    collector = make_collector(ScriptedEnv(device))
+    # env 0 is truncated after showing step 3, V = 3.5; env 1 terminates; env 2 does both: termination wins
+    none = [0.0] * 6
+    assert collector.collect(5)["final_value"].tolist() == [[0, 0, 3.5, 0, 0, 0], none, none]
+    assert collector.collect(5)["final_value"].tolist() == [[3.5, 0, 0, 3.5, 0, 0], none, none]
+
+
+def test_next_rollout_starts_where_the_last_one_ended() -> None:
+    env = ScriptedEnv()
+    collector = make_collector(env)
+    last = collector.collect(5).clone()
+    rollout = collector.collect(5)
+    assert torch.equal(rollout["obs"][:, 0], last["obs"][:, 5])
+    assert torch.equal(rollout["obs"].squeeze(-1), SECOND)
+    assert env.resets == 1
+
+
+def test_own_storage_is_used_again() -> None:
+    collector = make_collector(ScriptedEnv())
+    first = collector.collect(5)
+    assert collector.collect(5) is first
+    assert collector.collect(2).batch_size == (3, 3)
+
+
+def test_given_rollout_is_written_and_returned() -> None:
+    rollout = RolloutBuffer(3, 5, 1, 1, "cpu").start_rollout()
+    collector = make_collector(ScriptedEnv())
+    assert collector.collect(5, rollout) is rollout
+    assert torch.equal(rollout["obs"].squeeze(-1), FIRST)
+    other = RolloutBuffer(3, 5, 1, 1, "cpu").start_rollout()
+    collector.collect(5, other)
+    assert torch.equal(other["obs"].squeeze(-1), SECOND)
+
+
+def test_rollout_of_another_length_is_refused() -> None:
+    rollout = RolloutBuffer(3, 4, 1, 1, "cpu").start_rollout()
+    with pytest.raises(ValueError, match=r"\[3, 5\], needed is \[N, T\+1\] = \[3, 6\]"):
+        make_collector(ScriptedEnv()).collect(5, rollout)
+
+
+def test_callback_sees_each_step_with_its_info() -> None:
+    seen: list[tuple[list[float], list[int]]] = []
+
+    def callback(step: TensorDict, info: dict[str, Any]) -> None:
+        assert sorted(step.keys()) == ["action", "obs", "sample_log_prob", "value"]
+        seen.append((step["obs"].squeeze(-1).tolist(), info["elapsed_steps"].tolist()))
+
+    make_collector(ScriptedEnv(), callback).collect(3)
+    assert seen == [([0, 1000, 2000], [1, 1, 1]), ([1, 1001, 2001], [2, 2, 2]), ([2, 1000, 2002], [3, 1, 3])]
+
+
+def test_rollout_can_be_used_in_autograd() -> None:
+    rollout = make_collector(ScriptedEnv()).collect(2)
+    weight = torch.ones(1, requires_grad=True)
+    (rollout["obs"] * weight).sum().backward()
+    assert weight.grad is not None
+    assert not any(x.requires_grad for x in rollout.values())
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("fails", [False, True])
+def test_torch_has_one_thread_while_collecting_and_its_own_again_after(fails: bool) -> None:
+    env = ScriptedEnv()
+    collector = make_collector(env)
+    env.fails = fails
+    with pytest.raises(RuntimeError, match="fell off") if fails else nullcontext():
+        collector.collect(2)
+    assert set(env.threads) == {1}
+    assert torch.get_num_threads() == 2

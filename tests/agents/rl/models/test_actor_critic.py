@@ -1,0 +1,145 @@
+"""Legend: N envs, O flattened observation size, A action size."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torch.distributions import Independent, Normal
+
+from embodichain.agents.rl.models import ActorCritic
+from embodichain.agents.rl.models.actor_critic import bounded, gaussian_entropy, gaussian_log_prob
+
+
+def make_policy(**settings) -> ActorCritic:
+    torch.manual_seed(0)
+    return ActorCritic(3, 2, "cpu", nn.Linear(3, 2), nn.Linear(3, 1), **settings)
+
+
+def make_td(*batch_size: int) -> TensorDict:
+    return TensorDict({"obs": torch.randn(*batch_size, 3)}, batch_size=list(batch_size))
+
+
+def test_log_prob_and_entropy_equal_those_of_torch_distributions() -> None:
+    torch.manual_seed(0)
+    action, mean, log_std = torch.randn(4, 3), torch.randn(4, 3), torch.tensor([-1.0, 0.0, 0.5])
+    normal = Independent(Normal(mean, log_std.exp()), 1)
+    torch.testing.assert_close(gaussian_log_prob(action, mean, log_std), normal.log_prob(action))
+    torch.testing.assert_close(gaussian_entropy(log_std).expand(4), normal.entropy())
+
+
+def test_log_prob_of_the_mean_by_hand() -> None:
+    # std e and 1: log p(mean) = -(1 + 0) - 2/2 log 2 pi
+    log_prob = gaussian_log_prob(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1.0, 0.0]))
+    assert log_prob.item() == pytest.approx(-1 - math.log(2 * math.pi))
+
+
+@pytest.mark.parametrize("batch_size", [(4,), (4, 5)])
+def test_forward_writes_action_log_prob_and_value_into_its_input(batch_size: tuple[int, ...]) -> None:
+    td = make_td(*batch_size)
+    out = make_policy()(td)
+    assert out is td
+    assert td["action"].shape == (*batch_size, 2)
+    assert td["sample_log_prob"].shape == td["value"].shape == batch_size
+
+
+def test_deterministic_action_is_the_mean() -> None:
+    policy, td = make_policy(), make_td(4)
+    torch.testing.assert_close(policy.get_action(td, deterministic=True)["action"], policy.actor(td["obs"]).detach())
+
+
+def test_samples_have_the_mean_and_deviation_of_the_policy() -> None:
+    policy = make_policy(init_log_std=-0.5)
+    td = TensorDict({"obs": torch.ones(20_000, 3)}, batch_size=[20_000])
+    policy.get_action(td)
+    # standard error of the mean: 0.61 / sqrt(20000) = 0.004; five of them
+    torch.testing.assert_close(td["action"].mean(0), policy.actor(torch.ones(3)).detach(), atol=0.02, rtol=0)
+    torch.testing.assert_close(td["action"].std(0), torch.full((2,), math.exp(-0.5)), atol=0.02, rtol=0)
+
+
+def test_get_action_has_no_gradient_and_can_be_used_in_autograd() -> None:
+    td = make_policy().get_action(make_td(4))
+    assert not any(td[name].requires_grad or td[name].is_inference() for name in td.keys())  # noqa: SIM118
+
+
+def test_evaluating_the_sampled_actions_gives_their_log_prob_and_value() -> None:
+    policy, td = make_policy(init_log_std=-1.0), make_td(4)
+    policy.get_action(td)
+    out = policy.evaluate_actions(td)
+    torch.testing.assert_close(out["sample_log_prob"], td["sample_log_prob"])
+    torch.testing.assert_close(out["value"], td["value"])
+    # A (log std + 1/2 + 1/2 log 2 pi) with log std -1
+    torch.testing.assert_close(out["entropy"], torch.full((4,), 2 * (-1 + 0.5 + 0.5 * math.log(2 * math.pi))))
+    assert sorted(td.keys()) == ["action", "obs", "sample_log_prob", "value"]
+
+
+def test_get_value_writes_the_value_alone() -> None:
+    policy, td = make_policy(), make_td(4)
+    assert policy.get_value(td) is td
+    torch.testing.assert_close(td["value"], policy.critic(td["obs"]).squeeze(-1))
+    assert sorted(td.keys()) == ["obs", "value"]
+
+
+def test_log_prob_is_that_of_the_unclipped_sample() -> None:
+    policy, td = make_policy(init_log_std=2.0), make_td(64)
+    policy.get_action(td)
+    assert td["action"].abs().max() > 5  # nothing was clipped
+    expected = gaussian_log_prob(td["action"], policy.actor(td["obs"]), torch.full((2,), 2.0))
+    torch.testing.assert_close(td["sample_log_prob"], expected.detach())
+
+
+@pytest.mark.parametrize(
+    ("x", "gradient", "passed"),
+    [
+        (0.0, 1.0, 1.0),  # inside: untouched
+        (0.0, -1.0, -1.0),
+        (3.0, 1.0, 1.0),  # above the top, descent lowers: back inside
+        (3.0, -1.0, 0.0),  # above the top, descent raises: further out
+        (-3.0, -1.0, -1.0),
+        (-3.0, 1.0, 0.0),
+        (2.0, -1.0, 0.0),  # exactly at a bound
+        (2.0, 1.0, 1.0),
+        (-2.0, 1.0, 0.0),
+        (-2.0, -1.0, -1.0),
+    ],
+)
+def test_gradient_lives_at_a_bound_where_it_pulls_back_inside(x: float, gradient: float, passed: float) -> None:
+    leaf = torch.tensor([x], requires_grad=True)
+    out = bounded(leaf, -2.0, 2.0)
+    assert out.item() == max(-2.0, min(2.0, x))
+    out.backward(torch.tensor([gradient]))
+    assert leaf.grad is not None
+    assert leaf.grad.item() == passed
+
+
+def test_std_outside_its_bounds_is_held_and_comes_back() -> None:
+    policy = make_policy(init_log_std=2.5)
+    optimizer = torch.optim.SGD([policy.log_std], lr=0.1)
+    assert policy.diagnostics()["std"].item() == pytest.approx(math.exp(2.0))
+    for _ in range(20):  # descend on the entropy, whose gradient is 1: 2.5 - 20 * 0.1 = 0.5
+        td = make_td(1)
+        td["action"] = torch.zeros(1, 2)
+        optimizer.zero_grad()
+        policy.evaluate_actions(td)["entropy"].mean().backward()
+        optimizer.step()
+    torch.testing.assert_close(policy.log_std.detach(), torch.full((2,), 0.5))
+
+
+def test_normaliser_scales_the_input_of_both_networks() -> None:
+    policy = make_policy(normalize_obs=True)
+    policy.update_normalizer(torch.tensor([[[1.0, 1, 1], [3.0, 3, 3]]]))  # mean 2, deviation 1
+    td = TensorDict({"obs": torch.full((1, 3), 4.0)}, batch_size=[1])
+    policy.get_action(td, deterministic=True)
+    torch.testing.assert_close(td["action"], policy.actor(torch.full((1, 3), 2.0)).detach())
+    torch.testing.assert_close(td["value"], policy.critic(torch.full((1, 3), 2.0)).detach().squeeze(-1))
+
+
+def test_without_normaliser_updating_it_changes_nothing() -> None:
+    policy = make_policy()
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    policy.update_normalizer(torch.randn(4, 3))
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+    assert set(before) == {"log_std", "actor.weight", "actor.bias", "critic.weight", "critic.bias"}

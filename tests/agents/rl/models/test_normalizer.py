@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import torch
+
+from embodichain.agents.rl.models import RunningNormalizer
+
+
+def test_statistics_of_chunks_equal_those_of_the_whole() -> None:
+    torch.manual_seed(0)
+    data = 1000 + 3 * torch.randn(50, 2)
+    normalizer = RunningNormalizer(2)
+    for chunk in data.split([1, 7, 30, 12]):
+        normalizer.update(chunk)
+    expected = data.double().numpy()
+    torch.testing.assert_close(normalizer.mean, torch.from_numpy(expected.mean(axis=0)))
+    torch.testing.assert_close(normalizer.m2 / normalizer.count, torch.from_numpy(expected.var(axis=0)))
+    torch.testing.assert_close(
+        normalizer(data), torch.from_numpy((expected - expected.mean(axis=0)) / expected.std(axis=0)).float()
+    )
+
+
+def test_batch_dimensions_are_joined() -> None:
+    data = torch.arange(12.0).reshape(2, 3, 2)
+    normalizer = RunningNormalizer(2)
+    normalizer.update(data)
+    assert normalizer.count == 6
+    assert normalizer.mean.tolist() == [5, 6]  # mean of 0, 2, .., 10 and of 1, 3, .., 11
+
+
+def test_statistics_stay_frozen_in_forward() -> None:
+    normalizer = RunningNormalizer(1).train()
+    normalizer.update(torch.tensor([[1.0], [3.0]]))
+    before = {name: value.clone() for name, value in normalizer.state_dict().items()}
+    normalizer(torch.tensor([[100.0]]))
+    assert all(torch.equal(value, before[name]) for name, value in normalizer.state_dict().items())
+
+
+def test_input_passes_unscaled_before_the_first_update() -> None:
+    assert RunningNormalizer(2)(torch.tensor([[1.0, -2.0]])).tolist() == [[1, -2]]
+
+
+def test_output_is_cut_at_ten_deviations() -> None:
+    normalizer = RunningNormalizer(1)
+    normalizer.update(torch.tensor([[-1.0], [1.0]]))  # mean 0, deviation 1
+    assert normalizer(torch.tensor([[50.0], [-50.0]])).tolist() == [[10], [-10]]
+
+
+def test_constant_component_becomes_zero() -> None:
+    normalizer = RunningNormalizer(1)
+    normalizer.update(torch.full((5, 1), 0.3))
+    assert normalizer(torch.full((1, 1), 0.3)).item() == 0
+
+
+def test_saved_statistics_are_loaded_and_continue_alike() -> None:
+    torch.manual_seed(0)
+    first, second = torch.randn(2, 8, 3)
+    original, loaded = RunningNormalizer(3), RunningNormalizer(3)
+    original.update(first)
+    loaded.load_state_dict(original.state_dict())
+    assert torch.equal(loaded(second), original(second))
+    original.update(second)
+    loaded.update(second)
+    assert torch.equal(loaded(first), original(first))

@@ -1,0 +1,235 @@
+"""The bundled robot models: published numbers, frames, and drives that hold still."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from embodichain.lab.sim.assets import asset_path, bundled_assets
+
+HOME = np.array([0.0, -1.57, 1.57, -1.57, -1.57, 0.0, 0.04, 0.04])
+# Drives recommended for control steps of 0.04 s at dt = 0.01: arm joints, then fingers.
+KP = (10000.0, 16000.0, 7000.0, 600.0, 600.0, 600.0, 4000.0, 4000.0)
+KD = (500.0, 800.0, 350.0, 30.0, 30.0, 30.0, 60.0, 60.0)
+EFFORT = (330.0, 330.0, 150.0, 56.0, 56.0, 56.0, 140.0, 140.0)
+
+# theta comes from q; rows are (d, a, alpha)
+DH = (
+    (0.1273, 0.0, np.pi / 2),
+    (0.0, -0.612, 0.0),
+    (0.0, -0.5723, 0.0),
+    (0.163941, 0.0, np.pi / 2),
+    (0.1157, 0.0, -np.pi / 2),
+    (0.0922, 0.0, 0.0),
+)
+
+
+def dh_product(q: np.ndarray) -> np.ndarray:
+    """Pose 4x4 of DH frame 6 in the base."""
+    pose = np.eye(4)
+    for theta, (d, a, alpha) in zip(q, DH, strict=True):
+        c, s, ca, sa = np.cos(theta), np.sin(theta), np.cos(alpha), np.sin(alpha)
+        link = [[c, -s * ca, s * sa, a * c], [s, c * ca, -c * sa, a * s], [0, sa, ca, d], [0, 0, 0, 1]]
+        pose = pose @ np.array(link)
+    return pose
+
+
+def arm_with_gripper() -> mujoco.MjSpec:
+    """The arm with the gripper on tool0, robot geoms set not to touch each other."""
+    spec = mujoco.MjSpec.from_file(str(asset_path("ur10")))
+    spec.attach(mujoco.MjSpec.from_file(str(asset_path("dh_pgi_140_80"))), prefix="hand_", site="tool0")
+    for geom in spec.geoms:
+        if geom.contype:
+            geom.contype, geom.conaffinity = 2, 1
+    return spec
+
+
+def driven(kp: tuple[float, ...] = KP, kd: tuple[float, ...] = KD) -> tuple[mujoco.MjModel, mujoco.MjData]:
+    """The arm with position drives, at HOME and told to stay there."""
+    spec = arm_with_gripper()
+    spec.option.timestep = 0.01
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    for joint, p, d, effort in zip(list(spec.joints), kp, kd, EFFORT, strict=True):
+        actuator = spec.add_actuator(name=joint.name, target=joint.name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.set_to_position(kp=p, kv=d)
+        actuator.forcelimited, actuator.forcerange = True, [-effort, effort]
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    data.qpos[:] = data.ctrl[:] = HOME
+    return model, data
+
+
+def cart_pole() -> tuple[mujoco.MjModel, mujoco.MjData]:
+    """The cart-pole at rest, upright."""
+    model = mujoco.MjModel.from_xml_path(str(asset_path("cart_pole")))
+    model.opt.timestep = 0.002
+    model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    return model, mujoco.MjData(model)
+
+
+def test_forward_kinematics_of_the_arm_is_the_dh_product() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        data.qpos[:] = rng.uniform(-np.pi, np.pi, 6)
+        mujoco.mj_kinematics(model, data)
+        expected = dh_product(data.qpos)
+        np.testing.assert_allclose(data.site("tool0").xpos, expected[:3, 3], atol=1e-9)
+        np.testing.assert_allclose(data.site("tool0").xmat.reshape(3, 3), expected[:3, :3], atol=1e-9)
+
+
+def test_arm_stretches_along_minus_x_at_zero() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    # x = -0.612 - 0.5723, y = -0.163941 - 0.0922, z = 0.1273 - 0.1157
+    np.testing.assert_allclose(data.site("tool0").xpos, [-1.1843, -0.256141, 0.0116], atol=1e-12)
+
+
+def test_tool_points_straight_down_in_the_home_pose() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    data = mujoco.MjData(model)
+    data.qpos[:] = HOME[:6]
+    mujoco.mj_kinematics(model, data)
+    np.testing.assert_allclose(data.site("tool0").xmat.reshape(3, 3)[:, 2], [0, 0, -1], atol=5e-3)
+    assert -0.69 < data.site("tool0").xpos[0] < -0.57
+
+
+def test_arm_has_the_published_masses_limits_and_no_actuators() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    np.testing.assert_allclose(model.body_mass[1:], [4.0, 7.778, 12.93, 3.87, 1.96, 1.96, 0.202])
+    limit = np.array([2, 2, 1, 2, 2, 2]) * np.pi
+    np.testing.assert_allclose(model.jnt_range, np.stack([-limit, limit], axis=1))
+    np.testing.assert_allclose(model.jnt_actfrcrange[:, 1], EFFORT[:6])
+    np.testing.assert_allclose(model.body_gravcomp[2:], 1.0)
+    assert model.nu == 0
+
+
+def test_arm_and_gripper_have_eight_joints_arm_first() -> None:
+    model = arm_with_gripper().compile()
+    assert [model.joint(i).name for i in range(model.njnt)] == [
+        "shoulder_pan_joint",
+        "shoulder_lift_joint",
+        "elbow_joint",
+        "wrist_1_joint",
+        "wrist_2_joint",
+        "wrist_3_joint",
+        "hand_gripper_finger1_joint_1",
+        "hand_gripper_finger2_joint_1",
+    ]
+
+
+def test_gripper_opens_eighty_millimetres_and_weighs_one_kilogram() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    data = mujoco.MjData(model)
+    np.testing.assert_allclose(model.jnt_range, [[0, 0.04], [0, 0.04]])
+    np.testing.assert_allclose(model.jnt_actfrcrange, [[-140, 140], [-140, 140]])
+    assert model.body_mass.sum() == pytest.approx(1.0)
+    for closed in (0.0, 0.04):
+        data.qpos[:] = closed
+        mujoco.mj_kinematics(model, data)
+        one, two = data.geom("gripper_finger1_collision"), data.geom("gripper_finger2_collision")
+        thickness = 2 * model.geom("gripper_finger1_collision").size[0]
+        assert one.xpos[0] - two.xpos[0] - thickness == pytest.approx(2 * (0.04 - closed), abs=1e-12)
+
+
+def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    tops = data.geom_xpos[:, 2] + model.geom_size[:, 2] * (model.geom_type == mujoco.mjtGeom.mjGEOM_BOX)
+    for finger in ("gripper_finger1_link", "gripper_finger2_link"):
+        assert tops[model.geom_bodyid == model.body(finger).id].max() == pytest.approx(0.16, abs=1e-12)
+    assert tops.max() == pytest.approx(0.16, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ur10", "dh_pgi_140_80", "cart_pole"])
+def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
+    model = mujoco.MjModel.from_xml_path(str(asset_path(name)))
+    visual = model.geom_group == 2
+    assert not model.geom_contype[visual].any()
+    assert not model.geom_conaffinity[visual].any()
+    assert set(model.geom_group) == {2, 3}
+    assert (~visual).sum() <= model.nbody - 1
+
+
+def test_recommended_drives_hold_the_home_pose() -> None:
+    model, data = driven()
+    for _ in range(200):
+        mujoco.mj_step(model, data)
+    assert np.abs(data.qpos - HOME).max() < 1e-3
+    assert np.abs(data.qvel).max() < 1e-2
+
+
+def test_recommended_drives_settle_after_a_large_error() -> None:
+    model, data = driven()
+    data.qpos[:6] += 0.3
+    for _ in range(200):
+        mujoco.mj_step(model, data)
+    assert np.abs(data.qpos - HOME).max() < 1e-3
+    assert np.abs(data.qvel).max() < 1e-2
+
+
+def test_random_steps_of_the_target_keep_joint_speeds_moderate() -> None:
+    model, data = driven()
+    rng = np.random.default_rng(0)
+    fastest = 0.0
+    for _ in range(100):
+        data.ctrl[:6] = data.qpos[:6] + rng.uniform(-0.1, 0.1, 6)
+        for _ in range(4):
+            mujoco.mj_step(model, data)
+            fastest = max(fastest, np.abs(data.qvel).max())
+    assert fastest < 4.0
+    assert data.warning.number.sum() == 0
+
+
+def test_cart_pole_stays_upright_at_exactly_zero() -> None:
+    model, data = cart_pole()
+    for _ in range(500):
+        mujoco.mj_step(model, data)
+    np.testing.assert_array_equal(data.qpos, 0.0)
+
+
+def test_cart_pole_falls_at_the_linearised_rate_and_keeps_its_energy() -> None:
+    model, data = cart_pole()
+    model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ENERGY
+    data.qpos[1] = 1e-4
+    mujoco.mj_forward(model, data)
+    energy = data.energy.sum()
+    for _ in range(500):
+        mujoco.mj_step(model, data)
+    # (I + m l^2 - (m l)^2 / (M + m)) theta'' = m g l theta, so after t = 1 s theta = theta0 cosh(w t)
+    inertia = 0.00834 + 0.1 * 0.5**2 - (0.1 * 0.5) ** 2 / 1.1
+    rate = np.sqrt(0.1 * 9.81 * 0.5 / inertia)
+    assert data.qpos[1] == pytest.approx(1e-4 * np.cosh(rate), rel=1e-3)
+    assert data.energy.sum() == pytest.approx(energy, abs=1e-9)
+
+
+def test_cart_pole_has_an_eight_metre_rail_and_a_free_pole() -> None:
+    model, _ = cart_pole()
+    np.testing.assert_allclose(model.joint("slider_to_cart").range, [-4, 4])
+    assert not model.jnt_limited[model.joint("cart_to_pole").id]
+    np.testing.assert_allclose(model.body_mass[1:], [1.0, 1.0, 0.1])
+
+
+def test_assets_are_found_under_the_names_of_older_configs() -> None:
+    assert asset_path("DH_PGI_140_80/DH_PGI_140_80.urdf") == asset_path("dh_pgi_140_80")
+    assert asset_path("CartPole/cart_pole.urdf") == asset_path("cart_pole.xml")
+    assert asset_path("UniversalRobots/UR10/UR10.urdf") == asset_path("UR10")
+    assert bundled_assets() == ["cart_pole", "dh_pgi_140_80", "ur10"]
+
+
+def test_an_existing_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    own = tmp_path / "mine.xml"
+    own.write_text("<mujoco/>")
+    assert asset_path(str(own)) == own
+
+
+@pytest.mark.parametrize("name", ["robots/none.urdf", "", "."])
+def test_an_unknown_asset_is_refused_with_the_bundled_names(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match="cart_pole, dh_pgi_140_80, ur10"):
+        asset_path(name)

@@ -1,0 +1,313 @@
+"""Holds the import directions of the design: who may import whom, read from the source without running it."""
+
+import ast
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The rules. A layer is a name and the modules in it; a module belongs to the first layer, from the top, that holds it.
+# "a.b" holds a.b and all below it; "=a.b" holds the package's own file alone. Names are relative to `embodichain`.
+# A layer may import from itself and from the layers named beside it, and from nothing else of the package.
+
+LAYERS: list[tuple[str, list[str], list[str]]] = [
+    # layer            modules                                            may import
+    ("root", ["="], []),
+    ("utils", ["utils"], ["root"]),
+    # The simulator: entities, backends, rendering.
+    ("sim", ["lab.sim"], ["root", "lab", "utils"]),
+    ("lab", ["=lab", "=lab.gym"], []),
+    # The environments: terms and managers, then the environment that runs them, then the tasks.
+    ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "sim", "managers", "envs"]),
+    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "sim", "gym utils"]),
+    ("tasks", ["lab.gym.envs.tasks"], ["root", "lab", "utils", "sim", "gym utils", "managers", "envs"]),
+    ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "sim", "gym utils", "managers"]),
+    # The learner, which knows the environments by the VecEnv protocol alone. Each part has its config beside it;
+    # agents.rl.utils.config puts them together.
+    (
+        "rl",
+        ["=agents", "=agents.rl", "=agents.rl.utils", "agents.rl.vec_env", "agents.rl.utils.distributed"],
+        ["root", "utils"],
+    ),
+    ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl"]),
+    ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl buffer"]),
+    ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
+    ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
+    ("rl config", ["agents.rl.utils.config"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
+    (
+        "rl utils",
+        ["agents.rl.utils"],
+        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
+    ),
+    # The two files that know both worlds.
+    ("build", ["agents.rl.build", "agents.rl.train"], ["*"]),
+]
+
+# Third-party packages that belong to one layer.
+ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
+
+# What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
+OPTIONAL_EXTRAS = {"lerobot", "mujoco_warp", "onnx", "peft", "transformers", "viser", "wandb", "warp"}
+# ---------------------------------------------------------------------------------------------------------------------
+
+MAY_IMPORT = {layer: set(others) | {layer} for layer, _, others in LAYERS}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `line` of `importer` imports `target` (a full dotted name)."""
+
+    importer: str
+    target: str
+    line: int
+    in_function: bool
+    for_types_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+class _ImportVisitor(ast.NodeVisitor):
+    """Collects the imports of one module, with where they stand."""
+
+    def __init__(self, module: str, is_package: bool) -> None:
+        self.module = module
+        self.package = module if is_package else module.rpartition(".")[0]
+        self.found: list[Import] = []
+        self._in_function = False
+        self._for_types_only = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        outer, self._in_function = self._in_function, True
+        self.generic_visit(node)
+        self._in_function = outer
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def visit_If(self, node: ast.If) -> None:
+        if ast.unparse(node.test) not in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            self.generic_visit(node)
+            return
+        outer, self._for_types_only = self._for_types_only, True
+        for child in node.body:
+            self.visit(child)
+        self._for_types_only = outer
+        for child in node.orelse:
+            self.visit(child)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name, node.lineno)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = node.module or ""
+        if node.level:
+            parents = self.package.split(".")
+            base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
+        # `from a import b` may name the module a.b or something in a: `resolve` tells which.
+        for alias in node.names:
+            self._add(f"{base}.{alias.name}", node.lineno)
+
+    def _add(self, target: str, line: int) -> None:
+        self.found.append(Import(self.module, target, line, self._in_function, self._for_types_only))
+
+
+def read_modules(root: Path, package: str = "embodichain") -> dict[str, list[Import]]:
+    """Module name -> its imports, for every file of `package` under `root`."""
+    modules = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        visitor = _ImportVisitor(name, is_package)
+        visitor.visit(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+        modules[name] = visitor.found
+    return modules
+
+
+def resolve(target: str, modules: dict[str, list[Import]], package: str = "embodichain") -> str | None:
+    """The module of the package that `target` names or lies in; None for other people's packages."""
+    if target.partition(".")[0] != package:
+        return None
+    while target not in modules and "." in target:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def layer_of(module: str) -> str | None:
+    """The first layer of the table that holds `module`, which is given with the package's name in front."""
+    relative = module.partition(".")[2]
+    for layer, patterns, _ in LAYERS:
+        for pattern in patterns:
+            if relative == pattern.removeprefix("="):
+                return layer
+            if not pattern.startswith("=") and fnmatch.fnmatchcase(relative, f"{pattern}.*"):
+                return layer
+    return None
+
+
+def direction_violations(modules: dict[str, list[Import]]) -> Iterator[str]:
+    """One line for each import against the table, and for each module that the table does not place."""
+    for module, imports in modules.items():
+        layer = layer_of(module)
+        if layer is None:
+            yield f"{module} is in no layer of the table"
+            continue
+        allowed = MAY_IMPORT[layer]
+        for imported in imports:
+            owner = ONLY_IN.get(imported.target.partition(".")[0])
+            if owner is not None and owner != layer:
+                yield f"{imported}, which only layer '{owner}' may"
+            target = resolve(imported.target, modules)
+            if target is None or "*" in allowed:
+                continue
+            target_layer = layer_of(target)
+            if target_layer not in allowed:
+                yield f"{imported}: layer '{layer}' may not import layer '{target_layer}'"
+
+
+def function_imports(modules: dict[str, list[Import]]) -> Iterator[str]:
+    """One line for each import inside a function that is not of an optional extra."""
+    for imported in (i for imports in modules.values() for i in imports if i.in_function):
+        if imported.target.partition(".")[0] not in OPTIONAL_EXTRAS:
+            yield f"{imported} inside a function; it belongs at the top of the file"
+
+
+def import_graph(modules: dict[str, list[Import]]) -> dict[str, list[str]]:
+    """Module -> the modules that importing it runs first; imports for types only do not count.
+
+    Importing a.b.c runs the packages a and a.b too, except those that the importer lies in and is thus run by.
+    """
+    graph = {}
+    for module, imports in modules.items():
+        targets = {resolve(i.target, modules) for i in imports if not i.for_types_only and not i.in_function}
+        runs = set()
+        for parts in (target.split(".") for target in targets if target):
+            names = {".".join(parts[:n]) for n in range(1, len(parts))}
+            runs |= {name for name in names if not f"{module}.".startswith(f"{name}.")} | {".".join(parts)}
+        graph[module] = sorted(run for run in runs if run in modules and run != module)
+    return graph
+
+
+def import_cycles(modules: dict[str, list[Import]]) -> list[list[str]]:
+    """The cycles that a depth-first walk over the imports meets."""
+    graph = import_graph(modules)
+    cycles: list[list[str]] = []
+    done: set[str] = set()
+    path: list[str] = []
+
+    def walk(module: str) -> None:
+        if module in path:
+            cycles.append([*path[path.index(module) :], module])
+        elif module not in done:
+            path.append(module)
+            for target in graph[module]:
+                walk(target)
+            done.add(path.pop())
+
+    for module in graph:
+        walk(module)
+    return cycles
+
+
+@pytest.fixture(scope="module")
+def package() -> dict[str, list[Import]]:
+    return read_modules(REPOSITORY)
+
+
+def test_imports_follow_the_directions_of_the_design(package: dict[str, list[Import]]) -> None:
+    violations = list(direction_violations(package))
+    assert not violations, "\n".join(violations)
+
+
+def test_no_import_inside_a_function_except_of_optional_extras(package: dict[str, list[Import]]) -> None:
+    violations = list(function_imports(package))
+    assert not violations, "\n".join(violations)
+
+
+def test_modules_do_not_import_each_other_in_a_circle(package: dict[str, list[Import]]) -> None:
+    cycles = [" -> ".join(cycle) for cycle in import_cycles(package)]
+    assert not cycles, "\n".join(cycles)
+
+
+# --- The walk itself, on a tree of a few lines ---
+
+
+def plant(root: Path, files: dict[str, str]) -> dict[str, list[Import]]:
+    """Writes `files` (path within the package -> source) and reads them back as `read_modules` does."""
+    for name, source in files.items():
+        path = root / "embodichain" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    return read_modules(root)
+
+
+@pytest.mark.parametrize(
+    ("importer", "source", "complaint"),
+    [
+        ("utils/a.py", "from embodichain.lab.sim import scene", "layer 'utils' may not import layer 'sim'"),
+        ("utils/a.py", "from ..lab.sim.scene import x", "layer 'utils' may not import layer 'sim'"),
+        ("lab/gym/envs/a.py", "import mujoco.batch", "which only layer 'sim' may"),
+        ("lab/gym/envs/managers/a.py", "import embodichain.lab.gym.envs.base_env", "may not import layer 'envs'"),
+        ("lab/gym/envs/a.py", "from embodichain.lab.gym.envs.tasks import rl", "may not import layer 'tasks'"),
+        ("agents/rl/models/a.py", "from embodichain.lab.sim import scene", "may not import layer 'sim'"),
+        ("agents/rl/buffer/a.py", "from embodichain.agents.rl.models import x", "may not import layer 'rl models'"),
+        ("agents/rl/utils/a.py", "from embodichain.agents.rl import build", "may not import layer 'build'"),
+        ("elsewhere/a.py", "", "is in no layer of the table"),
+    ],
+)
+def test_a_planted_import_against_the_directions_is_found(
+    tmp_path: Path, importer: str, source: str, complaint: str
+) -> None:
+    modules = plant(
+        tmp_path,
+        {
+            "lab/sim/__init__.py": "",
+            "lab/sim/scene.py": "import mujoco",
+            "lab/gym/envs/base_env.py": "",
+            "lab/gym/envs/tasks/rl/__init__.py": "",
+            "agents/rl/models/__init__.py": "",
+            "agents/rl/build.py": "from embodichain.lab.sim import scene",
+            importer: source,
+        },
+    )
+    (violation,) = direction_violations(modules)
+    assert complaint in violation
+
+
+def test_a_planted_import_inside_a_function_is_found_and_an_optional_extra_is_not(tmp_path: Path) -> None:
+    source = "def f():\n    import json\n    import wandb\n    return json, wandb\n"
+    (violation,) = function_imports(plant(tmp_path, {"utils/a.py": source}))
+    assert violation.startswith("embodichain.utils.a:2 imports json")
+
+
+def test_a_planted_cycle_is_found(tmp_path: Path) -> None:
+    modules = plant(
+        tmp_path,
+        {"utils/a.py": "from . import b", "utils/b.py": "from .c import x", "utils/c.py": "import embodichain.utils.a"},
+    )
+    a, b, c = (f"embodichain.utils.{name}" for name in "abc")
+    assert import_cycles(modules) == [[a, b, c, a]]
+
+
+def test_a_cycle_through_the_file_of_a_package_is_found(tmp_path: Path) -> None:
+    modules = plant(
+        tmp_path,
+        {
+            "a/__init__.py": "from .x import y",
+            "a/x.py": "from embodichain.b import z",
+            "a/leaf.py": "",
+            "b.py": "import embodichain.a.leaf",
+        },
+    )
+    assert [set(cycle) for cycle in import_cycles(modules)] == [{"embodichain.a", "embodichain.a.x", "embodichain.b"}]
+
+
+def test_imports_for_types_only_make_no_cycle(tmp_path: Path) -> None:
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import x\n"
+    assert import_cycles(plant(tmp_path, {"utils/a.py": "from . import b", "utils/b.py": for_types})) == []

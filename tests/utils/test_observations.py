@@ -1,0 +1,56 @@
+"""Legend: N envs, O flattened observation size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.utils.observations import dict_to_tensordict, flatten_dict_observation
+
+
+def test_leaves_are_joined_in_sorted_key_order_level_by_level() -> None:
+    td = TensorDict(
+        {
+            "robot": {"qvel": torch.tensor([[3.0]]), "qpos": torch.tensor([[1.0, 2.0]])},
+            "object": {"pose": torch.tensor([[[10.0, 11.0], [12.0, 13.0]]])},
+        },
+        batch_size=[1],
+    )
+    # object/pose (2 x 2, row by row), robot/qpos, robot/qvel
+    assert flatten_dict_observation(td).tolist() == [[10, 11, 12, 13, 1, 2, 3]]
+
+
+def test_flat_observation_is_float32_whatever_the_leaves_are() -> None:
+    td = TensorDict(
+        {
+            "a": torch.tensor([[0.5], [1.5]], dtype=torch.float64),
+            "b": torch.tensor([True, False]),
+            "c": torch.tensor([3, 4]),
+        },
+        batch_size=[2],
+    )
+    flat = flatten_dict_observation(td)
+    assert flat.dtype == torch.float32
+    assert flat.tolist() == [[0.5, 1, 3], [1.5, 0, 4]]
+
+
+def test_nested_dictionaries_of_arrays_become_a_tensordict() -> None:
+    obs = {"robot": {"qpos": np.zeros((2, 3), dtype=np.float32)}, "flag": torch.ones(2, dtype=torch.bool)}
+    td = dict_to_tensordict(obs, "cpu")
+    assert td.batch_size == (2,)
+    assert td["robot", "qpos"].shape == (2, 3)
+    assert td["robot", "qpos"].dtype == torch.float32
+    assert td["flag"].dtype == torch.bool
+    assert dict_to_tensordict(td, "cpu")["flag"].tolist() == [True, True]
+
+
+def test_observation_without_arrays_is_refused() -> None:
+    with pytest.raises(ValueError, match="no array"):
+        dict_to_tensordict({"robot": {}}, "cpu")
+
+
+def test_arrays_that_disagree_on_the_number_of_envs_are_refused() -> None:
+    with pytest.raises(RuntimeError):
+        dict_to_tensordict({"a": torch.zeros(2, 1), "b": torch.zeros(3, 1)}, "cpu")
