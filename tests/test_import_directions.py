@@ -164,7 +164,8 @@ def direction_violations(modules: dict[str, list[Import]]) -> Iterator[str]:
             if owner is not None and owner != layer:
                 yield f"{imported}, which only layer '{owner}' may"
             target = resolve(imported.target, modules)
-            if target is None or "*" in allowed:
+            # A name that only a type annotation uses binds nothing: terms annotate the environment they are given.
+            if target is None or "*" in allowed or imported.for_types_only:
                 continue
             target_layer = layer_of(target)
             if target_layer not in allowed:

@@ -11,7 +11,7 @@ from mujoco.batch import Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Columns
+from embodichain.lab.sim.backend.base import Backend, Columns
 
 __all__ = ["MujocoBatchBackend"]
 
@@ -33,7 +33,7 @@ def _silence_log() -> None:
 _silence_log()
 
 
-class MujocoBatchBackend:
+class MujocoBatchBackend(Backend):
     """N simulations on threads; implements :class:`~embodichain.lab.sim.backend.base.Backend`.
 
     The engine's state is float64 and lives in one row for each environment; reads cast it, once after each change.

@@ -31,6 +31,10 @@ class Functor:
         self.cfg = cfg
         self.env = env
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what the term is for; arguments and result are those of the manager's functions."""
+        raise NotImplementedError
+
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""
 
