@@ -5,6 +5,7 @@ Legend: N envs, T rollout steps, O flattened observation size, A action size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -35,11 +36,11 @@ class VecEnv(Protocol):
         """Space whose last dimension is O, the width of ``flatten_dict_observation(obs)``."""
 
     @property
-    def action_space(self) -> spaces.Box:
-        """Space of a single environment's action; its last dimension is A. Actions beyond it are clipped by the env."""
+    def action_space(self) -> spaces.Space[Any]:
+        """A Box whose last dimension is A. Actions beyond it are clipped by the environment."""
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[TensorDict, dict[str, Any]]:
         """Start new episodes everywhere, or in the rows ``options["reset_ids"]`` only.
 

@@ -49,11 +49,13 @@ class SimulationManager:
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""
+        self._check_unbuilt()
         self._builder.add_rigid_object(cfg)
         self._cfgs.append(cfg)
 
     def add_articulation(self, cfg: ArticulationCfg) -> None:
         """Add an articulation (before :meth:`build`)."""
+        self._check_unbuilt()
         self._builder.add_articulation(cfg)
         self._cfgs.append(cfg)
 
@@ -63,11 +65,13 @@ class SimulationManager:
 
     def add_marker(self, cfg: MarkerCfg) -> None:
         """Add a thing that is only seen (before :meth:`build`)."""
+        self._check_unbuilt()
         self._builder.add_marker(cfg)
         self._cfgs.append(cfg)
 
     def build(self) -> None:
         """Compile the scene and start all environments in its initial state."""
+        self._check_unbuilt()
         scene = self._builder.compile()
         backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
         self._backend = backend
@@ -123,6 +127,10 @@ class SimulationManager:
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
         return _get(self._markers, "marker", uid)
+
+    def _check_unbuilt(self) -> None:
+        if self._backend is not None:
+            raise RuntimeError("the scene is built already: entities are added before build(), which is called once")
 
 
 def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:

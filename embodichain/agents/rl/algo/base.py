@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -63,3 +63,15 @@ class BaseAlgorithm(ABC):
         Returns:
             Scalars to log: name -> value.
         """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what, beside the policy, the next update depends on, for a checkpoint: here all optimisers' states."""
+        return {name: optimizer.state_dict() for name, optimizer in self._optimizers().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        for name, optimizer in self._optimizers().items():
+            optimizer.load_state_dict(state[name])
+
+    def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)}

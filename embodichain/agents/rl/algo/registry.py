@@ -12,7 +12,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["build_algo", "get_registered_algo_names", "register_algo"]
+__all__ = ["build_algo", "get_algo_class", "get_registered_algo_names", "register_algo"]
 
 A = TypeVar("A", bound=BaseAlgorithm)
 
@@ -35,6 +35,17 @@ def register_algo(name: str) -> Callable[[type[A]], type[A]]:
 def get_registered_algo_names() -> list[str]:
     """Return the names that ``build_algo`` knows, sorted."""
     return sorted(_ALGORITHMS)
+
+
+def get_algo_class(name: str) -> type[BaseAlgorithm]:
+    """Return a registered class.
+
+    Raises:
+        ConfigError: (a ValueError) the name is unknown.
+    """
+    if name not in _ALGORITHMS:
+        raise ConfigError(unknown_name("algorithm", name, _ALGORITHMS))
+    return _ALGORITHMS[name]
 
 
 def build_algo(
@@ -61,7 +72,5 @@ def build_algo(
     """
     if distributed:
         raise NotImplementedError("training over several processes is not available yet")
-    if name not in _ALGORITHMS:
-        raise ConfigError(unknown_name("algorithm", name, _ALGORITHMS))
-    algo_class = _ALGORITHMS[name]
+    algo_class = get_algo_class(name)
     return algo_class(algo_class.cfg_class(**{**cfg_kwargs, "device": str(device)}), policy)

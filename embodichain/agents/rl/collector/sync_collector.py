@@ -51,8 +51,10 @@ class SyncCollector(BaseCollector):
         shape = torch.Size([env.num_envs, num_steps + 1])
         if rollout is None:
             if self._rollout is None or self._rollout.batch_size != shape:
+                action_shape = env.action_space.shape
+                assert action_shape is not None  # it is a Box
                 self._rollout = allocate_rollout(
-                    env.num_envs, num_steps, self._obs.shape[-1], env.action_space.shape[-1], self.device
+                    env.num_envs, num_steps, self._obs.shape[-1], action_shape[-1], self.device
                 )
             rollout = self._rollout
         elif rollout.batch_size != shape:

@@ -17,8 +17,9 @@ from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.validation import from_dict
 
-__all__ = ["PolicyCfg", "build_policy", "get_registered_policy_names", "register_policy"]
+__all__ = ["PolicyCfg", "build_policy", "check_policy_block", "get_registered_policy_names", "register_policy"]
 
 P = TypeVar("P", bound=type)
 
@@ -56,6 +57,20 @@ def register_policy(name: str) -> Callable[[P], P]:
 def get_registered_policy_names() -> list[str]:
     """Return the names that ``build_policy`` knows, sorted."""
     return sorted(_POLICIES)
+
+
+def check_policy_block(block: Mapping[str, Any]) -> None:
+    """Check a config's ``policy`` block before anything is built.
+
+    Raises:
+        ConfigError: (a ValueError) no name or an unknown one, or keys, values or networks that a built-in policy's
+            block may not have or lacks.
+    """
+    if "name" not in block:
+        raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
+    if _find_policy_class(block["name"]) is ActorCritic:
+        cfg = from_dict(PolicyCfg, dict(block), "policy")
+        _require_networks(cfg.actor, cfg.critic)
 
 
 def build_policy(
@@ -144,10 +159,16 @@ def _build_actor_critic(
         actor = build_mlp_from_cfg(cfg.actor, obs_dim, action_dim, output_gain=0.01)
     if critic is None and cfg.critic is not None:
         critic = build_mlp_from_cfg(cfg.critic, obs_dim, 1, output_gain=1.0)
-    if actor is None or critic is None:
-        missing = " and ".join(f"'{name}'" for name, net in (("actor", actor), ("critic", critic)) if net is None)
-        raise ConfigError(f"policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no {missing}")
+    _require_networks(actor, critic)
+    assert actor is not None
+    assert critic is not None
     return ActorCritic(obs_dim, action_dim, device, actor, critic, cfg.normalize_obs, cfg.init_log_std)
+
+
+def _require_networks(actor: object | None, critic: object | None) -> None:
+    missing = " and ".join(f"'{name}'" for name, net in (("actor", actor), ("critic", critic)) if net is None)
+    if missing:
+        raise ConfigError(f"policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no {missing}")
 
 
 def _build_by_signature(policy_class: Any, offered: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from tensordict import TensorDict
@@ -12,6 +13,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
 from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
@@ -122,6 +124,18 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""
+        for recorder in self._recorders():
+            recorder.start(folder, label)
+
+    def stop_recording(self) -> list[Path]:
+        """Finish the videos and return their paths."""
+        return [path for recorder in self._recorders() if (path := recorder.stop()) is not None]
+
+    def _recorders(self) -> list[record_camera_data]:
+        return [event for event in self.event_manager.functors if isinstance(event, record_camera_data)]
 
     @override
     def close(self) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest, unknown_name
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 from embodichain.utils.validation import from_dict
 
-__all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg"]
+__all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg", "events_to_cfg"]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
-DEFAULT_MANAGER_MODULES = [f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization")]
+DEFAULT_MANAGER_MODULES = [
+    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record")
+]
 """Where functors named in configs are looked up, in this order."""
 
 _TERM_BLOCKS = ("actions", "observations", "rewards", "events")
@@ -46,10 +50,35 @@ def config_to_cfg(data: dict[str, Any], manager_modules: Sequence[str] = DEFAULT
     try:
         cfg = from_dict(EmbodiedEnvCfg, flat, "")
     except ConfigError as error:
-        errors += str(error).splitlines()
+        errors += [line if re.split(r"[.\[:]", line)[0] in data else f"env.{line}" for line in str(error).splitlines()]
     if errors:
         raise ConfigError("\n".join(errors))
     return cfg
+
+
+def events_to_cfg(
+    block: dict[str, Any], place: str, manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES
+) -> dict[str, EventCfg]:
+    """Turn a block of events by name into typed configs.
+
+    Args:
+        block: the config's content.
+        place: where it stands, for messages.
+        manager_modules: where functors are looked up.
+
+    Raises:
+        ConfigError: with every error found, a line each.
+    """
+    errors: list[str] = []
+    events: dict[str, EventCfg] = {}
+    for name, term in _resolve_functors(block, place, manager_modules, errors).items():
+        try:
+            events[name] = from_dict(EventCfg, term, f"{place}.{name}")
+        except ConfigError as error:
+            errors += str(error).splitlines()
+    if errors:
+        raise ConfigError("\n".join(errors))
+    return events
 
 
 def _resolve_functors(block: Any, place: str, modules: Sequence[str], errors: list[str]) -> Any:

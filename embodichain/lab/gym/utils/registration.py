@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -9,6 +10,7 @@ from typing import Any, TypeVar, cast
 import gymnasium as gym
 
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
 __all__ = ["EnvSpec", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
@@ -53,7 +55,8 @@ def register_env(env_id: str, max_episode_steps: int | None = None, override: bo
         # Our environments are batched, check their own time limit and reset themselves: Gymnasium's wrappers for
         # single environments would get in the way.
         gym.registry.pop(env_id, None)
-        gym.register(id=env_id, entry_point=cast(Any, cls), disable_env_checker=True, order_enforce=False)
+        entry_point = cast(Any, functools.partial(make, env_id))
+        gym.register(id=env_id, entry_point=entry_point, disable_env_checker=True, order_enforce=False)
         return cls
 
     return register
@@ -76,5 +79,12 @@ def get_env_spec(env_id: str) -> EnvSpec:
 
 
 def make(env_id: str, **kwargs: Any) -> Any:
-    """Build a registered environment: ``make("PushCubeRL", cfg=cfg)``."""
-    return get_env_spec(env_id).cls(**kwargs)
+    """Build a registered environment: ``make("PushCubeRL", cfg=cfg)``.
+
+    A ``cfg`` without ``max_episode_steps`` gets the registered one.
+    """
+    spec = get_env_spec(env_id)
+    cfg = kwargs.get("cfg")
+    if spec.max_episode_steps is not None and getattr(cfg, "max_episode_steps", 0) is None:
+        kwargs["cfg"] = replace(cfg, max_episode_steps=spec.max_episode_steps)
+    return spec.cls(**kwargs)

@@ -12,6 +12,7 @@ from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain
 from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
 from embodichain.lab.sim.objects.articulation import Articulation
+from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
 __all__ = ["Robot"]
@@ -86,16 +87,32 @@ class Robot(Articulation):
         return pose
 
     def _chain(self, name: str) -> SerialChain:
-        """Return the chain of a control part, which ends at its last joint's body or at the flange on it."""
+        """Return the chain of a control part, from the world to the robot's flange.
+
+        Raises:
+            ConfigError: there is no flange, or the part's joints do not move it.
+        """
         if name not in self._chains:
             model = self._backend.model
             joints = [self._joint_ids[j] for j in self.get_joint_ids(name)]
             tcp = np.array(self.cfg.solver_cfg.get(name, SolverCfg()).tcp)
-            self._chains[name] = SerialChain(model, joints, self._end_site(model, joints), tcp, self._backend.device)
+            self._chains[name] = SerialChain(model, joints, self._end_site(name, joints), tcp, self._backend.device)
         return self._chains[name]
 
-    def _end_site(self, model: mujoco.MjModel, joints: list[int]) -> int:
+    def _end_site(self, name: str, joints: list[int]) -> int:
+        model = self._backend.model
         site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f"{self.uid}/{_FLANGE}")
         if site < 0:
-            raise ValueError(f"robot '{self.uid}' has no site '{_FLANGE}', which kinematics need as the arm's end")
+            raise ConfigError(f"robot '{self.uid}' has no site '{_FLANGE}', which kinematics need as the arm's end")
+        on_the_way: list[int] = []
+        body = int(model.site_bodyid[site])
+        while body:
+            first = int(model.body_jntadr[body])
+            on_the_way += range(first, first + int(model.body_jntnum[body]))
+            body = int(model.body_parentid[body])
+        if aside := [self.joint_names[self._joint_ids.index(j)] for j in joints if j not in on_the_way]:
+            raise ConfigError(
+                f"robot '{self.uid}': control part '{name}' has no tool pose: the way to its flange "
+                f"('{_FLANGE}') does not pass {', '.join(aside)}"
+            )
         return site

@@ -1,0 +1,76 @@
+"""What happened in the episodes, gathered without waiting for the device at each step.
+
+Shapes: N environments, T rollout steps, K names.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+__all__ = ["EpisodeStats"]
+
+_WINDOW = 100
+
+
+class EpisodeStats:
+    """Sums the steps' reward terms and metrics, and follows the episodes' returns and lengths."""
+
+    def __init__(self, num_envs: int) -> None:
+        self._return = np.zeros(num_envs)
+        self._length = np.zeros(num_envs, dtype=np.int64)
+        self._returns: deque[float] = deque(maxlen=_WINDOW)
+        self._lengths: deque[int] = deque(maxlen=_WINDOW)
+        self._successes: deque[bool] = deque(maxlen=_WINDOW)
+        self._step_success: list[Tensor] = []
+        self._names: list[str] = []
+        self._sums: Tensor | None = None
+
+    def on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
+        """Take in one step; nothing is read by the host."""
+        named = [("rewards", info["rewards"]), ("metrics", info["metrics"])]
+        values = torch.stack([value for _, group in named for value in group.values()], dim=0).to(torch.float32)
+        if self._sums is None:
+            self._names = [f"{kind}/{name}" for kind, group in named for name in group]
+            self._sums = torch.zeros_like(values)
+        self._sums += values
+        self._step_success.append(info["success"])
+
+    def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
+        """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.
+
+        Returns:
+            ``rewards/<term>`` and ``metrics/<name>``: means over its steps. ``charts/episode_reward_avg_100``,
+            ``charts/episode_length_avg_100`` and ``charts/success_rate_avg_100``: over the last 100 episodes that
+            ended, once there are any.
+        """
+        num_steps = len(self._step_success)
+        reward = rollout["reward"][:, :num_steps].cpu().numpy()
+        done = rollout["done"][:, :num_steps].cpu().numpy()
+        success = torch.stack(self._step_success, dim=1).cpu().numpy()
+        for t in range(num_steps):
+            self._return += reward[:, t]
+            self._length += 1
+            ended = done[:, t]
+            if ended.any():
+                self._returns.extend(self._return[ended].tolist())
+                self._lengths.extend(self._length[ended].tolist())
+                self._successes.extend(success[ended, t].tolist())
+                self._return[ended] = 0.0
+                self._length[ended] = 0
+        scalars: dict[str, float] = {}
+        if self._sums is not None:
+            means = (self._sums.mean(dim=1) / num_steps).tolist()
+            scalars |= dict(zip(self._names, means, strict=True))
+            self._sums.zero_()
+        if self._returns:
+            scalars["charts/episode_reward_avg_100"] = float(np.mean(self._returns))
+            scalars["charts/episode_length_avg_100"] = float(np.mean(self._lengths))
+            scalars["charts/success_rate_avg_100"] = float(np.mean(self._successes))
+        self._step_success.clear()
+        return scalars

@@ -1,0 +1,125 @@
+"""Evaluation on a fixed set of episodes. Shapes: N environments, E episodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.utils.observations import flatten_dict_observation
+
+__all__ = ["EvalEnv", "Evaluation", "Evaluator"]
+
+
+class EvalEnv(VecEnv, Protocol):
+    """Environments that can be recorded."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Write videos named after ``label`` into ``folder`` from now on."""
+
+    def stop_recording(self) -> list[Path]:
+        """Finish the videos and return their paths."""
+
+    def close(self) -> None:
+        """Release what the environments hold."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The outcome of an evaluation.
+
+    Attributes:
+        success_rate: share of episodes whose last step was a success.
+        success_interval: 95 % interval of it (Wilson, 1927).
+        avg_reward: mean return.
+        avg_length: mean length, steps.
+        episodes: E.
+        videos: what was recorded.
+    """
+
+    success_rate: float
+    success_interval: tuple[float, float]
+    avg_reward: float
+    avg_length: float
+    episodes: int
+    videos: list[Path] = field(default_factory=list)
+
+
+class Evaluator:
+    """Runs a policy's most likely actions through the same E episodes each time, each to its end.
+
+    The episodes are numbered through over the environments (see ``CounterRandom.reseed``), so that the set depends on
+    the seed alone; taking the first E that end instead would favour short episodes.
+    """
+
+    def __init__(self, env: EvalEnv, num_episodes: int, seed: int, device: torch.device, video_folder: Path) -> None:
+        """Set up.
+
+        Args:
+            env: the environments; every episode of theirs ends.
+            num_episodes: E.
+            seed: of the set of episodes.
+            device: of the policy.
+            video_folder: where videos go, if the environments record any.
+        """
+        self.env = env
+        self._num_episodes = num_episodes
+        self._seed = seed
+        self._device = device
+        self._video_folder = video_folder
+
+    @torch.no_grad()
+    def run(self, policy: Policy, label: str) -> Evaluation:
+        """Evaluate a policy; ``label`` names the videos."""
+        env = self.env
+        was_training = policy.training
+        policy.eval()
+        num_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # torch's idle workers would take the physics' cores
+        env.start_recording(self._video_folder, label)
+        try:
+            results = self._run_episodes(policy)
+        finally:
+            videos = env.stop_recording()
+            torch.set_num_threads(num_threads)
+            policy.train(was_training)
+        success, returns, lengths = results.mean(dim=1).tolist()
+        interval = _wilson(success, self._num_episodes)
+        return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
+
+    def _run_episodes(self, policy: Policy) -> Tensor:
+        """Return success, return and length of each episode, [3, E]."""
+        env, total = self.env, self._num_episodes
+        results = torch.zeros(3, total, device=env.device)
+        episode = torch.arange(env.num_envs, device=env.device)  # the number of each environment's present episode
+        so_far = torch.zeros(2, env.num_envs, device=env.device)
+        obs, _ = env.reset(seed=self._seed, options={"enumerate_episodes": True})
+        num_done = 0
+        while num_done < total:
+            td = TensorDict({"obs": flatten_dict_observation(obs).to(self._device)}, batch_size=[env.num_envs])
+            action = policy.get_action(td, deterministic=True)["action"]
+            obs, reward, terminated, truncated, info = env.step(action.to(env.device))
+            so_far[0] += reward
+            so_far[1] += 1
+            done = terminated | truncated
+            counted = (done & (episode < total)).nonzero().squeeze(1)
+            if len(counted):
+                ended = torch.cat((info["success"][None, counted].to(torch.float32), so_far[:, counted]))
+                results[:, episode[counted]] = ended
+                num_done += len(counted)
+            episode[done] += env.num_envs
+            so_far[:, done] = 0.0
+        return results
+
+
+def _wilson(rate: float, count: int) -> tuple[float, float]:
+    z = 1.96
+    centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * (rate * (1 - rate) / count + z * z / (4 * count * count)) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,53 @@
+"""The learning curve as a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+__all__ = ["draw_learning_curve"]
+
+
+def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> None:
+    """Draw return and success over environment steps, with the time along the top.
+
+    Args:
+        metrics_path: the run's ``metrics.jsonl``.
+        picture_path: the png to write.
+        title: above the picture.
+    """
+    rows = [json.loads(line) for line in metrics_path.read_text(encoding="utf-8").splitlines()]
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    figure.suptitle(title)
+    left.set(xlabel="environment steps", ylabel="return (mean of 100 episodes)")
+    right.set(xlabel="environment steps", ylabel="success rate", ylim=(-0.03, 1.03))
+    _plot(left, rows, "charts/episode_reward_avg_100", "training", "-")
+    _plot(right, rows, "charts/success_rate_avg_100", "training (with exploration)", "-")
+    _plot(right, rows, "eval/success_rate", "evaluation", "o-")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend()
+    _label_with_time(right, rows)
+    _label_with_time(left, rows)
+    figure.savefig(picture_path, dpi=120)
+
+
+def _plot(axes, rows: list[dict[str, float]], name: str, label: str, style: str) -> None:  # type: ignore[no-untyped-def]
+    points = [(row["step"], row[name]) for row in rows if name in row]
+    if points:
+        axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
+
+
+def _label_with_time(axes, rows: list[dict[str, float]]) -> None:  # type: ignore[no-untyped-def]
+    """Put the wall time of a few steps along the top."""
+    if len(rows) < 2:
+        return
+    top = axes.secondary_xaxis("top")
+    chosen = [rows[round(i * (len(rows) - 1) / 4)] for i in range(5)]
+    top.set_xticks([row["step"] for row in chosen], [f"{row['wall_time']:.0f} s" for row in chosen])

@@ -1,0 +1,186 @@
+"""Where a run's figures go: TensorBoard, ``metrics.jsonl``, Weights & Biases, the terminal, and a plot."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch.utils.tensorboard import SummaryWriter
+
+from embodichain.utils import ConfigError, logger
+
+__all__ = ["Progress", "RunLog", "Sink", "WandbSink", "make_progress"]
+
+
+class Sink(Protocol):
+    """Takes scalars by name at a step."""
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take them."""
+
+    def close(self) -> None:
+        """Finish."""
+
+
+class TensorBoardSink:
+    """TensorBoard's event files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take scalars."""
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._writer.close()
+
+
+class JsonLinesSink:
+    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+        self._start = time.monotonic()
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take scalars."""
+        line = {"step": step, "wall_time": round(time.monotonic() - self._start, 3), **scalars}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+
+
+class WandbSink:
+    """Weights & Biases; offline where there is no account."""
+
+    def __init__(self, project: str, name: str, folder: Path, config: dict[str, Any]) -> None:
+        """Begin a run.
+
+        Raises:
+            ConfigError: the extra ``wandb`` is not installed.
+        """
+        try:
+            import wandb  # noqa: PLC0415 (an optional extra)
+        except ImportError as error:
+            raise ConfigError(
+                "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]'"
+            ) from error
+        has_account = bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
+        if not has_account:
+            logger.log_info(f"no W&B account here: logging offline into {folder}/wandb; send it with 'wandb sync'")
+        mode: Any = "online" if has_account else "offline"
+        self._run = wandb.init(project=project, name=name, dir=str(folder), config=config, mode=mode)
+        # A step axis of our own: W&B drops what comes out of the order of its own.
+        self._run.define_metric("global_step")
+        self._run.define_metric("*", step_metric="global_step")
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take scalars."""
+        self._run.log({**scalars, "global_step": step})
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._run.finish()
+
+
+class RunLog:
+    """Hands scalars to every sink, and keeps the last of each."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self._sinks = sinks
+        self.last: dict[str, float] = {}
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Write scalars at an environment step."""
+        self.last |= scalars
+        for sink in self._sinks:
+            sink.write(scalars, step)
+
+    def close(self) -> None:
+        """Finish all sinks."""
+        for sink in self._sinks:
+            sink.close()
+
+
+class ProgressDisplay(Protocol):
+    """Shows how far the training is."""
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show the state after an iteration."""
+
+    def close(self) -> None:
+        """Leave the terminal as it should be."""
+
+
+def make_progress(iterations: int) -> ProgressDisplay:
+    """Return a live line with a bar where the output is a terminal, else plain lines now and then."""
+    console = Console(stderr=True)
+    return LiveProgress(console, iterations) if console.is_terminal else PlainProgress(iterations)
+
+
+def _summary(scalars: dict[str, float]) -> str:
+    shown = {
+        "charts/SPS": ("steps/s", "{:,.0f}"),
+        "charts/episode_reward_avg_100": ("return", "{:.2f}"),
+        "charts/episode_length_avg_100": ("length", "{:.0f}"),
+        "charts/success_rate_avg_100": ("success", "{:.0%}"),
+        "eval/success_rate": ("eval", "{:.1%}"),
+    }
+    return "  ".join(f"{label} {form.format(scalars[n])}" for n, (label, form) in shown.items() if n in scalars)
+
+
+class LiveProgress:
+    """A bar with the time left and the latest figures."""
+
+    def __init__(self, console: Console, iterations: int) -> None:
+        columns = (
+            TextColumn("[bold]iteration {task.completed}/{task.total}"),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}"),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("training", total=iterations, figures="")
+        self._progress.start()
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show the state after an iteration."""
+        self._progress.update(self._task, completed=iteration, figures=_summary(scalars))
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self._progress.stop()
+
+
+class PlainProgress:
+    """A line every five seconds, and for the last iteration."""
+
+    def __init__(self, iterations: int) -> None:
+        self._iterations = iterations
+        self._start = time.monotonic()
+        self._next = 0.0
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show the state after an iteration."""
+        elapsed = time.monotonic() - self._start
+        if elapsed < self._next and iteration < self._iterations:
+            return
+        self._next = elapsed + 5.0
+        left = elapsed / iteration * (self._iterations - iteration)
+        print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {_summary(scalars)}", flush=True)
+
+    def close(self) -> None:
+        """Nothing is to be done."""

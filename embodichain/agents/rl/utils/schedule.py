@@ -1,0 +1,41 @@
+"""When something periodic is due."""
+
+from __future__ import annotations
+
+import re
+
+from embodichain.utils import ConfigError
+
+__all__ = ["Schedule"]
+
+
+class Schedule:
+    """Fires at the first check at or past each multiple of a period: by threshold, so that no multiple is missed.
+
+    A check that has gone past several multiples fires once.
+    """
+
+    def __init__(self, period: int | str, place: str) -> None:
+        """Parse the period.
+
+        Args:
+            period: environment steps, or ``"100 it"`` for iterations.
+            place: of the value in the config, for the message.
+
+        Raises:
+            ConfigError: it is neither, or not positive.
+        """
+        match = re.fullmatch(r"\s*(\d+)\s*(it)?\s*", str(period))
+        if match is None or int(match[1]) == 0:
+            raise ConfigError(f"{place}: must be a positive number of steps, or iterations as '100 it', got {period!r}")
+        self._period = int(match[1])
+        self._counts_iterations = match[2] is not None
+        self._next = self._period
+
+    def is_due(self, step: int, iteration: int) -> bool:
+        """Return whether to fire now, after ``step`` environment steps and ``iteration`` iterations."""
+        count = iteration if self._counts_iterations else step
+        if count < self._next:
+            return False
+        self._next = (count // self._period + 1) * self._period
+        return True
