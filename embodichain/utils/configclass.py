@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast, dataclass_transform, overload
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-__all__ = ["MISSING", "configclass", "field", "replace"]
+__all__ = ["MISSING", "configclass", "field", "is_required", "replace"]
 
 T = TypeVar("T")
 
@@ -58,6 +58,11 @@ def configclass(cls: type[T] | None = None, /, *, frozen: bool = False) -> Any:
 
 def _missing() -> Any:
     return MISSING
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field of a config class must be given a value."""
+    return field.default_factory is _missing
 
 
 def _make(cls: type[T], frozen: bool) -> type[T]:

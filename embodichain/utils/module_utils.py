@@ -41,6 +41,8 @@ def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_f
 
 
 def _from_dotted(module_name: str, attribute: str) -> Any:
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        return None
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

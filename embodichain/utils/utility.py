@@ -46,6 +46,8 @@ def _load_yaml(path: Path) -> Any:
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{path}: invalid YAML{place}: {error.problem}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
 
 
 def _read(path: Path) -> str:

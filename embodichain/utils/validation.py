@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from embodichain.utils.configclass import is_required
 from embodichain.utils.errors import ConfigError, nearest
 
 __all__ = ["from_dict"]
 
 T = TypeVar("T")
+
+_UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
+_ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
 def from_dict(cls: type[T], data: dict[str, Any], place: str) -> T:
@@ -27,24 +34,98 @@ def from_dict(cls: type[T], data: dict[str, Any], place: str) -> T:
     Raises:
         ConfigError: with every error of the data, a line each: path, problem and what was got.
     """
+    problems: dict[str, list[str]] = {}
+    endings: dict[str, str] = {}
+    value: T | None = None
     try:
-        value: T = TypeAdapter(cls).validate_python(data)
+        value = TypeAdapter(cls).validate_python(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(item, data, cls, place) for item in error.errors())) from error
-    missing = value.validate(place)  # type: ignore[attr-defined]
-    if missing:
-        raise ConfigError("\n".join(f"{name}: required, but missing" for name in missing))
+        for item in error.errors():
+            path = _path(place, _keys(item["loc"], data))
+            problem, ending = _describe(item, cls, data)
+            # A value that fits none of several types has an error for each of them.
+            problems.setdefault(path, []).append(problem)
+            endings[path] = ending
+    for path in _missing(cls, data, place):
+        problems[path], endings[path] = ["required, but missing"], ""
+    if value is None or problems:
+        raise ConfigError("\n".join(f"{p}: {', or '.join(problems[p])}{endings[p]}" for p in problems))
     return value
 
 
-def _line(error: Any, data: Any, cls: type, place: str) -> str:
-    path = place + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"])
-    path = path.lstrip(".")
-    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = _field_names(cls) if len(error["loc"]) == 1 else []
-        return f"{path}: unknown key.{nearest(str(error['loc'][-1]), known)}"
-    return f"{path}: {error['msg']}, got {error['input']!r}"
+def _describe(item: Any, cls: type, data: Any) -> tuple[str, str]:
+    """Return what is wrong, and what was got."""
+    keys = _keys(item["loc"], data)
+    if item["type"] in _UNKNOWN_KEY:
+        return f"unknown key.{nearest(str(keys[-1]), _known_keys(cls, keys[:-1]))}", ""
+    if item["type"] in _ABSENT_KEY:
+        return "required, but missing", ""
+    return item["msg"], f", got {item['input']!r}"
 
 
-def _field_names(cls: type) -> list[str]:
-    return list(getattr(cls, "__dataclass_fields__", {}))
+def _keys(loc: Sequence[int | str], data: Any) -> list[int | str]:
+    """Return the part of pydantic's location that is in the data: without the names of a union's members."""
+    keys: list[int | str] = []
+    for i, part in enumerate(loc):
+        inside: Any = dict(enumerate(data)) if isinstance(data, (list, tuple)) else data
+        if isinstance(inside, Mapping) and part in inside:
+            data = inside[part]
+        elif not (isinstance(data, Mapping) and i == len(loc) - 1):  # the last one may be what is missing
+            continue
+        keys.append(part)
+    return keys
+
+
+def _path(place: str, keys: Sequence[int | str]) -> str:
+    path = place + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return path.lstrip(".")
+
+
+def _known_keys(cls: type, keys: Sequence[int | str]) -> list[str]:
+    """Return the field names of the config classes that may stand at a place inside another."""
+    kinds = list(_members(cls))
+    for key in keys:
+        kinds = [member for kind in kinds for inner in _inner(kind, key) for member in _members(inner)]
+    return [f.name for kind in kinds if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)]
+
+
+def _members(kind: Any) -> Iterator[Any]:
+    """Yield the members of a union, or the type itself."""
+    if get_origin(kind) is Annotated:
+        yield from _members(get_args(kind)[0])
+    elif get_origin(kind) in (Union, types.UnionType):
+        for member in get_args(kind):
+            yield from _members(member)
+    else:
+        yield kind
+
+
+def _inner(kind: Any, key: int | str) -> list[Any]:
+    """Return the type of what stands in a value of a type under a key."""
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return [hints[key]] if key in hints else []
+    arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
+    return arguments[-1:]  # list[X], tuple[X, ...], dict[K, X]
+
+
+def _missing(kind: Any, data: Any, place: str) -> list[str]:
+    """Return the paths of all required fields that the data do not have, nested ones included."""
+    if not isinstance(data, (Mapping, list, tuple)):
+        return []
+    kinds = list(_members(kind))
+    found: list[str] = []
+    classes = [k for k in kinds if dataclasses.is_dataclass(k)]
+    if isinstance(data, Mapping) and classes:
+        kinds = classes if len(classes) == 1 else [k for k in classes if _is_tagged(k, data)]
+        fields = [f for k in kinds for f in dataclasses.fields(k)]
+        found = [_path(place, [f.name]) for f in fields if f.name not in data and is_required(f)]
+    for key, value in data.items() if isinstance(data, Mapping) else enumerate(data):
+        for inner in [inner for k in kinds for inner in _inner(k, key)]:
+            found += _missing(inner, value, _path(place, [key]))
+    return found
+
+
+def _is_tagged(cls: Any, data: Mapping[str, Any]) -> bool:
+    """Return whether the data name this config class among several, as ``shape_type`` does."""
+    return any(isinstance(f.default, str) and data.get(f.name) == f.default for f in dataclasses.fields(cls))

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from embodichain.utils import configclass
+from embodichain.utils.configclass import MISSING, field
+
+
+@configclass
+class Drive:
+    stiffness: float
+    damping: float = 1.0
+    names: list[str] = []
+
+
+@configclass
+class Robot:
+    uid: str
+    drive: Drive = field(default_factory=lambda: Drive(stiffness=2.0))
+    by_part: dict[str, Drive] = {}
+    tools: list[Drive] = []
+    offset: tuple[float, float] = (0.0, 0.0)
+
+
+@configclass
+class Arm(Robot):
+    joints: int = 6
+    uid: str = "arm"
+
+
+@configclass(frozen=True)
+class Fixed:
+    value: int = 1
+
+
+def test_fields_are_given_by_name_or_in_order() -> None:
+    assert Drive(10.0, 2.0).damping == Drive(stiffness=10.0, damping=2.0).damping == 2.0
+
+
+def test_values_are_converted_to_what_the_annotation_says() -> None:
+    drive = Drive(stiffness=10)
+    assert isinstance(drive.stiffness, float)
+    assert Robot(uid="a", offset=[1, 2]).offset == (1.0, 2.0)  # type: ignore[arg-type]
+
+
+def test_nested_dictionaries_become_config_classes() -> None:
+    robot = Robot(uid="a", drive={"stiffness": 3}, by_part={"arm": {"stiffness": 4}}, tools=[{"stiffness": 5}])  # type: ignore[arg-type,dict-item,list-item]
+    assert isinstance(robot.drive, Drive)
+    assert robot.by_part["arm"].stiffness == 4.0
+    assert robot.tools[0].stiffness == 5.0
+
+
+def test_unknown_field_is_refused_at_any_depth() -> None:
+    with pytest.raises(ValidationError, match="stifness"):
+        Drive(stifness=1.0)  # type: ignore[call-arg]
+    with pytest.raises(ValidationError, match="stifness"):
+        Robot(uid="a", drive={"stifness": 1.0})  # type: ignore[arg-type]
+
+
+def test_wrong_type_is_refused() -> None:
+    with pytest.raises(ValidationError, match="valid number"):
+        Drive(stiffness="stiff")  # type: ignore[arg-type]
+
+
+def test_mutable_defaults_are_not_shared() -> None:
+    one, two = Drive(1.0), Drive(1.0)
+    one.names.append("elbow")
+    assert two.names == []
+    assert Drive(1.0).names == []
+
+
+def test_nested_defaults_are_not_shared() -> None:
+    one = Robot(uid="a")
+    one.drive.stiffness = 99.0
+    one.by_part["x"] = one.drive
+    assert Robot(uid="b").drive.stiffness == 2.0
+    assert Robot(uid="b").by_part == {}
+
+
+def test_config_instance_as_a_default_is_copied_for_every_instance() -> None:
+    @configclass
+    class Cell:
+        drive: Drive = Drive(stiffness=7.0)
+
+    first = Cell()
+    first.drive.stiffness = 8.0
+    assert Cell().drive.stiffness == 7.0
+
+
+@pytest.mark.parametrize("method", ["copy", "replace"])
+def test_copy_changes_only_what_is_named_and_shares_nothing(method: str) -> None:
+    robot = Robot(uid="a", tools=[Drive(1.0, names=["x"])])
+    other = getattr(robot, method)(uid="b")
+    assert (robot.uid, other.uid) == ("a", "b")
+    other.tools[0].names.append("y")
+    assert robot.tools[0].names == ["x"]
+
+
+def test_changes_of_a_copy_are_checked() -> None:
+    with pytest.raises(ValidationError, match="valid number"):
+        Drive(1.0).replace(stiffness="x")  # type: ignore[attr-defined]
+    with pytest.raises(ValidationError, match="colour"):
+        Drive(1.0).replace(colour=1)  # type: ignore[attr-defined]
+
+
+def test_copy_keeps_the_class_and_what_is_missing() -> None:
+    copied = Arm().copy(joints=7)  # type: ignore[attr-defined]
+    assert type(copied) is Arm
+    assert copied.joints == 7
+    assert Drive().copy(damping=2.0).stiffness is MISSING  # type: ignore[attr-defined,call-arg]
+
+
+def test_to_dict_is_plain_nested_and_leaves_out_what_is_missing() -> None:
+    robot = Robot(uid="a", by_part={"arm": Drive()}, offset=(1.0, 2.0))  # type: ignore[call-arg]
+    assert robot.to_dict() == {  # type: ignore[attr-defined]
+        "uid": "a",
+        "drive": {"stiffness": 2.0, "damping": 1.0, "names": []},
+        "by_part": {"arm": {"damping": 1.0, "names": []}},
+        "tools": [],
+        "offset": [1.0, 2.0],
+    }
+
+
+def test_to_dict_and_back_gives_an_equal_config() -> None:
+    robot = Robot(uid="a", tools=[Drive(3.0, names=["x"])])
+    assert Robot(**robot.to_dict()) == robot  # type: ignore[attr-defined]
+
+
+def test_to_dict_names_functions_and_classes() -> None:
+    @configclass
+    class Term:
+        func: object = test_wrong_type_is_refused
+        cls: type = dict
+
+    assert Term().to_dict() == {  # type: ignore[attr-defined]
+        "func": f"{__name__}.test_wrong_type_is_refused",
+        "cls": "builtins.dict",
+    }
+
+
+def test_validate_lists_missing_fields_with_their_dotted_names() -> None:
+    robot = Robot(by_part={"arm": Drive()}, tools=[Drive(1.0), Drive()])  # type: ignore[call-arg]
+    assert robot.validate() == ["uid", "by_part.arm.stiffness", "tools[1].stiffness"]  # type: ignore[attr-defined]
+    assert robot.validate("robot")[0] == "robot.uid"  # type: ignore[attr-defined]
+    assert Robot(uid="a").validate() == []  # type: ignore[attr-defined]
+
+
+def test_frozen_config_refuses_assignment_and_can_be_replaced() -> None:
+    fixed = Fixed()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fixed.value = 2  # type: ignore[misc]
+    assert fixed.replace(value=2).value == 2  # type: ignore[attr-defined]
+    assert fixed.value == 1
+
+
+def test_subclass_has_the_fields_of_its_base_and_may_give_them_defaults() -> None:
+    arm = Arm()
+    assert arm.uid == "arm"
+    assert arm.drive.stiffness == 2.0
+    assert Arm(uid="b", joints=7).to_dict()["uid"] == "b"  # type: ignore[attr-defined]
+    assert arm.validate() == []  # type: ignore[attr-defined]
+
+
+def test_own_method_of_a_reserved_name_is_kept() -> None:
+    @configclass
+    class Own:
+        value: int = 1
+
+        def to_dict(self) -> dict[str, int]:
+            return {"own": self.value}
+
+    assert Own().to_dict() == {"own": 1}
+
+
+def test_arrays_are_copied_as_defaults() -> None:
+    @configclass
+    class Cell:
+        array: np.ndarray = np.zeros(2)
+
+    first = Cell()
+    first.array[0] = 1.0
+    assert Cell().array.tolist() == [0.0, 0.0]

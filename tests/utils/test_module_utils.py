@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import collections
+import sys
+from pathlib import Path
+
+import pytest
+
+from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import find_function_from_modules, public_names
+
+
+def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:
+    assert find_function_from_modules("OrderedDict", ["json", "collections"]) is collections.OrderedDict
+    assert find_function_from_modules("join", ["posixpath", "ntpath"]).__module__ == "posixpath"
+    assert find_function_from_modules("join", ["ntpath", "posixpath"]).__module__ == "ntpath"
+
+
+def test_dotted_path_needs_no_list_of_modules() -> None:
+    assert find_function_from_modules("collections.OrderedDict", []) is collections.OrderedDict
+
+
+@pytest.mark.parametrize("name", ["no_such", "collections.NoSuch", "no_such_package.f", ".f", "a..f", "f."])
+def test_name_that_is_not_there_gives_none_or_an_error_by_choice(name: str) -> None:
+    assert find_function_from_modules(name, ["json"], raise_if_not_found=False) is None
+    with pytest.raises(ConfigError, match="unknown function"):
+        find_function_from_modules(name, ["json"])
+
+
+def test_error_has_the_nearest_public_name_and_all_of_them() -> None:
+    with pytest.raises(ConfigError, match=r"'lods'\. Did you mean 'loads'\? Known: .*dump, dumps, load, loads"):
+        find_function_from_modules("lods", ["json"])
+
+
+def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "users_module_with_fault.py").write_text("import a_dependency_that_is_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="a_dependency_that_is_not_there"):
+        find_function_from_modules("users_module_with_fault.f", [])
+    assert "users_module_with_fault" not in sys.modules
+
+
+def test_public_names_follow_the_modules_in_their_order() -> None:
+    names = public_names(["embodichain.utils.errors", "embodichain.utils.module_utils"])
+    assert names == ["ConfigError", "nearest", "unknown_name", "find_function_from_modules", "public_names"]

@@ -1,0 +1,186 @@
+"""Shapes: N environments."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.utils.random import CounterRandom
+
+
+def begun(num_envs: int, seed: int = 1, first_id: int = 0, enumerate_episodes: bool = False) -> CounterRandom:
+    random = CounterRandom(seed, num_envs, first_id=first_id)
+    if enumerate_episodes:
+        random.reseed(seed, enumerate_episodes=True)
+    random.next_episode(torch.arange(num_envs))
+    return random
+
+
+def draw(
+    random: CounterRandom, size: int = 4, name: str = "place", tick: int = 0, rows: Tensor | None = None
+) -> Tensor:
+    with random.stream(name, tick):
+        return random.uniform(torch.arange(len(random.episode)) if rows is None else rows, 0.0, 1.0, size)
+
+
+def test_uniform_numbers_have_the_mean_variance_and_range_of_their_law() -> None:
+    values = draw(begun(1000), size=100)
+    # 1e5 numbers: the mean's deviation is sqrt(1 / 12 / 1e5) = 9e-4, the variance's sqrt(1 / 180 / 1e5) = 2.4e-4.
+    assert abs(values.mean().item() - 0.5) < 5 * 9e-4
+    assert abs(values.var().item() - 1 / 12) < 5 * 2.4e-4
+    assert 0.0 <= values.min().item() < 1e-3
+    assert 1 - 1e-3 < values.max().item() < 1.0
+    # Each of 20 equal bins holds 5000, with a deviation of sqrt(5000 * 0.95) = 69.
+    counts = torch.histc(values, bins=20, min=0.0, max=1.0)
+    assert (counts - 5000).abs().max().item() < 5 * 69
+
+
+def test_numbers_of_neighbouring_envs_episodes_lanes_draws_and_streams_are_uncorrelated() -> None:
+    random = begun(20_000)
+    first = draw(random, size=2)
+    with random.stream("place"):
+        random.uniform(torch.arange(20_000), 0.0, 1.0, 2)
+        second_draw = random.uniform(torch.arange(20_000), 0.0, 1.0, 1)[:, 0]
+    other_stream = draw(random, size=1, name="goal")[:, 0]
+    other_tick = draw(random, size=1, tick=1)[:, 0]
+    random.next_episode(torch.arange(20_000))
+    next_episode = draw(random, size=1)[:, 0]
+    own = first[:, 0]
+    pairs = {
+        "env": (own[:-1], own[1:]),
+        "lane": (own, first[:, 1]),
+        "draw": (own, second_draw),
+        "stream": (own, other_stream),
+        "tick": (own, other_tick),
+        "episode": (own, next_episode),
+    }
+    for name, (a, b) in pairs.items():
+        # The sample correlation of 2e4 independent pairs has a deviation of 1 / sqrt(2e4) = 0.0071.
+        assert abs(torch.corrcoef(torch.stack((a, b)))[0, 1].item()) < 5 * 0.0071, name
+
+
+def test_bounds_apply_lane_by_lane() -> None:
+    random = begun(100)
+    low, high = torch.tensor([-1.0, 10.0]), torch.tensor([1.0, 10.0])
+    with random.stream("a"):
+        values = random.uniform(torch.arange(100), low, high, 2)
+    with random.stream("a"):
+        units = random.uniform(torch.arange(100), 0.0, 1.0, 2)
+    torch.testing.assert_close(values[:, 0], units[:, 0] * 2 - 1, atol=1e-6, rtol=0)
+    assert (values[:, 1] == 10.0).all()
+
+
+def test_draws_of_an_env_do_not_depend_on_how_many_there_are_nor_on_who_else_draws() -> None:
+    many, few = begun(8), begun(3)
+    assert torch.equal(draw(many)[:3], draw(few))
+    assert torch.equal(draw(many, rows=torch.tensor([5, 2])), draw(many)[[5, 2]])
+
+
+def test_draws_belong_to_the_global_env_id() -> None:
+    assert torch.equal(draw(begun(8))[4:], draw(begun(4, first_id=4)))
+
+
+def test_envs_that_share_a_stream_id_share_all_draws() -> None:
+    random = CounterRandom(1, 4)
+    random.stream_ids.copy_(torch.tensor([0, 0, 1, 1]))
+    random.next_episode(torch.arange(4))
+    values = draw(random)
+    assert torch.equal(values[0], values[1])
+    assert torch.equal(values[2], values[3])
+    assert not torch.equal(values[0], values[2])
+
+
+def test_same_arguments_give_the_same_bits_and_any_other_argument_others() -> None:
+    reference = draw(begun(2))
+    assert torch.equal(draw(begun(2)), reference)
+    assert not torch.equal(draw(begun(2, seed=2)), reference)
+    assert not torch.equal(draw(begun(2), name="goal"), reference)
+    assert not torch.equal(draw(begun(2), tick=1), reference)
+
+
+def test_second_draw_in_a_stream_is_another_and_a_new_block_starts_again() -> None:
+    random = begun(2)
+    rows = torch.arange(2)
+    with random.stream("a"):
+        first, second = random.uniform(rows, 0.0, 1.0, 3), random.uniform(rows, 0.0, 1.0, 3)
+    with random.stream("a"):
+        again = random.uniform(rows, 0.0, 1.0, 3)
+    assert not torch.equal(first, second)
+    assert torch.equal(first, again)
+
+
+def test_nested_stream_leaves_the_outer_one_where_it_was() -> None:
+    random, plain = begun(1), begun(1)
+    rows = torch.arange(1)
+    with random.stream("outer"):
+        random.uniform(rows, 0.0, 1.0, 1)
+        with random.stream("inner"):
+            random.uniform(rows, 0.0, 1.0, 1)
+        after = random.uniform(rows, 0.0, 1.0, 1)
+    with plain.stream("outer"):
+        plain.uniform(rows, 0.0, 1.0, 1)
+        expected = plain.uniform(rows, 0.0, 1.0, 1)
+    assert torch.equal(after, expected)
+
+
+def test_next_episode_changes_the_draws_of_its_envs_only() -> None:
+    random = begun(3)
+    before = draw(random)
+    random.next_episode(torch.tensor([1]))
+    after = draw(random)
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    assert not torch.equal(before[1], after[1])
+    assert random.episode.tolist() == [0, 1, 0]
+
+
+def test_reseeding_starts_before_the_first_episode_again() -> None:
+    random = begun(2)
+    first = draw(random)
+    random.next_episode(torch.arange(2))
+    random.reseed(1)
+    random.next_episode(torch.arange(2))
+    assert torch.equal(draw(random), first)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 3])
+def test_enumerated_episodes_are_the_same_set_for_any_number_of_envs(num_envs: int) -> None:
+    random = begun(num_envs, enumerate_episodes=True)
+    seen = [draw(random, size=1)]
+    for _ in range(6 // num_envs - 1):
+        random.next_episode(torch.arange(num_envs))
+        seen.append(draw(random, size=1))
+    # Episode e of the list is episode e of a single environment.
+    single = begun(6, enumerate_episodes=True)
+    assert torch.equal(torch.cat(seen), draw(single, size=1))
+
+
+def test_reseeding_without_enumeration_restores_the_env_ids() -> None:
+    random = begun(2, enumerate_episodes=True)
+    random.reseed(1)
+    random.next_episode(torch.arange(2))
+    assert torch.equal(draw(random), draw(begun(2)))
+
+
+def test_normal_numbers_have_the_moments_of_their_law() -> None:
+    random = begun(1000)
+    with random.stream("noise"):
+        values = random.normal(torch.arange(1000), 100)
+    assert values.shape == (1000, 100)
+    assert torch.isfinite(values).all()
+    # 1e5 numbers: deviations of the mean 1 / sqrt(1e5) = 3.2e-3, of the variance sqrt(2 / 1e5) = 4.5e-3,
+    # of the share beyond 2 sigma (4.55 %) sqrt(0.0455 * 0.9545 / 1e5) = 6.6e-4.
+    assert abs(values.mean().item()) < 5 * 3.2e-3
+    assert abs(values.var().item() - 1.0) < 5 * 4.5e-3
+    assert abs((values.abs() > 2).float().mean().item() - math.erfc(2 / math.sqrt(2))) < 5 * 6.6e-4
+
+
+def test_large_seeds_names_and_ticks_stay_in_range() -> None:
+    random = CounterRandom(2**62, 2, first_id=2**40)
+    random.next_episode(torch.arange(2))
+    values = draw(random, size=1000, name="ü" * 50, tick=2**40)
+    assert 0.4 < values.mean().item() < 0.6
+    assert values.min().item() >= 0.0
+    assert values.max().item() < 1.0

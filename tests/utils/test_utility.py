@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_config_file, load_json
+
+
+def write(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_json_is_read_as_it_stands(tmp_path: Path) -> None:
+    assert load_json(write(tmp_path, "a.json", '{"a": [1, 2.5, null, "ü"]}')) == {"a": [1, 2.5, None, "ü"]}
+    assert load_json(str(write(tmp_path, "b.json", "[]"))) == []
+
+
+def test_invalid_json_is_reported_with_file_line_and_column(tmp_path: Path) -> None:
+    # The second line lacks a value: the parser stops at the brace, column 1 of line 3.
+    path = write(tmp_path, "broken.json", '{"a": 1,\n "b":\n}')
+    with pytest.raises(ConfigError, match=r"broken\.json: invalid JSON at line 3, column 1"):
+        load_json(path)
+
+
+def test_a_file_that_is_not_there_is_reported_with_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"none\.json: no such file \(working directory {tmp_path}\)"):
+        load_json("none.json")
+
+
+def test_what_cannot_be_read_as_text_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_json(tmp_path)
+    path = tmp_path / "latin.json"
+    path.write_bytes(b'"\xff"')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_json(path)
+
+
+def test_config_file_is_json_or_yaml_by_its_suffix(tmp_path: Path) -> None:
+    assert load_config_file(write(tmp_path, "a.json", '{"a": {"b": 1}}')) == {"a": {"b": 1}}
+    assert load_config_file(write(tmp_path, "a.yaml", "a:\n  b: 1\n")) == {"a": {"b": 1}}
+    assert load_config_file(write(tmp_path, "a.yml", "a: [1, 2]\n")) == {"a": [1, 2]}
+
+
+def test_invalid_yaml_is_reported_with_line_and_column(tmp_path: Path) -> None:
+    # The colon of line 2 stands where the value of line 1 would go on.
+    with pytest.raises(ConfigError, match=r"a\.yaml: invalid YAML at line 2, column 4: mapping values"):
+        load_config_file(write(tmp_path, "a.yaml", "a: 1\n  b: 2\n"))
+
+
+def test_character_that_yaml_does_not_allow_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.yaml: invalid YAML: .*special characters are not allowed"):
+        load_config_file(write(tmp_path, "a.yaml", "a: \x07\n"))
+
+
+def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="invalid YAML"):
+        load_config_file(write(tmp_path, "a.yaml", "!!python/object/apply:os.getcwd []\n"))
+
+
+@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "NoneType")])
+def test_config_file_whose_top_level_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"top level must be an object, got {kind}"):
+        load_config_file(write(tmp_path, "a.json", text))

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.validation import from_dict
+
+
+@configclass
+class Ball:
+    kind: Literal["ball"] = "ball"
+    radius: Annotated[float, Field(gt=0)] = 1.0
+
+
+@configclass
+class Mesh:
+    path: str
+    kind: Literal["mesh"] = "mesh"
+
+
+@configclass
+class Part:
+    name: str
+    gain: float | dict[str, float] = 1.0
+
+
+@configclass
+class Thing:
+    uid: str
+    parts: list[Part] = []
+    by_name: dict[str, Part] = field(default_factory=dict)
+    shape: Annotated[Ball | Mesh, Field(discriminator="kind")] = field(default_factory=Ball)
+    spare: Part | None = None
+    count: Annotated[int, Field(ge=1)] = 1
+
+
+def errors(data: dict[str, Any], place: str = "thing") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        from_dict(Thing, data, place)
+    return str(caught.value).splitlines()
+
+
+def test_nested_plain_data_become_config_classes() -> None:
+    thing = from_dict(
+        Thing, {"uid": "a", "parts": [{"name": "p", "gain": 2}], "shape": {"kind": "mesh", "path": "x"}}, ""
+    )
+    assert isinstance(thing.parts[0], Part)
+    assert thing.parts[0].gain == 2.0
+    assert isinstance(thing.shape, Mesh)
+
+
+def test_unknown_key_is_named_with_its_path_and_the_nearest_field() -> None:
+    assert errors({"uid": "a", "cuont": 2}) == ["thing.cuont: unknown key. Did you mean 'count'?"]
+
+
+def test_unknown_key_has_its_nearest_field_at_any_depth() -> None:
+    assert errors({"uid": "a", "parts": [{"name": "p"}, {"name": "q", "gian": 1}]}) == [
+        "thing.parts[1].gian: unknown key. Did you mean 'gain'?"
+    ]
+    assert errors({"uid": "a", "by_name": {"x": {"name": "p", "gian": 1}}}) == [
+        "thing.by_name.x.gian: unknown key. Did you mean 'gain'?"
+    ]
+    assert errors({"uid": "a", "spare": {"name": "p", "gian": 1}}) == [
+        "thing.spare.gian: unknown key. Did you mean 'gain'?"
+    ]
+
+
+def test_path_of_an_error_has_only_what_stands_in_the_file() -> None:
+    # Pydantic's own location is shape.ball.raduis: the tag is no key.
+    assert errors({"uid": "a", "shape": {"kind": "ball", "raduis": 1}}) == [
+        "thing.shape.raduis: unknown key. Did you mean 'radius'?"
+    ]
+
+
+def test_value_that_fits_none_of_several_types_is_one_error() -> None:
+    (line,) = errors({"uid": "a", "parts": [{"name": "p", "gain": "much"}]})
+    assert line.startswith("thing.parts[0].gain: ")
+    assert "valid number" in line
+    assert "valid dictionary" in line
+    assert line.endswith("got 'much'")
+
+
+def test_wrong_value_is_named_with_what_was_got() -> None:
+    (line,) = errors({"uid": "a", "count": 0})
+    assert line == "thing.count: Input should be greater than or equal to 1, got 0"
+
+
+def test_missing_fields_are_named_at_any_depth() -> None:
+    assert errors({"parts": [{"gain": 1.0}]}) == [
+        "thing.uid: required, but missing",
+        "thing.parts[0].name: required, but missing",
+    ]
+    assert errors({"uid": "a", "shape": {"kind": "mesh"}}) == ["thing.shape.path: required, but missing"]
+    assert errors({"uid": "a", "spare": {}}) == ["thing.spare.name: required, but missing"]
+
+
+def test_all_errors_are_reported_together_missing_fields_included() -> None:
+    lines = errors({"count": "x", "colour": 1, "by_name": {"b": {"gain": []}}}, place="")
+    assert {line.split(":")[0] for line in lines} == {"count", "by_name.b.gain", "colour", "uid", "by_name.b.name"}
+    assert len(lines) == 5
+
+
+def test_unknown_tag_lists_the_known_ones() -> None:
+    (line,) = errors({"uid": "a", "shape": {"kind": "bal"}})
+    assert line.startswith("thing.shape: ")
+    assert "'ball', 'mesh'" in line
