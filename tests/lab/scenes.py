@@ -1,0 +1,99 @@
+"""Small scenes and environments for the tests. Shapes: N environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, MarkerCfg, RigidObjectCfg, RobotCfg
+from embodichain.utils.configclass import replace
+from embodichain.utils.utility import load_json
+
+HOME = [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]
+# Soft enough for every substep, so that no test of something else is warned about them.
+ARM_DRIVES = JointDrivePropertiesCfg(
+    stiffness={"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0},
+    damping={"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0},
+)
+CART_DRIVES = {
+    "stiffness": {"slider_to_cart": 10.0, "cart_to_pole": 0.01},
+    "damping": {"slider_to_cart": 1.0, "cart_to_pole": 0.001},
+    "max_effort": {"slider_to_cart": 100.0, "cart_to_pole": 0.1},
+}
+CART: dict[str, Any] = {
+    "uid": "Cart",
+    "fpath": "cart_pole",
+    "init_pos": [0.0, 0.0, 0.5],
+    "init_qpos": [-0.2, 0.07],
+    "drive_pros": CART_DRIVES,
+    "control_parts": {"arm": ["slider_to_cart"], "hand": ["cart_to_pole"]},
+}
+BOX: dict[str, Any] = {
+    "uid": "box",
+    "shape": {"shape_type": "Cube", "size": [0.1, 0.1, 0.1]},
+    "init_pos": [2.0, 0.0, 0.05],
+    "attrs": {"static_friction": 0.5},
+}
+GRIPPED_ARM = "configs/agents/rl/push_cube/gym_config.json"
+CART_POLE = "configs/agents/rl/basic/cart_pole/gym_config.json"
+
+Entity = RigidObjectCfg | ArticulationCfg | MarkerCfg
+EnvT = TypeVar("EnvT", bound=EmbodiedEnv)
+
+
+def simulate(*entities: Entity, num_envs: int = 1, num_threads: int = 1, **cfg: Any) -> SimulationManager:
+    """Build a scene of these things."""
+    sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, num_threads=num_threads, **cfg))
+    for entity in entities:
+        match entity:
+            case ArticulationCfg():
+                sim.add_articulation(entity)
+            case MarkerCfg():
+                sim.add_marker(entity)
+            case _:
+                sim.add_rigid_object(entity)
+    sim.build()
+    return sim
+
+
+def ur10(**changes: Any) -> RobotCfg:
+    """Return the bare arm at home."""
+    return replace(RobotCfg(uid="arm", fpath="ur10", init_qpos=HOME, drive_pros=ARM_DRIVES), **changes)
+
+
+def cart_cfg(
+    num_envs: int = 2,
+    env: Mapping[str, Any] | None = None,
+    rigid_object: Sequence[Mapping[str, Any]] = (),
+    **top: Any,
+) -> EmbodiedEnvCfg:
+    """Return the config of an environment with the cart-pole (2 joints, action: change of the cart's target)."""
+    actions = {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.1}}}
+    data = {"robot": CART, "env": {"actions": actions} | dict(env or {}), "rigid_object": list(rigid_object)}
+    return config_to_cfg(data | {"num_envs": num_envs} | top)
+
+
+def shipped_env(path: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
+    """Build the environment of a shipped config, one physics thread."""
+    data = load_json(path)
+    cfg = replace(config_to_cfg(data), num_envs=num_envs, **changes)
+    return build_env(data["id"], base_env_cfg=cfg)
+
+
+def actions_for(env: EmbodiedEnv, steps: int, seed: int = 0) -> Tensor:
+    """Return random actions, [steps, N, A], in [-1, 1]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(steps, env.num_envs, env.action_manager.total_action_dim, generator=generator) * 2 - 1
+
+
+def state(env: EmbodiedEnv) -> Tensor:
+    """Return a copy of the whole physical state, [N, nq + nv + nu]."""
+    backend = env.sim.backend
+    return torch.cat((backend.qpos, backend.qvel, backend.ctrl), dim=1).clone()

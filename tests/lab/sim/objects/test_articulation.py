@@ -1,0 +1,154 @@
+"""Joints by name and by index. Shapes: N environments, J joints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mujoco
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, URDFCfg, URDFComponentCfg
+from embodichain.lab.sim.objects import Robot
+from embodichain.lab.sim.objects.articulation import columns
+from tests.lab.scenes import ARM_DRIVES, CART, CART_DRIVES, HOME, simulate, ur10
+
+INF = float("inf")
+CART_CFG = RobotCfg(
+    uid="cart",
+    fpath="cart_pole",
+    init_pos=(0.0, 3.0, 0.5),
+    init_qpos=[1.0, 0.1],
+    drive_pros=JointDrivePropertiesCfg("force", **CART_DRIVES),
+    control_parts=CART["control_parts"],
+)
+
+
+@pytest.fixture(scope="module")
+def built() -> SimulationManager:
+    return simulate(ur10(), CART_CFG, num_envs=2)
+
+
+@pytest.fixture
+def sim(built: SimulationManager) -> Iterator[SimulationManager]:
+    yield built
+    built.reset(torch.arange(2))
+
+
+@pytest.fixture
+def arm(sim: SimulationManager) -> Robot:
+    return sim.get_robot("arm")
+
+
+@pytest.fixture
+def cart(sim: SimulationManager) -> Robot:
+    return sim.get_robot("cart")
+
+
+def test_joints_start_at_their_configured_positions_with_their_targets_there(arm: Robot, cart: Robot) -> None:
+    torch.testing.assert_close(arm.get_qpos(), torch.tensor([HOME] * 2))
+    torch.testing.assert_close(cart.get_qpos(), torch.tensor([[1.0, 0.1]] * 2))
+    assert torch.equal(arm.get_qpos_target(), arm.get_qpos())
+    assert torch.equal(cart.get_qpos_target(), cart.get_qpos())
+    torch.testing.assert_close(cart.body_data.default_qpos, torch.tensor([[1.0, 0.1]] * 2))
+
+
+def test_limits_are_of_every_env_and_infinite_where_there_are_none(arm: Robot, cart: Robot) -> None:
+    assert cart.body_data.qpos_limits.tolist() == [[[-4, 4], [-INF, INF]]] * 2
+    # max_effort of the config; the arm has the maker's own
+    torch.testing.assert_close(cart.body_data.qf_limits, torch.tensor([[100.0, 0.1]] * 2))
+    assert arm.body_data.qf_limits[0].tolist() == [330, 330, 150, 56, 56, 56]
+
+
+def test_smaller_of_the_drives_and_the_makers_effort_limit_holds() -> None:
+    drive = ARM_DRIVES.replace(max_effort=100.0)  # type: ignore[attr-defined]
+    sim = simulate(ur10(drive_pros=drive))
+    assert sim.get_robot("arm").body_data.qf_limits[0].tolist() == [100, 100, 100, 56, 56, 56]
+
+
+def test_targets_and_velocities_are_written_for_the_named_joints_and_envs_only(arm: Robot) -> None:
+    home = torch.tensor([HOME] * 2)
+    arm.set_qpos(torch.tensor([[0.5, 0.6]]), joint_ids=[4, 1], env_ids=torch.tensor([1]))
+    expected = home.clone()
+    expected[1, 4], expected[1, 1] = 0.5, 0.6
+    torch.testing.assert_close(arm.get_qpos_target(), expected)
+    torch.testing.assert_close(arm.get_qpos(), home)
+    arm.set_qvel(torch.tensor([[0.7]]), joint_ids=[2], env_ids=torch.tensor([0]))
+    assert arm.get_qvel().tolist() == [[0, 0, pytest.approx(0.7), 0, 0, 0], [0] * 6]
+
+
+def test_positions_are_set_together_with_their_targets(cart: Robot) -> None:
+    cart.set_qpos(torch.tensor([[0.3]]), name="hand", env_ids=torch.tensor([1]), target=False)
+    torch.testing.assert_close(cart.get_qpos(), torch.tensor([[1.0, 0.1], [1.0, 0.3]]))
+    assert torch.equal(cart.get_qpos_target(), cart.get_qpos())
+
+
+def test_control_part_is_read_and_written_by_name(cart: Robot) -> None:
+    assert cart.get_joint_ids("hand") == [1]
+    assert cart.get_joint_ids() == [0, 1]
+    cart.set_qvel(torch.tensor([[0.2], [0.4]]), name="hand")
+    torch.testing.assert_close(cart.get_qvel("hand"), torch.tensor([[0.2], [0.4]]))
+    assert cart.get_qvel("arm").tolist() == [[0], [0]]
+    torch.testing.assert_close(cart.get_qpos("hand"), torch.tensor([[0.1], [0.1]]))
+    with pytest.raises(KeyError, match=r"robot 'cart': unknown control part 'hnad'\. Did you mean 'hand'"):
+        cart.get_qpos("hnad")
+
+
+def test_efforts_are_the_drives_formula_within_the_limit(cart: Robot) -> None:
+    # slider: 10 (1.5 - 1) - 1 * 2 = 3; pole: 0.01 (20.1 - 0.1) - 0.001 * 0 = 0.2, limited to 0.1
+    cart.set_qpos(torch.tensor([[1.5, 20.1]] * 2))
+    cart.set_qvel(torch.tensor([[2.0, 0.0]] * 2))
+    torch.testing.assert_close(cart.get_qf(), torch.tensor([[3.0, 0.1]] * 2))
+    torch.testing.assert_close(cart.get_qf("hand"), torch.tensor([[0.1]] * 2))
+
+
+def test_efforts_are_what_the_engine_applies(sim: SimulationManager, arm: Robot) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        arm.set_qpos(torch.tensor([HOME]) + torch.rand(2, 6, generator=generator) - 0.5)
+        sim.update(8)
+        efforts = arm.get_qf()
+        for env_id in range(2):
+            data = mujoco.MjData(sim.model)
+            for name in ("qpos", "qvel", "ctrl"):
+                getattr(data, name)[:] = getattr(sim.backend, name)[env_id]
+            mujoco.mj_forward(sim.model, data)
+            # float32 targets and positions of up to 4 rad (2e-7) times a stiffness of 4000
+            torch.testing.assert_close(
+                efforts[env_id], torch.tensor(data.qfrc_actuator[:6], dtype=torch.float32), atol=5e-3, rtol=0
+            )
+
+
+def test_arm_holds_its_position_against_gravity(sim: SimulationManager, arm: Robot) -> None:
+    sim.update(200)
+    torch.testing.assert_close(arm.get_qpos(), torch.tensor([HOME] * 2), atol=1e-3, rtol=0)
+    assert arm.get_qvel().abs().max().item() < 1e-3
+
+
+def test_arm_follows_its_targets_in_each_env(sim: SimulationManager, arm: Robot) -> None:
+    target = torch.tensor([HOME, HOME]) + torch.tensor([[0.3], [-0.2]])
+    arm.set_qpos(target)
+    sim.update(300)
+    torch.testing.assert_close(arm.get_qpos(), target, atol=2e-3, rtol=0)
+
+
+def test_gripper_closes_and_opens_on_command() -> None:
+    hand = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="dh_pgi_140_80")])
+    stiff = {"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0, "gripper.*": 4000.0}
+    damping = {"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0, "gripper.*": 50.0}
+    drives = JointDrivePropertiesCfg(stiffness=stiff, damping=damping)
+    sim = simulate(ur10(urdf_cfg=hand, init_qpos=[*HOME, 0.0, 0.0], drive_pros=drives))
+    robot = sim.get_robot("arm")
+    for opening in (0.04, 0.01):
+        robot.set_qpos(torch.full((1, 2), opening), name="hand")
+        sim.update(100)
+        torch.testing.assert_close(robot.get_qpos("hand"), torch.full((1, 2), opening), atol=2e-4, rtol=0)
+    torch.testing.assert_close(robot.get_qpos("arm"), torch.tensor([HOME]), atol=5e-3, rtol=0)
+
+
+def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:
+    assert columns([2, 3, 4], torch.device("cpu")) == slice(2, 5)
+    scattered = columns([4, 2], torch.device("cpu"))
+    assert isinstance(scattered, torch.Tensor)
+    assert scattered.tolist() == [4, 2]

@@ -1,0 +1,123 @@
+"""Shapes: N environments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
+from embodichain.lab.sim.objects import RigidObject
+from embodichain.lab.sim.shapes import CubeCfg
+from tests.lab.scenes import simulate
+
+HALF = math.sqrt(0.5)
+# They stand in one place: they must not push each other away.
+UNDAMPED = RigidBodyAttributesCfg(linear_damping=0.0, angular_damping=0.0, enable_collision=False)
+AT = {"init_pos": (1.0, 2.0, 3.0), "init_rot": (0.0, 0.0, 90.0), "attrs": UNDAMPED}
+
+
+@pytest.fixture(scope="module")
+def built() -> SimulationManager:
+    kinds = ("dynamic", "kinematic", "static")
+    bodies = [RigidObjectCfg(uid=kind, shape=CubeCfg(), body_type=kind, **AT) for kind in kinds]  # type: ignore[arg-type]
+    return simulate(*bodies, num_envs=3, gravity=(0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def sim(built: SimulationManager) -> Iterator[SimulationManager]:
+    yield built
+    built.reset(torch.arange(3))
+
+
+@pytest.fixture
+def body(sim: SimulationManager) -> RigidObject:
+    return sim.get_rigid_object("dynamic")
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "kinematic", "static"])
+def test_pose_at_the_start_is_the_configured_one_as_seven_numbers_or_a_matrix(
+    sim: SimulationManager, kind: str
+) -> None:
+    body = sim.get_rigid_object(kind)
+    pose = torch.tensor([1.0, 2, 3, HALF, 0, 0, HALF])
+    torch.testing.assert_close(body.get_local_pose(), pose.expand(3, 7))
+    torch.testing.assert_close(torch.cat((body.initial_pos, body.initial_quat)), pose)
+    # a quarter turn about z: x goes to y
+    matrix = torch.tensor([[0.0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]])
+    torch.testing.assert_close(body.get_local_pose(to_matrix=True), matrix.expand(3, 4, 4), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "kinematic"])
+@pytest.mark.parametrize("as_matrix", [False, True])
+def test_pose_is_set_in_the_named_envs_only(sim: SimulationManager, kind: str, as_matrix: bool) -> None:
+    body = sim.get_rigid_object(kind)
+    before = body.get_local_pose().clone()
+    body.get_local_pose(to_matrix=True)
+    pose = torch.tensor([[5.0, 6, 7, HALF, HALF, 0, 0]])
+    matrix = torch.tensor([[[1.0, 0, 0, 5], [0, 0, -1, 6], [0, 1, 0, 7], [0, 0, 0, 1]]])
+    body.set_local_pose(matrix if as_matrix else pose, torch.tensor([1]))
+    torch.testing.assert_close(body.get_local_pose()[1], pose[0])
+    torch.testing.assert_close(body.get_local_pose(to_matrix=True)[1], matrix[0], atol=1e-6, rtol=0)
+    assert torch.equal(body.get_local_pose()[[0, 2]], before[[0, 2]])
+
+
+def test_pose_of_all_envs_is_set_at_once(body: RigidObject) -> None:
+    poses = torch.tensor([[float(i), 0, 0, 1, 0, 0, 0] for i in range(3)])
+    body.set_local_pose(poses)
+    assert torch.equal(body.get_local_pose(), poses)
+
+
+def test_moving_a_body_leaves_its_velocity(body: RigidObject) -> None:
+    body.set_velocity(torch.tensor([[1.0, 2, 3, 0, 0, 4]]).expand(3, 6))
+    body.set_local_pose(torch.tensor([[5.0, 6, 7, HALF, 0, 0, HALF]]).expand(3, 7))
+    torch.testing.assert_close(body.get_velocity(), torch.tensor([[1.0, 2, 3, 0, 0, 4]]).expand(3, 6))
+
+
+def test_velocity_is_set_and_read_in_the_world_frame(body: RigidObject) -> None:
+    velocity = torch.tensor([[0.1, 0.2, 0.3, 1.0, 2.0, 3.0]])
+    body.set_velocity(velocity, torch.tensor([2]))
+    torch.testing.assert_close(body.get_velocity()[2:], velocity)
+    assert (body.get_velocity()[:2] == 0).all()
+
+
+def test_spin_about_a_world_axis_turns_the_body_about_that_axis(sim: SimulationManager, body: RigidObject) -> None:
+    # The body is turned by 90 degrees about z; its spin about the world's x axis is one about its own -y axis. After
+    # 100 substeps of 0.01 s at pi/2 rad/s it has made a quarter turn about x: its z axis points along the world's -y.
+    body.set_velocity(torch.tensor([[0.0, 0, 0, math.pi / 2, 0, 0]]).expand(3, 6))
+    sim.update(100)
+    z_axis = body.get_local_pose(to_matrix=True)[0, :3, 2]
+    torch.testing.assert_close(z_axis, torch.tensor([0.0, -1.0, 0.0]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(body.get_velocity()[0, 3:], torch.tensor([math.pi / 2, 0.0, 0.0]), atol=1e-4, rtol=0)
+
+
+def test_clearing_dynamics_brings_the_named_envs_to_rest(body: RigidObject) -> None:
+    body.set_velocity(torch.ones(3, 6))
+    body.clear_dynamics(torch.tensor([0, 2]))
+    assert body.get_velocity().abs().sum(dim=1).gt(0).tolist() == [False, True, False]
+    body.clear_dynamics()
+    assert (body.get_velocity() == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["kinematic", "static"])
+def test_only_a_dynamic_body_has_a_velocity(sim: SimulationManager, kind: str) -> None:
+    body = sim.get_rigid_object(kind)
+    assert torch.equal(body.get_velocity(), torch.zeros(3, 6))
+    body.clear_dynamics()
+    with pytest.raises(ValueError, match=f"'{kind}' is {kind} and has no velocity"):
+        body.set_velocity(torch.zeros(3, 6))
+
+
+def test_static_body_cannot_be_moved(sim: SimulationManager) -> None:
+    with pytest.raises(ValueError, match="'static' is static and cannot be moved"):
+        sim.get_rigid_object("static").set_local_pose(torch.zeros(3, 7))
+
+
+def test_physics_leaves_a_kinematic_body_where_it_was_put() -> None:
+    hand = RigidObjectCfg(uid="hand", shape=CubeCfg(), body_type="kinematic", init_pos=(0.0, 0.0, 1.0))
+    sim = simulate(hand)
+    sim.update(50)
+    assert sim.get_rigid_object("hand").pos.tolist() == [[0, 0, 1]]

@@ -1,0 +1,115 @@
+"""Poses of a robot's tool. Shapes: B batch, N environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mujoco
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
+from embodichain.lab.sim.math import quat_from_matrix
+from embodichain.lab.sim.objects import Robot
+from embodichain.utils import ConfigError
+from tests.lab.scenes import HOME, simulate, ur10
+
+TCP = SolverCfg(tcp=((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0.16), (0, 0, 0, 1)))
+PARTS = {"arm": [".*"], "wrist": ["wrist_2_joint", "wrist_3_joint"]}
+
+
+@pytest.fixture(scope="module")
+def built() -> SimulationManager:
+    right = ur10(uid="right", init_pos=(2.0, 0.0, 0.5), init_rot=(0.0, 0.0, 90.0))
+    return simulate(ur10(solver_cfg={"arm": TCP}, control_parts=PARTS), right, num_envs=3)
+
+
+@pytest.fixture
+def sim(built: SimulationManager) -> Iterator[SimulationManager]:
+    yield built
+    built.reset(torch.arange(3))
+
+
+@pytest.fixture
+def robot(sim: SimulationManager) -> Robot:
+    return sim.get_robot("arm")
+
+
+def flange(sim: SimulationManager, uid: str, env_id: int) -> torch.Tensor:
+    """Compute the pose of a robot's flange with the engine."""
+    data = mujoco.MjData(sim.model)
+    data.qpos[:] = sim.backend.qpos[env_id]
+    mujoco.mj_kinematics(sim.model, data)
+    pose = torch.eye(4)
+    pose[:3, :3] = torch.from_numpy(data.site(f"{uid}/tool0").xmat.reshape(3, 3))
+    pose[:3, 3] = torch.from_numpy(data.site(f"{uid}/tool0").xpos)
+    return pose
+
+
+def test_tool_pose_is_the_engines_flange_moved_by_the_tcp_and_follows_the_state(
+    sim: SimulationManager, robot: Robot
+) -> None:
+    for _ in range(3):
+        robot.set_qpos(robot.get_qpos() + torch.tensor([[0.1], [0.2], [-0.1]]))
+        sim.update(5)
+        for env_id in range(3):
+            pose = flange(sim, "arm", env_id)
+            pose[:3, 3] += 0.16 * pose[:3, 2]  # 0.16 m along the flange's z axis
+            torch.testing.assert_close(robot.get_eef_pose()[env_id], pose, atol=3e-6, rtol=0)
+
+
+def test_pose_is_in_the_world_frame_wherever_the_robot_stands(sim: SimulationManager) -> None:
+    torch.testing.assert_close(sim.get_robot("right").get_eef_pose()[0], flange(sim, "right", 0), atol=3e-6, rtol=0)
+
+
+def test_forward_kinematics_gives_matrices_or_seven_numbers(robot: Robot) -> None:
+    qpos = torch.tensor([HOME] * 5)
+    matrix = robot.compute_fk(qpos)
+    seven = robot.compute_fk(qpos, to_matrix=False)
+    assert matrix.shape == (5, 4, 4)
+    torch.testing.assert_close(seven, torch.cat((matrix[:, :3, 3], quat_from_matrix(matrix[:, :3, :3])), dim=1))
+    torch.testing.assert_close(matrix[0], robot.get_eef_pose()[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("to_matrix", [True, False])
+def test_inverse_kinematics_finds_positions_for_a_pose_in_either_form(robot: Robot, to_matrix: bool) -> None:
+    target = robot.compute_fk(robot.get_qpos() + torch.tensor([[0.2], [-0.1], [0.3]]), to_matrix=to_matrix)
+    success, qpos = robot.compute_ik(target)
+    assert success.tolist() == [True] * 3
+    torch.testing.assert_close(robot.compute_fk(qpos)[:, :3, 3], _positions(target), atol=1.1e-3, rtol=0)
+
+
+def test_inverse_kinematics_starts_at_the_given_seed(robot: Robot) -> None:
+    wanted = torch.tensor([HOME] * 3) + 1.0
+    _, qpos = robot.compute_ik(robot.compute_fk(wanted), joint_seed=wanted)
+    torch.testing.assert_close(qpos, wanted, atol=1e-4, rtol=0)
+
+
+def test_part_of_the_arm_moves_while_the_other_joints_stay_at_their_start(sim: SimulationManager, robot: Robot) -> None:
+    robot.set_qpos(torch.tensor([[0.5, -0.4]] * 3), name="wrist", target=False)
+    torch.testing.assert_close(
+        robot.compute_fk(robot.get_qpos("wrist"), "wrist")[0], flange(sim, "arm", 0), atol=3e-6, rtol=0
+    )
+
+
+def test_part_that_does_not_move_the_flange_has_no_tool_pose() -> None:
+    hand = {"components": [{"component_type": "hand", "urdf_path": "dh_pgi_140_80"}]}
+    soft = {"stiffness": 100.0, "damping": 5.0}
+    cfg = RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=hand, drive_pros=soft)  # type: ignore[arg-type]
+    robot = simulate(cfg).get_robot("r")
+    with pytest.raises(
+        ConfigError, match=r"control part 'hand' has no tool pose.*does not pass gripper_finger1_joint_1"
+    ):
+        robot.get_eef_pose("hand")
+
+
+def test_robot_without_a_flange_has_no_tool_pose() -> None:
+    soft = {"stiffness": 1.0, "damping": 0.1}
+    robot = simulate(RobotCfg(uid="cart", fpath="cart_pole", drive_pros=soft)).get_robot("cart")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="robot 'cart' has no site 'tool0'"):
+        robot.get_eef_pose()
+
+
+def _positions(pose: torch.Tensor) -> torch.Tensor:
+    return pose[:, :3, 3] if pose.shape[-2:] == (4, 4) else pose[:, :3]

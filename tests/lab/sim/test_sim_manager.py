@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import (
+    ArticulationCfg,
+    JointDrivePropertiesCfg,
+    MarkerCfg,
+    RigidBodyAttributesCfg,
+    RigidObjectCfg,
+)
+from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
+from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import ConfigError
+from tests.lab.scenes import simulate, ur10
+
+SOFT = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1)
+CUBE = RigidObjectCfg(uid="cube", shape=CubeCfg(), init_pos=(1.0, 0.0, 0.05))
+
+
+@pytest.fixture(scope="module")
+def sim() -> SimulationManager:
+    cart = ArticulationCfg(uid="cart", fpath="cart_pole", init_pos=(0.0, 2.0, 0.5), drive_pros=SOFT)
+    return simulate(ur10(), CUBE, cart, MarkerCfg(uid="goal", shape=SphereCfg()), num_envs=2)
+
+
+def test_entities_are_found_by_kind_and_name(sim: SimulationManager) -> None:
+    assert type(sim.get_robot("arm")) is Robot
+    assert type(sim.get_articulation("cart")) is Articulation
+    assert type(sim.get_rigid_object("cube")) is RigidObject
+    assert type(sim.get_marker("goal")) is Marker
+    assert sim.entity_uids == ["arm", "cart", "cube", "goal"]
+
+
+def test_unknown_name_is_a_key_error_with_the_nearest_and_the_known_ones(sim: SimulationManager) -> None:
+    with pytest.raises(KeyError, match=r"unknown rigid object 'cub'\. Did you mean 'cube'\? Known: cube"):
+        sim.get_rigid_object("cub")
+    with pytest.raises(KeyError, match=r"unknown robot 'cart'\..* Known: arm"):
+        sim.get_robot("cart")
+    with pytest.raises(KeyError, match=r"unknown articulation 'arm'\..* Known: cart"):
+        sim.get_articulation("arm")
+    with pytest.raises(KeyError, match=r"unknown marker 'x'\. Known: goal"):
+        sim.get_marker("x")
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.7])
+def test_free_fall_is_the_integrators_exact_sum(damping: float) -> None:
+    attrs = RigidBodyAttributesCfg(mass=2.0, linear_damping=damping)
+    sim = simulate(RigidObjectCfg(uid="ball", shape=SphereCfg(), init_pos=(0.0, 0.0, 5.0), attrs=attrs))
+    sim.update(substeps=50)
+    # Damping is implicit: v <- (v - g dt) / (1 + rate dt), then z <- z + v dt. Without: z = 5 - g dt^2 (1 + ... + 50).
+    speed, height = 0.0, 5.0
+    for _ in range(50):
+        speed = (speed - 9.81 * 0.01) / (1 + damping * 0.01)
+        height += speed * 0.01
+    if not damping:
+        assert height == pytest.approx(5 - 9.81e-4 * 50 * 51 / 2)
+    ball = sim.get_rigid_object("ball")
+    assert ball.pos[0].tolist() == pytest.approx([0, 0, height], abs=1e-6)
+    assert ball.get_velocity()[0, :3].tolist() == pytest.approx([0, 0, speed], abs=1e-6)
+
+
+def test_body_rests_at_its_rest_offset_above_the_ground() -> None:
+    cfg = {"shape": CubeCfg(), "attrs": RigidBodyAttributesCfg(rest_offset=0.01, contact_offset=0.02)}
+    sim = simulate(RigidObjectCfg(uid="cube", init_pos=(0.0, 0.0, 0.08), **cfg))  # type: ignore[arg-type]
+    sim.update(substeps=200)
+    # half an edge, 0.05, plus 0.01; a kilogram presses soft contacts by a fraction of a millimetre
+    assert sim.get_rigid_object("cube").pos[0, 2].item() == pytest.approx(0.06, abs=1e-4)
+
+
+def test_reset_puts_the_named_envs_into_the_initial_state(sim: SimulationManager) -> None:
+    cube = sim.get_rigid_object("cube")
+    before = cube.pos.clone()
+    cube.set_local_pose(torch.tensor([[3.0, 0, 1, 1, 0, 0, 0]]).expand(2, 7))
+    sim.reset(torch.tensor([1]))
+    assert cube.pos[:, 0].tolist() == [3.0, 1.0]
+    sim.reset(torch.tensor([0]))
+    assert torch.equal(cube.pos, before)
+
+
+def test_scene_is_built_once_and_nothing_can_be_added_afterwards(sim: SimulationManager) -> None:
+    with pytest.raises(RuntimeError, match="built already"):
+        sim.build()
+    with pytest.raises(RuntimeError, match="built already"):
+        sim.add_rigid_object(RigidObjectCfg(uid="late", shape=CubeCfg()))
+    with pytest.raises(RuntimeError, match="built already"):
+        sim.add_robot(ur10(uid="late"))
+    with pytest.raises(RuntimeError, match="built already"):
+        sim.add_marker(MarkerCfg(uid="late", shape=CubeCfg()))
+
+
+def test_physics_before_the_scene_is_built_is_an_error_that_says_so() -> None:
+    sim = SimulationManager(SimulationManagerCfg())
+    sim.add_rigid_object(CUBE)
+    with pytest.raises(RuntimeError, match=r"not built yet: call SimulationManager\.build"):
+        sim.update()
+
+
+def test_device_without_physics_is_refused() -> None:
+    with pytest.raises(ConfigError, match="sim_device: physics runs on 'cpu', got 'cuda:0'"):
+        SimulationManager(SimulationManagerCfg(sim_device="cuda:0"))
