@@ -96,9 +96,9 @@ class Evaluator:
     def _run_episodes(self, policy: Policy) -> Tensor:
         """Return success, return and length of each episode, [3, E]."""
         env, total = self.env, self._num_episodes
-        results = torch.zeros(3, total, device=env.device)
+        results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
         episode = torch.arange(env.num_envs, device=env.device)  # the number of each environment's present episode
-        so_far = torch.zeros(2, env.num_envs, device=env.device)
+        so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
         obs, _ = env.reset(seed=self._seed, options={"enumerate_episodes": True})
         num_done = 0
         while num_done < total:
@@ -110,7 +110,7 @@ class Evaluator:
             done = terminated | truncated
             counted = (done & (episode < total)).nonzero().squeeze(1)
             if len(counted):
-                ended = torch.cat((info["success"][None, counted].to(torch.float32), so_far[:, counted]))
+                ended = torch.cat((info["success"][None, counted], so_far[:, counted]))
                 results[:, episode[counted]] = ended
                 num_done += len(counted)
             episode[done] += env.num_envs
