@@ -8,7 +8,32 @@ from typing import Any
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["find_function_from_modules", "public_names"]
+__all__ = ["find_function_from_modules", "import_allowed_modules", "public_names"]
+
+
+def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> None:
+    """Import modules that a config names, if the user allowed them elsewhere.
+
+    Args:
+        modules: dotted names.
+        allowed_prefixes: a module is allowed when it is one of these, or lies below one.
+        place: of the list in the config, for messages.
+
+    Raises:
+        ConfigError: a module is not allowed, or not there; none has been imported then if one is not allowed.
+    """
+    for module in modules:
+        if not any(module == prefix or module.startswith(f"{prefix}.") for prefix in allowed_prefixes):
+            allowed = ", ".join(allowed_prefixes) or "nothing"
+            raise ConfigError(
+                f"{place}: '{module}' is not allowed to be imported (allowed: {allowed}). A config file alone does not "
+                f"choose what code runs: pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}"
+            )
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{place}: cannot import '{module}': {error}") from error
 
 
 def public_names(modules: Sequence[str]) -> list[str]:

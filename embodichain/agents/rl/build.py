@@ -25,6 +25,7 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg, events_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
@@ -90,17 +91,19 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def load_run_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
     """Read and check a training config and the environment config that it names.
 
     Args:
         path: of the training config.
         overrides: ``trainer.num_envs=256`` and the like.
+        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
     train = load_train_config(path, overrides)
+    import_allowed_modules(train.trainer.import_modules, allowed_imports, "trainer.import_modules")
     errors: list[str] = []
     _collect(errors, check_policy_block, train.policy)
     _collect(errors, _check_algorithm, train)

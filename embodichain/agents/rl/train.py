@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -39,12 +40,22 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=None,
         help="several processes (unset: as trainer.distributed says)",
     )
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="let trainer.import_modules name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
     return parser.parse_args(argv)
 
 
 def train_from_config(
-    config_path: str, distributed: bool | None = None, overrides: Sequence[str] = ()
+    config_path: str,
+    distributed: bool | None = None,
+    overrides: Sequence[str] = (),
+    allowed_imports: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train as a config says.
 
@@ -52,6 +63,8 @@ def train_from_config(
         config_path: of the training config.
         distributed: several processes; None: as the config says.
         overrides: ``trainer.num_envs=256`` and the like.
+        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name, beside those in the
+            environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
 
     Returns:
         What also stands in the run folder's ``summary.json``.
@@ -61,7 +74,8 @@ def train_from_config(
     """
     if distributed:
         raise ConfigError("--distributed: training over several processes is not available yet")
-    run = load_run_config(config_path, overrides)
+    from_environment = [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
+    run = load_run_config(config_path, overrides, [*allowed_imports, *from_environment])
     device = resolve_device(run.train.trainer.device)
     torch.manual_seed(run.train.trainer.seed)
     np.random.seed(run.train.trainer.seed)  # noqa: NPY002 (the generator that users' code draws from)
@@ -91,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 2 wrong usage or config, 130 interrupted."""
     args = parse_args(argv)
     try:
-        summary = train_from_config(args.config, args.distributed, args.overrides)
+        summary = train_from_config(args.config, args.distributed, args.overrides, args.allow_import)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,6 +91,11 @@ def _resolve_functors(block: Any, place: str, modules: Sequence[str], errors: li
         resolved[name] = term
         func = term.get("func") if isinstance(term, dict) else None
         if isinstance(func, str):
+            module = func.rpartition(".")[0]
+            if module and module not in sys.modules:
+                # Importing runs code, and what code runs is not for a config file to choose.
+                errors.append(f"{place}.{name}.func: module '{module}' of '{func}' must be imported first")
+                continue
             found = find_function_from_modules(func, modules, raise_if_not_found=False)
             if found is None:
                 errors.append(f"{place}.{name}.func: {unknown_name('function', func, public_names(modules))}")
