@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, MarkerCfg, RigidObjectCfg, RobotCfg
 from embodichain.utils.configclass import replace
-from embodichain.utils.utility import load_json
 
 HOME = [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]
 # Soft enough for every substep, so that no test of something else is warned about them.
@@ -41,11 +40,7 @@ BOX: dict[str, Any] = {
     "init_pos": [2.0, 0.0, 0.05],
     "attrs": {"static_friction": 0.5},
 }
-GRIPPED_ARM = "configs/agents/rl/push_cube/gym_config.json"
-CART_POLE = "configs/agents/rl/basic/cart_pole/gym_config.json"
-
 Entity = RigidObjectCfg | ArticulationCfg | MarkerCfg
-EnvT = TypeVar("EnvT", bound=EmbodiedEnv)
 
 
 def simulate(*entities: Entity, num_envs: int = 1, num_threads: int = 1, **cfg: Any) -> SimulationManager:
@@ -80,10 +75,9 @@ def cart_cfg(
     return config_to_cfg(data | {"num_envs": num_envs} | top)
 
 
-def shipped_env(path: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
-    """Build the environment of a shipped config, one physics thread."""
-    data = load_json(path)
-    cfg = replace(config_to_cfg(data), num_envs=num_envs, **changes)
+def env_of(data: Mapping[str, Any], num_envs: int, **changes: Any) -> EmbodiedEnv:
+    """Build the registered environment of a config in the file's format."""
+    cfg = replace(config_to_cfg(dict(data)), num_envs=num_envs, **changes)
     return build_env(data["id"], base_env_cfg=cfg)
 
 

@@ -93,7 +93,7 @@ def test_any_number_of_batch_dimensions_is_kept() -> None:
     assert quat_from_euler(euler).shape == (2, 3, 4)
     assert matrix_from_euler(euler).shape == (2, 3, 3, 3)
     assert quat_from_matrix(torch.eye(3).expand(2, 3, 3, 3)).shape == (2, 3, 4)
-    assert pose_from_pos_matrix(torch.zeros(2, 5, 3), torch.eye(3)).shape == (2, 5, 4, 4)
+    assert pose_from_pos_matrix(torch.zeros(2, 5, 3), torch.eye(3).expand(2, 5, 3, 3)).shape == (2, 5, 4, 4)
 
 
 def test_double_precision_stays_double_precision() -> None:

@@ -1,0 +1,153 @@
+"""What random poses are, and whose. Shapes: N environments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.sim.math import matrix_from_quat, quat_from_euler, quat_mul
+from embodichain.utils import ConfigError
+from tests.lab.scenes import BOX, cart_cfg
+
+N = 64
+AT = [2.0, -1.0, 0.5]
+TURNED = {**BOX, "init_pos": AT, "init_rot": [0.0, 0.0, 90.0]}
+
+
+def env_with(func: str, num_envs: int = N, **params: Any) -> EmbodiedEnv:
+    events = {"draw": {"func": func, "mode": "reset", "params": params}}
+    env = EmbodiedEnv(cart_cfg(num_envs, {"events": events}, rigid_object=[TURNED]))
+    env.reset(seed=1)
+    return env
+
+
+def box_at(**params: Any) -> tuple[Tensor, Tensor]:
+    box = env_with("randomize_rigid_object_pose", entity_cfg={"uid": "box"}, **params).sim.get_rigid_object("box")
+    return box.pos, box.quat
+
+
+def assert_fills(values: Tensor, low: list[float], high: list[float]) -> None:
+    """Check that 64 values a column lie in the range and come near both its ends."""
+    span = torch.tensor(high) - torch.tensor(low)
+    assert (values >= torch.tensor(low) - 1e-6).all()
+    assert (values <= torch.tensor(high) + 1e-6).all()
+    # The chance that 64 uniform numbers leave out a fifth at one end is 0.8^64 = 6e-7.
+    assert (values.amin(dim=0) <= torch.tensor(low) + 0.2 * span + 1e-6).all()
+    assert (values.amax(dim=0) >= torch.tensor(high) - 0.2 * span - 1e-6).all()
+
+
+def test_relative_position_is_around_the_configured_one() -> None:
+    pos, quat = box_at(position_range=[[-0.1, -0.2, 0.0], [0.1, 0.2, 0.0]])
+    assert_fills(pos, [1.9, -1.2, 0.5], [2.1, -0.8, 0.5])
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(quat, torch.tensor([half, 0, 0, half]).expand(N, 4))
+
+
+def test_absolute_position_is_in_the_environments_frame() -> None:
+    pos, _ = box_at(position_range=[[-0.1, -0.2, 1.0], [0.1, 0.2, 1.5]], relative_position=False)
+    assert_fills(pos, [-0.1, -0.2, 1.0], [0.1, 0.2, 1.5])
+
+
+def test_rotation_range_is_in_degrees_and_comes_after_the_configured_rotation() -> None:
+    # 30 degrees about the fixed x axis exactly, on top of 90 degrees about z
+    pos, quat = box_at(rotation_range=[[30.0, 0.0, 0.0], [30.0, 0.0, 0.0]])
+    x, z = quat_from_euler(torch.deg2rad(torch.tensor([[30.0, 0, 0], [0, 0, 90.0]])))
+    torch.testing.assert_close(quat, quat_mul(x, z).expand(N, 4), atol=1e-6, rtol=0)
+    torch.testing.assert_close(pos, torch.tensor(AT).expand(N, 3))
+
+
+def test_absolute_rotation_replaces_the_configured_one() -> None:
+    _, quat = box_at(rotation_range=[[0.0, 0.0, -45.0], [0.0, 0.0, 45.0]], relative_rotation=False)
+    yaw = torch.rad2deg(2 * torch.atan2(quat[:, 3:], quat[:, :1]))
+    assert_fills(yaw, [-45.0], [45.0])
+    assert quat[:, 1:3].abs().max().item() < 1e-6
+
+
+def test_body_is_at_rest_afterwards_in_the_envs_that_were_reset_only() -> None:
+    env = env_with("randomize_rigid_object_pose", 2, entity_cfg={"uid": "box"})
+    box = env.sim.get_rigid_object("box")
+    # Written between the scene's reset and the event, as another event could.
+    box.set_velocity(torch.ones(2, 6))
+    env.event_manager.apply("reset", torch.tensor([1]))
+    assert (box.get_velocity()[1] == 0).all()
+    assert (box.get_velocity()[0] != 0).all()
+
+
+def test_target_pose_is_stored_under_its_key_with_its_rotation() -> None:
+    env: Any = env_with(
+        "randomize_target_pose",
+        position_range=[[0.0, 1.0, 2.0], [1.0, 2.0, 2.0]],
+        rotation_range=[[0.0, 0.0, 90.0], [0.0, 0.0, 90.0]],
+        store_key="place_to_be",
+    )
+    assert env.place_to_be.shape == (N, 4, 4)
+    assert_fills(env.place_to_be[:, :3, 3], [0.0, 1.0, 2.0], [1.0, 2.0, 2.0])
+    turn = torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]])
+    torch.testing.assert_close(env.place_to_be[:, :3, :3], turn.expand(N, 3, 3), atol=1e-6, rtol=0)
+    assert env.place_to_be[:, 3].tolist() == [[0, 0, 0, 1]] * N
+
+
+def test_target_pose_may_be_drawn_around_a_bodys_present_position() -> None:
+    zero = [[0.0, 0.0, 0.1], [0.0, 0.0, 0.1]]
+    params = {"position_range": zero, "relative_position": True, "reference_entity_cfg": {"uid": "box"}}
+    env: Any = env_with("randomize_target_pose", 2, **params)
+    env.sim.get_rigid_object("box").set_local_pose(torch.tensor([[7.0, 8, 9, 1, 0, 0, 0]]), torch.tensor([1]))
+    env.event_manager.apply("reset", torch.tensor([1]))
+    torch.testing.assert_close(env.target_pose[:, :3, 3], torch.tensor([[2.0, -1, 0.6], [7, 8, 9.1]]))
+
+
+def test_target_poses_read_before_a_reset_stay_what_they_were() -> None:
+    env: Any = env_with("randomize_target_pose", 2, position_range=[[0.0, 0, 0], [1.0, 1, 1]])
+    poses = env.target_pose
+    copy = poses.clone()
+    env.reset(options={"reset_ids": [0]})
+    assert torch.equal(poses, copy)
+    assert not torch.equal(env.target_pose[0], copy[0])
+    assert torch.equal(env.target_pose[1], copy[1])
+
+
+def test_relative_target_without_a_reference_is_refused() -> None:
+    with pytest.raises((ValueError, ConfigError), match="relative_position needs reference_entity_cfg"):
+        env_with("randomize_target_pose", 1, position_range=[[0.0] * 3] * 2, relative_position=True)
+
+
+def test_joints_are_drawn_around_their_initial_positions_at_rest_with_their_targets_there() -> None:
+    env = env_with("randomize_robot_qpos", qpos_range=[[-0.5, -0.1], [0.5, 0.1]])
+    assert_fills(env.robot.get_qpos(), [-0.7, -0.03], [0.3, 0.17])  # -0.2 +- 0.5 and 0.07 +- 0.1
+    assert torch.equal(env.robot.get_qpos_target(), env.robot.get_qpos())
+    assert (env.robot.get_qvel() == 0).all()
+
+
+def test_named_joints_may_be_drawn_absolutely_and_stay_within_their_limits() -> None:
+    env = env_with("randomize_robot_qpos", qpos_range=[[3.0], [9.0]], joint_ids=[0], relative_qpos=False)
+    cart, pole = env.robot.get_qpos().unbind(dim=1)
+    assert cart.max().item() == 4.0  # the slider's limit
+    assert cart.min().item() >= 3.0
+    torch.testing.assert_close(pole, torch.full((N,), 0.07))
+
+
+@pytest.mark.parametrize(
+    ("func", "params"),
+    [
+        ("randomize_rigid_object_pose", {"entity_cfg": {"uid": "box"}, "rotation_range": [[-90.0] * 3, [90.0] * 3]}),
+        ("randomize_robot_qpos", {"qpos_range": [[-0.5, -0.1], [0.5, 0.1]]}),
+    ],
+)
+def test_draws_do_not_depend_on_the_number_of_envs_nor_on_who_else_is_reset(func: str, params: Any) -> None:
+    many, few = env_with(func, 4, **params), env_with(func, 2, **params)
+    assert torch.equal(many.sim.backend.qpos[:2], few.sim.backend.qpos)
+    many.reset(options={"reset_ids": [3, 1]})
+    few.reset(options={"reset_ids": [1]})
+    assert torch.equal(many.sim.backend.qpos[:2], few.sim.backend.qpos)
+    assert not torch.equal(many.sim.backend.qpos[0], many.sim.backend.qpos[1])
+
+
+def test_random_rotations_stay_rotations() -> None:
+    _, quat = box_at(rotation_range=[[-180.0] * 3, [180.0] * 3])
+    matrix = matrix_from_quat(quat)
+    torch.testing.assert_close(matrix @ matrix.transpose(1, 2), torch.eye(3).expand(N, 3, 3), atol=1e-5, rtol=0)

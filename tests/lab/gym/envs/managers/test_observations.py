@@ -1,0 +1,119 @@
+"""Every observation term by hand. Shapes: N = 2 environments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import observations
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.utils import ConfigError
+from tests.lab.originals import PUSH_CUBE
+from tests.lab.scenes import cart_cfg, env_of
+
+CUBE = SceneEntityCfg("cube")
+HALF = math.sqrt(0.5)
+
+
+@pytest.fixture(scope="module")
+def env() -> EmbodiedEnv:
+    env = env_of(PUSH_CUBE, 2)
+    env.reset(seed=1)
+    return env
+
+
+def test_pose_is_a_matrix_or_seven_numbers(env: EmbodiedEnv) -> None:
+    pose = torch.tensor([[1.0, 2, 3, 1, 0, 0, 0], [4.0, 5, 6, HALF, 0, 0, HALF]])
+    env.sim.get_rigid_object("cube").set_local_pose(pose)
+    torch.testing.assert_close(observations.get_rigid_object_pose(env, CUBE, to_matrix=False), pose)
+    matrices = observations.get_rigid_object_pose(env, CUBE)
+    # env 1: a quarter turn about z
+    expected = torch.tensor([[0.0, -1, 0, 4], [1, 0, 0, 5], [0, 0, 1, 6], [0, 0, 0, 1]])
+    torch.testing.assert_close(matrices[1], expected, atol=1e-6, rtol=0)
+    assert torch.equal(observations.get_object_pose(env, CUBE), matrices)
+
+
+def test_velocity_is_in_the_world_frame_however_the_body_is_turned(env: EmbodiedEnv) -> None:
+    cube = env.sim.get_rigid_object("cube")
+    cube.set_local_pose(torch.tensor([[0.0, 0, 1, HALF, 0, 0, HALF]]).expand(2, 7))
+    # MuJoCo keeps the spin in the body's frame: about the body's x axis, which is the world's y axis here.
+    first = int(env.sim.model.joint("cube").dofadr[0])
+    env.sim.backend.write("qvel", slice(first, first + 6), torch.tensor([[1.0, 2, 3, 4, 0, 0]]))
+    velocity = observations.get_rigid_object_velocity(env, CUBE)
+    torch.testing.assert_close(velocity, torch.tensor([[1.0, 2, 3, 0, 4, 0]]).expand(2, 6), atol=1e-6, rtol=0)
+
+
+def test_tool_pose_is_a_matrix_or_seven_numbers(env: EmbodiedEnv) -> None:
+    env.robot.set_qpos(torch.zeros(2, 6), name="arm", target=False)
+    pose = observations.get_robot_eef_pose(env, part_name="arm")
+    # At zero the flange is at (-0.612 - 0.5723, -0.163941 - 0.0922, 0.1273 - 0.1157), its z axis along -y; the tool is
+    # 0.16 m further.
+    expected = torch.tensor([-1.1843, -0.256141 - 0.16, 0.0116])
+    torch.testing.assert_close(pose[0, :3, 3], expected, atol=1e-5, rtol=0)
+    seven = observations.get_robot_eef_pose(env, part_name="arm", to_matrix=False)
+    # its x axis stays, z goes to -y: a quarter turn about x
+    torch.testing.assert_close(seven[0], torch.cat((expected, torch.tensor([HALF, HALF, 0, 0]))), atol=1e-5, rtol=0)
+
+
+def test_target_position_is_that_of_the_named_pose(env: EmbodiedEnv) -> None:
+    pose = torch.eye(4).repeat(2, 1, 1)
+    pose[:, :3, 3] = torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    env.elsewhere = pose  # type: ignore[attr-defined]
+    assert observations.target_position(env, "elsewhere").tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_joint_data_are_minus_one_and_one_at_the_limits(env: EmbodiedEnv) -> None:
+    limits = env.robot.body_data.qpos_limits[0]
+    params: dict[str, Any] = {"joint_ids": [0, 2, 6]}
+    term = observations.normalize_robot_joint_data(FunctorCfg(func="", params=params), env)
+    data = torch.stack((limits[:, 0], limits[:, 1]))
+    result = term(env, data, **params)
+    expected = data.clone()
+    expected[0, [0, 2, 6]], expected[1, [0, 2, 6]] = -1.0, 1.0  # the others stay as they are
+    torch.testing.assert_close(result, expected)
+    middle = limits.mean(dim=1).expand(2, 8)
+    torch.testing.assert_close(term(env, middle, **params)[:, [0, 2, 6]], torch.zeros(2, 3), atol=1e-6, rtol=0)
+
+
+def test_all_joints_are_normalised_by_default_and_those_without_limits_stay() -> None:
+    # The slider's limits are -4 and 4, the pole has none.
+    env = EmbodiedEnv(cart_cfg(2))
+    term = observations.normalize_robot_joint_data(FunctorCfg(func="", params={}), env)
+    assert term(env, torch.tensor([[2.0, 9.0], [-4.0, -9.0]])).tolist() == [[0.5, 9.0], [-1.0, -9.0]]
+
+
+# --- the manager ------------------------------------------------------------------------------------------------------
+
+
+def halve(env: EmbodiedEnv, data: torch.Tensor) -> torch.Tensor:
+    return data / 2
+
+
+def ones(env: EmbodiedEnv) -> torch.Tensor:
+    return torch.ones(env.num_envs, 1)
+
+
+def test_terms_are_added_and_modified_in_the_order_of_the_config() -> None:
+    terms = {
+        "first": {"func": ones, "name": "own/one"},
+        "half": {"func": halve, "mode": "modify", "name": "own/one"},
+        "again": {"func": halve, "mode": "modify", "name": "own/one"},
+        "plain": {"func": ones},
+    }
+    env = EmbodiedEnv(cart_cfg(2, {"observations": terms}))
+    obs, _ = env.reset()
+    assert obs["own", "one"].tolist() == [[0.25], [0.25]]
+    assert obs["plain"].tolist() == [[1.0], [1.0]]
+    assert obs["robot", "qpos"].shape == (2, 2)
+
+
+def test_modifying_an_entry_that_is_not_there_names_the_nearest() -> None:
+    terms = {"half": {"func": halve, "mode": "modify", "name": "robot/qpo"}}
+    with pytest.raises(
+        ConfigError, match=r"env\.observations\.half\.name: unknown entry 'robot/qpo'\. Did you mean 'robot/qpos'"
+    ):
+        EmbodiedEnv(cart_cfg(2, {"observations": terms}))

@@ -1,0 +1,150 @@
+"""Every reward term by hand, from poses that are set. Shapes: N = 2 environments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import rewards
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from tests.lab.originals import PUSH_CUBE
+from tests.lab.scenes import BOX, env_of
+
+CUBE, OTHER = SceneEntityCfg("cube"), SceneEntityCfg("box")
+NO_OBS = TensorDict({}, batch_size=[2])
+NO_ACTION = torch.zeros(2, 6)
+
+
+@pytest.fixture(scope="module")
+def built() -> EmbodiedEnv:
+    return env_of(PUSH_CUBE | {"rigid_object": [*PUSH_CUBE["rigid_object"], BOX]}, 2)
+
+
+@pytest.fixture
+def env(built: EmbodiedEnv) -> Iterator[EmbodiedEnv]:
+    built.reset(seed=1)
+    yield built
+    built.reset(seed=1)
+
+
+def place(env: EmbodiedEnv, uid: str, positions: list[list[float]]) -> None:
+    quat = torch.tensor([1.0, 0, 0, 0]).expand(2, 4)
+    env.sim.get_rigid_object(uid).set_local_pose(torch.cat((torch.tensor(positions), quat), dim=1))
+
+
+def aim(env: Any, positions: list[list[float]]) -> None:
+    poses = torch.eye(4).repeat(2, 1, 1)
+    poses[:, :3, 3] = torch.tensor(positions)
+    env.goal_pose = poses
+
+
+def value(env: EmbodiedEnv, term: Any, action: Tensor = NO_ACTION, info: Any = None, **params: Any) -> Any:
+    result = term(env, NO_OBS, action, {} if info is None else info, **params)
+    assert result.shape == (2,)
+    return pytest.approx(result.tolist(), abs=1e-6)
+
+
+def test_distance_between_objects_is_negative_or_a_bell(env: EmbodiedEnv) -> None:
+    place(env, "cube", [[1.0, 2.0, 3.0], [0.0, 0.0, 0.5]])
+    place(env, "box", [[1.0, 5.0, 7.0], [0.0, 0.0, 0.0]])
+    both: dict[str, Any] = {"source_entity_cfg": CUBE, "target_entity_cfg": OTHER}
+    assert value(env, rewards.distance_between_objects, **both) == [-5.0, -0.5]  # 3, 4, 5
+    # exp(-d^2 / (2 sigma^2)): 25 / 50 and 0.25 / 50
+    bell = value(env, rewards.distance_between_objects, **both, exponential=True, sigma=5.0)
+    assert bell == [math.exp(-0.5), math.exp(-0.005)]
+
+
+def test_distance_to_target_counts_the_height_unless_told_otherwise(env: EmbodiedEnv) -> None:
+    place(env, "cube", [[3.0, 4.0, 0.0], [0.0, 0.0, 2.0]])
+    aim(env, [[0.0, 0.0, 12.0], [0.0, 0.0, 0.0]])
+    params: dict[str, Any] = {"source_entity_cfg": CUBE, "target_pose_key": "goal_pose"}
+    assert value(env, rewards.distance_to_target, **params) == [-13.0, -2.0]  # 5, 12, 13
+    assert value(env, rewards.distance_to_target, **params, use_xy_only=True) == [-5.0, 0.0]
+    bell = value(env, rewards.distance_to_target, **params, use_xy_only=True, exponential=True, sigma=10.0)
+    assert bell == [math.exp(-25 / 200), 1.0]
+
+
+def test_incremental_distance_rewards_what_was_gained_since_the_step_before(env: EmbodiedEnv) -> None:
+    term = rewards.incremental_distance_to_target(FunctorCfg(func="", params={}), env)
+    params: dict[str, Any] = {
+        "source_entity_cfg": CUBE, "tanh_scale": 2.0, "positive_weight": 3.0, "negative_weight": 5.0,
+    }  # fmt: skip
+    aim(env, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    place(env, "cube", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    assert value(env, term, **params) == [0.0, 0.0]
+    # env 0 came 0.3 nearer, env 1 went 0.2 away
+    place(env, "cube", [[0.7, 0.0, 0.0], [0.0, 1.2, 0.0]])
+    assert value(env, term, **params) == [3 * math.tanh(0.6), -5 * math.tanh(0.4)]
+    # env 1 begins a new episode elsewhere: nothing to compare with
+    term.reset(torch.tensor([1]))
+    place(env, "cube", [[0.6, 0.0, 0.0], [0.0, 9.0, 0.0]])
+    assert value(env, term, **params) == [3 * math.tanh(0.2), 0.0]
+    # its height does not count for env 0 when told so; 0.6 -> 0.6
+    place(env, "cube", [[0.6, 0.0, 5.0], [0.0, 9.0, 5.0]])
+    assert value(env, term, **params, use_xy_only=True) == [0.0, 0.0]
+
+
+def test_reaching_is_full_behind_the_object_and_falls_with_the_distance(env: EmbodiedEnv) -> None:
+    tool = env.robot.get_eef_pose("arm")[:, :3, 3]
+    # The goal lies in +x: the place to push from is 0.1 m in -x of the cube's centre and 0.02 m above it. In env 0 the
+    # tool is there, in env 1 0.3 m beside it (y).
+    offset = torch.tensor([[0.1, 0.0, -0.02], [0.1, -0.3, -0.02]])
+    cubes = tool + offset
+    place(env, "cube", cubes.tolist())
+    aim(env, (cubes + torch.tensor([1.0, 0.0, 0.7])).tolist())
+    params: dict[str, Any] = {"object_cfg": CUBE, "behind_offset": 0.1, "height_offset": 0.02, "distance_scale": 4.0}
+    assert value(env, rewards.reaching_behind_object, **params) == [1.0, 1 - math.tanh(4 * 0.3)]
+
+
+def test_reaching_with_the_object_at_the_goal_is_finite(env: EmbodiedEnv) -> None:
+    place(env, "cube", [[-0.5, 0.0, 0.0]] * 2)
+    aim(env, [[-0.5, 0.0, 0.0]] * 2)
+    result = rewards.reaching_behind_object(env, NO_OBS, NO_ACTION, {}, object_cfg=CUBE)
+    assert torch.isfinite(result).all()
+
+
+def test_joint_velocity_penalty_is_the_norm_of_all_some_or_a_parts_joints(env: EmbodiedEnv) -> None:
+    velocity = torch.zeros(2, 8)
+    velocity[0, [0, 1, 6]] = torch.tensor([3.0, 4.0, 12.0])
+    env.robot.set_qvel(velocity)
+    params: dict[str, Any] = {"robot_uid": "Manipulator"}
+    assert value(env, rewards.joint_velocity_penalty, **params) == [-13.0, 0.0]
+    assert value(env, rewards.joint_velocity_penalty, **params, part_name="arm") == [-5.0, 0.0]
+    assert value(env, rewards.joint_velocity_penalty, **params, joint_ids=[1, 6]) == [-math.sqrt(160), 0.0]
+
+
+def test_action_smoothness_penalty_is_the_norm_of_the_actions_change(env: EmbodiedEnv) -> None:
+    term = rewards.action_smoothness_penalty(FunctorCfg(func="", params={}), env)
+    actions = torch.zeros(3, 2, 6)
+    actions[1, 0, :2] = torch.tensor([0.3, 0.4])
+    actions[2, :, 5] = 1.0
+    assert value(env, term, actions[0]) == [0.0, 0.0]
+    assert value(env, term, actions[1]) == [-0.5, 0.0]
+    term.reset(torch.tensor([1]))
+    assert value(env, term, actions[2]) == [-math.sqrt(0.25 + 1), 0.0]
+
+
+def test_success_reward_is_one_where_the_task_is_achieved(env: EmbodiedEnv) -> None:
+    assert value(env, rewards.success_reward, info={"success": torch.tensor([True, False])}) == [1.0, 0.0]
+
+
+def test_terms_are_weighted_summed_and_reported_by_name(env: EmbodiedEnv) -> None:
+    action = torch.zeros(2, 6)
+    env.step(action)
+    place(env, "cube", [[-0.6, 0.0, 0.04], [-0.6, 0.3, 0.04]])
+    aim(env, [[-0.6, 0.0, 0.04]] * 2)
+    action[0, 0] = 0.5
+    info = {"success": torch.tensor([True, False])}
+    total, terms = env.reward_manager.compute(NO_OBS, action, info)
+    assert terms["success"].tolist() == [10.0, 0.0]
+    assert terms["smooth"].tolist() == pytest.approx([-0.01 * 0.5, 0.0])
+    assert terms["progress"].tolist() == pytest.approx([1.0, math.exp(-0.5 * 9)])  # (0.3 / 0.1)^2
+    assert set(terms) == {"reach", "progress", "smooth", "success"}
+    torch.testing.assert_close(total, terms["reach"] + terms["progress"] + terms["smooth"] + terms["success"])

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.lab.gym.utils import registration
+from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids, make, register_env
+from embodichain.utils import ConfigError
+from tests.lab.scenes import cart_cfg
+
+
+@pytest.fixture(autouse=True)
+def _registries_as_they_were(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(registration, "_REGISTRY", dict(registration._REGISTRY))
+    known = dict(gym.registry)
+    yield
+    gym.registry.clear()
+    gym.registry.update(known)
+
+
+def test_decorated_class_is_known_to_us_and_to_gymnasium() -> None:
+    @register_env("MyTask", max_episode_steps=7)
+    class MyTask(EmbodiedEnv):
+        pass
+
+    spec = get_env_spec("MyTask")
+    assert (spec.env_id, spec.cls, spec.max_episode_steps) == ("MyTask", MyTask, 7)
+    assert "MyTask" in get_registered_env_ids()
+    assert isinstance(gym.make("MyTask", cfg=cart_cfg(1)).unwrapped, MyTask)
+
+
+def test_name_is_taken_unless_overridden() -> None:
+    register_env("MyTask")(EmbodiedEnv)
+    with pytest.raises(ValueError, match="'MyTask' is registered already; pass override=True"):
+        register_env("MyTask")(CartPoleEnv)
+    register_env("MyTask", override=True)(CartPoleEnv)
+    assert get_env_spec("MyTask").cls is CartPoleEnv
+
+
+def test_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"unknown environment id 'x'\. Known: .*CartPoleRL, .*PushCubeRL"):
+        make("x")
+
+
+def test_made_environment_has_the_registered_time_limit_unless_its_config_says_another() -> None:
+    builders: list[Callable[..., Any]] = [make, gym.make]
+    for build in builders:
+        assert build("CartPoleRL", cfg=cart_cfg(1)).unwrapped.cfg.max_episode_steps == 500
+        assert build("CartPoleRL", cfg=cart_cfg(1, max_episode_steps=7)).unwrapped.cfg.max_episode_steps == 7
+
+
+def test_environment_made_by_gymnasium_steps_in_batches_and_resets_itself() -> None:
+    env = gym.make("CartPoleRL", cfg=cart_cfg(3, max_episode_steps=2))
+    obs, _ = env.reset(seed=1)
+    assert obs["robot", "qpos"].shape == (3, 2)
+    for expected in (False, True, False):
+        obs, reward, terminated, truncated, _ = env.step(torch.zeros(3, 1))
+        assert torch.as_tensor(truncated).tolist() == [expected] * 3
+    assert torch.as_tensor(reward).shape == torch.as_tensor(terminated).shape == (3,)
