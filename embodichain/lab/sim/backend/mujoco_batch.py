@@ -59,12 +59,14 @@ class MujocoBatchBackend(Backend):
         self.version = 0
         threads = num_threads or len(os.sched_getaffinity(0))
         self._batch = Batch(model, num_envs, nthread=min(threads, num_envs))
-        self._states: dict[str, Tensor] = {}
+        self._states: dict[str, np.ndarray] = {}
         self._derived: dict[str, np.ndarray] = {}
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
-        self.reset(torch.arange(num_envs))
+        # The whole state of one environment right after a reset: writing the row again costs less than the call.
+        self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._initial_state = self._batch.state[0].copy()
 
     @property
     @override
@@ -91,15 +93,16 @@ class MujocoBatchBackend(Backend):
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
+        # NumPy writes and converts in one go, and costs less than torch on arrays of this size.
         field = self._states.get(name)
         if field is None:
-            field = self._states[name] = torch.from_numpy(self._batch.bind(name))
+            field = self._states[name] = self._batch.bind(name)
+        at = columns if isinstance(columns, slice) else columns.numpy()
         if env_ids is None:
-            field[:, columns] = values.to(field.dtype)
-        elif isinstance(columns, slice):
-            field[env_ids, columns] = values.to(field.dtype)
+            field[:, at] = values.numpy()
         else:
-            field[env_ids[:, None], columns] = values.to(field.dtype)
+            rows = env_ids.numpy()
+            field[rows if isinstance(at, slice) else rows[:, None], at] = values.numpy()
         self.version += 1
 
     @override
@@ -114,7 +117,9 @@ class MujocoBatchBackend(Backend):
     @override
     def reset(self, env_ids: Tensor) -> None:
         # Derived fields are computed when asked for, after the writes that follow a reset.
-        self._batch.reset(env_ids.numpy(), keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        rows = env_ids.numpy()
+        self._batch.state[rows] = self._initial_state
+        self._batch.warning[rows] = 0
         self.version += 1
 
     @override
@@ -132,12 +137,12 @@ class MujocoBatchBackend(Backend):
     def _cast(self, name: str) -> Tensor:
         """Return a float32 copy of a field of the current state."""
         if name in self._states:
-            return self._states[name].to(torch.float32)
+            return torch.from_numpy(self._states[name].astype(np.float32))
         is_bound = name in self._derived
         array = self._derived.get(name, self._batch.bind(name))
         if array.flags.writeable:
-            self._states[name] = torch.from_numpy(array)
-            return self._states[name].to(torch.float32)
+            self._states[name] = array
+            return torch.from_numpy(array.astype(np.float32))
         self._derived[name] = array
         if not is_bound or self._derived_version != self.version:
             self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_ACC.value)
