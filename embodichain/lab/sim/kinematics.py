@@ -5,6 +5,8 @@ Shapes: B any batch size, J joints of the chain. Poses are 4x4 in the world fram
 
 from __future__ import annotations
 
+import itertools
+
 import mujoco
 import numpy as np
 import torch
@@ -19,9 +21,10 @@ class SerialChain:
     """The joints on the way from the world to a point of a robot.
 
     The pose of joint j's child in its parent is linear in its features (1, cos q, sin q, q), by Rodrigues' formula for
-    hinges and by a shift for slides. The product of two neighbours' poses is linear in the 16 products of their
-    features, so that forward kinematics takes the joints in pairs: one matrix product for all pairs, then J/2 - 1 to
-    chain them. Few operations matter here, since each costs more than its arithmetic at usual batch sizes.
+    hinges and by a shift for slides. Behind a few hinges it is therefore a trigonometric polynomial: a constant matrix
+    and others times cosines of sums of the angles. Forward kinematics takes the joints in groups of three, all groups
+    at once, and chains the groups. Few operations matter here, since each costs more than its arithmetic at usual
+    batch sizes.
     """
 
     def __init__(
@@ -42,11 +45,10 @@ class SerialChain:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
 
         basis, tail = _chain_basis(model, joint_ids, site_id)
-        first, second, pairs = _pair_table(basis, tail @ tcp)
-        self._first = torch.as_tensor(first, device=device)
-        self._second = torch.as_tensor(second, device=device)
-        self._pairs = tensor(pairs)
-        self._num_pairs = (len(joint_ids) + 1) // 2
+        if all(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)):
+            self._polynomial = [tensor(table) for table in _group_polynomials(basis, tail @ tcp)]
+        else:
+            self._polynomial = []
         self._basis = tensor(basis).flatten(2)  # [J, 4, 16]
         self._tail = tensor(tail @ tcp)
         # [J, 3] in the body's frame; the joint's own rotation leaves its axis and anchor where they are.
@@ -59,21 +61,18 @@ class SerialChain:
 
     def forward(self, qpos: Tensor) -> Tensor:
         """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J]."""
-        features = torch.cat((torch.cos(qpos), torch.sin(qpos), qpos, qpos.new_ones(len(qpos), 1)), dim=1)
-        products = features[:, self._first] * features[:, self._second]
-        pose, *others = (products @ self._pairs).view(-1, self._num_pairs, 4, 4).unbind(1)
+        if not self._polynomial:
+            return self._frames(qpos)[-1] @ self._tail
+        sums, phases, matrices, constant = self._polynomial
+        cosines = torch.cos(torch.addmm(phases, qpos, sums))
+        pose, *others = torch.addmm(constant, cosines, matrices).view(len(qpos), -1, 4, 4).unbind(1)
         for other in others:
             pose = torch.bmm(pose, other)
         return pose
 
     def jacobian(self, qpos: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, world frame)."""
-        q = qpos.t()
-        features = torch.stack((torch.ones_like(q), torch.cos(q), torch.sin(q), q), dim=2)  # [J, B, 4]
-        frame, *others = torch.bmm(features, self._basis).unflatten(2, (4, 4)).unbind(0)
-        frames = [frame]
-        for other in others:
-            frames.append(torch.bmm(frames[-1], other))
+        frames = self._frames(qpos)
         pose = frames[-1] @ self._tail
         stacked = torch.stack(frames, dim=1)  # [B, J, 4, 4]: the frame of each joint's body
         axes = (stacked[..., :3, :3] @ self._axes[:, :, None]).squeeze(-1)
@@ -81,6 +80,16 @@ class SerialChain:
         arms = torch.linalg.cross(axes, pose[:, None, :3, 3] - anchors)
         linear = self._is_hinge * arms + (1 - self._is_hinge) * axes
         return pose, torch.cat((linear, self._is_hinge * axes), dim=-1).transpose(1, 2)
+
+    def _frames(self, qpos: Tensor) -> list[Tensor]:
+        """Return the poses of the joints' bodies, J times [B, 4, 4]."""
+        q = qpos.t()
+        features = torch.stack((torch.ones_like(q), torch.cos(q), torch.sin(q), q), dim=2)  # [J, B, 4]
+        frame, *others = torch.bmm(features, self._basis).unflatten(2, (4, 4)).unbind(0)
+        frames = [frame]
+        for other in others:
+            frames.append(torch.bmm(frames[-1], other))
+        return frames
 
     def inverse(
         self,
@@ -152,34 +161,41 @@ def _chain_basis(model: mujoco.MjModel, joint_ids: list[int], site_id: int) -> t
     return np.array(basis), constant @ _pose(model.site_pos[site_id], model.site_quat[site_id])
 
 
-def _pair_table(basis: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return how forward kinematics multiplies features, and how the products make the pairs' matrices.
+def _group_polynomials(basis: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the poses of groups of three neighbouring hinges as trigonometric polynomials.
 
-    The features of a configuration stand in one row: cos of all joints, sin of all, positions of all, 1.
+    With e = exp(i q) a hinge's pose is C_0 + C_1 e + C_-1 / e, where C_1 = (cos part - i sin part) / 2 and C_-1 is its
+    conjugate. The product of a group's poses has a term exp(i k.q) for each k in {-1, 0, 1}^3; those of k and -k are
+    conjugate and make 2 Re(C_k) cos(k.q) - 2 Im(C_k) sin(k.q). A sine is a cosine a quarter turn later.
 
     Returns:
-        ``(first [M], second [M], table [M, 16 P])``: product m is feature ``first[m]`` times feature ``second[m]``, and
-        adds ``table[m]`` to the entries of the P pairs' matrices. A last joint without neighbour is paired with an
-        identity. The tail is in the last pair.
+        ``(sums [J, M], phases [M], matrices [M, 16 G], constant [16 G])``: the G groups' matrices side by side are
+        constant + cos(q sums + phases) matrices. The tail is in the last group.
     """
-    num_joints = len(basis)
-    num_pairs = (num_joints + 1) // 2
-    one = 3 * num_joints
-    identity = np.zeros((4, 4, 4))
-    identity[0] = np.eye(4)
-    first, second, rows = [], [], []
-    for pair in range(num_pairs):
-        a, b = 2 * pair, 2 * pair + 1
-        right = basis[b] if b < num_joints else identity
-        for f, g in np.ndindex(4, 4):
-            matrix = basis[a][f] @ right[g] @ (tail if pair == num_pairs - 1 else np.eye(4))
-            if matrix.any():
-                row = np.zeros((num_pairs, 16))
-                row[pair] = matrix.ravel()
-                rows.append(row.ravel())
-                first.append(one if f == 0 else (f - 1) * num_joints + a)
-                second.append(one if g == 0 else (g - 1) * num_joints + b)
-    return np.array(first), np.array(second), np.array(rows)
+    starts = range(0, len(basis), 3)
+    sums, phases, rows = [], [], []
+    constant = np.zeros((len(starts), 4, 4))
+    for group, start in enumerate(starts):
+        joints = range(start, min(start + 3, len(basis)))
+        for k in itertools.product((0, 1, -1), repeat=len(joints)):
+            matrix = np.eye(4, dtype=complex)
+            for joint, factor in zip(joints, k, strict=True):
+                one, cos, sin, _ = basis[joint]
+                matrix = matrix @ (0.5 * (cos - 1j * factor * sin) if factor else one)
+            if joints[-1] == len(basis) - 1:
+                matrix = matrix @ tail
+            if not any(k):
+                constant[group] = matrix.real
+            elif next(factor for factor in k if factor) > 0:  # -k comes with k
+                for part, phase in ((2 * matrix.real, 0.0), (-2 * matrix.imag, -np.pi / 2)):
+                    if np.abs(part).max() > 1e-12:
+                        row = np.zeros((len(starts), 4, 4))
+                        row[group] = part
+                        rows.append(row.ravel())
+                        phases.append(phase)
+                        sums.append(np.zeros(len(basis)))
+                        sums[-1][list(joints)] = k
+    return np.array(sums).T, np.array(phases), np.array(rows), constant.ravel()
 
 
 def _joint_features(model: mujoco.MjModel, joint: int) -> np.ndarray:

@@ -5,6 +5,8 @@ Shapes: ``...`` is any batch.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,7 @@ __all__ = [
     "matrix_from_quat",
     "pose_from_pos_matrix",
     "pose_from_pos_quat",
+    "pose_from_row",
     "quat_from_euler",
     "quat_from_matrix",
     "quat_mul",
@@ -81,28 +84,48 @@ def matrix_from_euler(euler: Tensor) -> Tensor:
     return matrix_from_quat(quat_from_euler(euler))
 
 
-# The first 12 entries of a pose [4, 4] are linear in the 16 products of its quaternion's components and its position.
-_POS_QUAT_TO_POSE = torch.zeros(19, 16)
-_POS_QUAT_TO_POSE[:16, [0, 1, 2, 4, 5, 6, 8, 9, 10]] = _QUAT_TO_MATRIX
-_POS_QUAT_TO_POSE[[16, 17, 18], [3, 7, 11]] = 1.0
+# A pose [4, 4] is linear in its position and in the products of its quaternion's components. All are products of two
+# numbers that are linear in the row (position, quaternion): x * 1 for the position, q_i * q_j for the rest.
+_PAIRS = torch.triu_indices(4, 4).t().tolist()
+_LEFT = torch.zeros(7, 3 + len(_PAIRS))
+_RIGHT = torch.zeros(7, 3 + len(_PAIRS))
+_ONES = torch.zeros(3 + len(_PAIRS))
+_TO_POSE = torch.zeros(3 + len(_PAIRS), 16)
+for _axis in range(3):
+    _LEFT[_axis, _axis] = 1.0
+    _ONES[_axis] = 1.0
+    _TO_POSE[_axis, 4 * _axis + 3] = 1.0
+for _column, (_i, _j) in enumerate(_PAIRS, start=3):
+    _LEFT[3 + _i, _column] = 1.0
+    _RIGHT[3 + _j, _column] = 1.0
+    _entries = _QUAT_TO_MATRIX[4 * _i + _j] + (_QUAT_TO_MATRIX[4 * _j + _i] if _i != _j else 0.0)
+    _TO_POSE[_column, [0, 1, 2, 4, 5, 6, 8, 9, 10]] = _entries
 _LAST_ROW = torch.zeros(16)
 _LAST_ROW[15] = 1.0
 
 
+@lru_cache
+def _pose_tables(device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    return [table.to(device, dtype) for table in (_LEFT, _ONES, _RIGHT, _LAST_ROW, _TO_POSE)]
+
+
+def pose_from_row(row: Tensor) -> Tensor:
+    """Return poses [B, 4, 4] of rows [B, 7]: position, unit quaternion."""
+    left, ones, right, last_row, to_pose = _pose_tables(row.device, row.dtype)
+    products = torch.mm(row, left) * torch.addmm(ones, row, right)
+    return torch.addmm(last_row, products, to_pose).view(-1, 4, 4)
+
+
 def pose_from_pos_quat(pos: Tensor, quat: Tensor) -> Tensor:
     """Return poses [B, 4, 4] of positions [B, 3] and unit quaternions [B, 4]."""
-    products = (quat.unsqueeze(-1) * quat.unsqueeze(-2)).flatten(-2)
-    features = torch.cat((products, pos), dim=1)
-    return torch.addmm(_LAST_ROW.to(pos), features, _POS_QUAT_TO_POSE.to(pos)).unflatten(-1, (4, 4))
+    return pose_from_row(torch.cat((pos, quat), dim=1))
 
 
 def pose_from_pos_matrix(pos: Tensor, matrix: Tensor) -> Tensor:
     """Return poses [..., 4, 4] of positions [..., 3] and rotation matrices [..., 3, 3]."""
-    pose = pos.new_zeros(*pos.shape[:-1], 4, 4)
-    pose[..., :3, :3] = matrix
-    pose[..., :3, 3] = pos
-    pose[..., 3, 3] = 1.0
-    return pose
+    upper = torch.cat((matrix, pos.unsqueeze(-1)), dim=-1)
+    last_row = _LAST_ROW[12:].to(pos).expand(*pos.shape[:-1], 1, 4)
+    return torch.cat((upper, last_row), dim=-2)
 
 
 def quat_from_matrix(matrix: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """The things in a scene, by name: views of the backend's state for task code."""
 
 from embodichain.lab.sim.objects.articulation import Articulation, BodyData
+from embodichain.lab.sim.objects.kept import Kept
 from embodichain.lab.sim.objects.marker import Marker
 from embodichain.lab.sim.objects.rigid_object import RigidObject
 from embodichain.lab.sim.objects.robot import Robot
 
-__all__ = ["Articulation", "BodyData", "Marker", "RigidObject", "Robot"]
+__all__ = ["Articulation", "BodyData", "Kept", "Marker", "RigidObject", "Robot"]

@@ -13,6 +13,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
+from embodichain.lab.sim.objects.kept import Kept
 
 __all__ = ["Articulation", "BodyData", "columns"]
 
@@ -58,9 +59,9 @@ class Articulation:
         device = backend.device
         self._stiffness = torch.tensor(model.actuator_gainprm[self._ctrl_adr, 0], dtype=torch.float32, device=device)
         self._damping = torch.tensor(-model.actuator_biasprm[self._ctrl_adr, 2], dtype=torch.float32, device=device)
-        self._effort = self.body_data.qf_limits[0]
-        self._qf = torch.zeros(backend.num_envs, self.dof, device=device)
-        self._qf_version = -1
+        self._highest_effort = self.body_data.qf_limits[0]
+        self._lowest_effort = -self._highest_effort
+        self._kept = Kept(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
@@ -71,11 +72,15 @@ class Articulation:
 
     def get_qpos(self, name: str | None = None) -> Tensor:
         """Return joint positions [N, J] (rad or m), of one control part when it is named."""
-        return self._backend.qpos[:, self._columns(self._qpos_adr, self.get_joint_ids(name))]
+        return self._kept.get(
+            ("qpos", name), lambda: self._backend.qpos[:, self._columns(self._qpos_adr, self.get_joint_ids(name))]
+        )
 
     def get_qvel(self, name: str | None = None) -> Tensor:
         """Return joint velocities [N, J] (rad/s or m/s)."""
-        return self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
+        return self._kept.get(
+            ("qvel", name), lambda: self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
+        )
 
     def get_qf(self, name: str | None = None) -> Tensor:
         """Return the drives' efforts on the joints at the current state and targets [N, J] (Nm or N).
@@ -83,12 +88,8 @@ class Articulation:
         The drive's formula (see :class:`~embodichain.lab.sim.cfg.JointDrivePropertiesCfg`), which is cheaper than
         asking the engine to derive it and equal to what it would say.
         """
-        if self._qf_version != self._backend.version:
-            error = self.get_qpos_target() - self.get_qpos()
-            effort = torch.addcmul(self._stiffness * error, self._damping, self.get_qvel(), value=-1.0)
-            self._qf = torch.clamp(effort, -self._effort, self._effort)
-            self._qf_version = self._backend.version
-        return self._qf if name is None else self._qf[:, self.get_joint_ids(name)]
+        qf = self._kept.get("qf", self._compute_qf)
+        return qf if name is None else qf[:, self.get_joint_ids(name)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
         """Return the drives' target positions [N, J]."""
@@ -126,6 +127,11 @@ class Articulation:
         """Set joint velocities [n, J] (rad/s or m/s); arguments as in :meth:`set_qpos`."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qvel", self._columns(self._qvel_adr, ids), qvel, env_ids)
+
+    def _compute_qf(self) -> Tensor:
+        error = self.get_qpos_target() - self.get_qpos()
+        effort = torch.addcmul(self._stiffness * error, self._damping, self.get_qvel(), value=-1.0)
+        return torch.clamp(effort, self._lowest_effort, self._highest_effort)
 
     def _columns(self, addresses: list[int], joint_ids: Sequence[int]) -> Columns:
         key = tuple(addresses[j] for j in joint_ids)

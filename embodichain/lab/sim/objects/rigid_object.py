@@ -7,7 +7,8 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_quat, quat_from_matrix
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_matrix
+from embodichain.lab.sim.objects.kept import Kept
 
 __all__ = ["RigidObject"]
 
@@ -21,8 +22,8 @@ class RigidObject:
         self._backend = backend
         model = backend.model
         body = model.body(cfg.uid)
-        self._pose: Tensor | None = None
-        self._pose_version = -1
+        self._kept = Kept(backend)
+        self._at_rest = torch.zeros(1, 6, device=backend.device)
         self._init_pos = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
         self._init_quat = torch.as_tensor(body.quat, dtype=torch.float32, device=backend.device)
         if cfg.body_type == "dynamic":
@@ -36,7 +37,7 @@ class RigidObject:
     def pos(self) -> Tensor:
         """World position of the body's frame, [N, 3], m."""
         if self.cfg.body_type == "dynamic":
-            return self._backend.qpos[:, self._qpos : self._qpos + 3]
+            return self._kept.get("pos", lambda: self._backend.qpos[:, self._qpos : self._qpos + 3])
         if self.cfg.body_type == "kinematic":
             return self._backend.read("mocap_pos")[:, self._mocap]
         return self._init_pos.expand(self._backend.num_envs, 3)
@@ -69,12 +70,7 @@ class RigidObject:
         Returns:
             [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]. Do not write into it: it is kept until the state changes.
         """
-        if not to_matrix:
-            return torch.cat((self.pos, self.quat), dim=1)
-        if self._pose is None or self._pose_version != self._backend.version:
-            self._pose = pose_from_pos_quat(self.pos, self.quat)
-            self._pose_version = self._backend.version
-        return self._pose
+        return self._kept.get("matrix", lambda: pose_from_row(self._pose_row())) if to_matrix else self._pose_row()
 
     def get_velocity(self) -> Tensor:
         """Return [N, 6]: linear velocity of the body's origin (world frame, m/s), angular (world frame, rad/s)."""
@@ -109,8 +105,7 @@ class RigidObject:
     def clear_dynamics(self, env_ids: Tensor | None = None) -> None:
         """Bring a dynamic body to rest in environments [n] (None: all)."""
         if self.cfg.body_type == "dynamic":
-            at_rest = torch.zeros(1, 6, device=self._backend.device)
-            self._backend.write("qvel", slice(self._qvel, self._qvel + 6), at_rest, env_ids)
+            self._backend.write("qvel", slice(self._qvel, self._qvel + 6), self._at_rest, env_ids)
 
     def set_velocity(self, velocity: Tensor, env_ids: Tensor | None = None) -> None:
         """Set the linear (m/s) and angular (rad/s) velocity in the world frame.
@@ -128,3 +123,9 @@ class RigidObject:
         angular = (matrix_from_quat(quat).transpose(1, 2) @ velocity[:, 3:, None]).squeeze(-1)
         values = torch.cat((velocity[:, :3], angular), dim=1)
         self._backend.write("qvel", slice(self._qvel, self._qvel + 6), values, env_ids)
+
+    def _pose_row(self) -> Tensor:
+        """Return position and quaternion, [N, 7]."""
+        if self.cfg.body_type == "dynamic":
+            return self._backend.qpos[:, self._qpos : self._qpos + 7]
+        return torch.cat((self.pos, self.quat), dim=1)

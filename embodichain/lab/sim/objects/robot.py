@@ -32,7 +32,6 @@ class Robot(Articulation):
         self.control_parts = control_parts
         self._part_ids = {part: [joint_names.index(name) for name in names] for part, names in control_parts.items()}
         self._chains: dict[str, SerialChain] = {}
-        self._eef: dict[str, tuple[int, Tensor]] = {}
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
         """Return the indices of a control part's joints, or of all.
@@ -80,11 +79,7 @@ class Robot(Articulation):
 
         Do not write into it: it is kept until the state changes, since observations and rewards both ask for it.
         """
-        version, pose = self._eef.get(name, (-1, None))
-        if pose is None or version != self._backend.version:
-            pose = self.compute_fk(self.get_qpos(name), name)
-            self._eef[name] = (self._backend.version, pose)
-        return pose
+        return self._kept.get(("eef", name), lambda: self.compute_fk(self.get_qpos(name), name))
 
     def _chain(self, name: str) -> SerialChain:
         """Return the chain of a control part, from the world to the robot's flange.
