@@ -10,7 +10,7 @@ import torch
 
 from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
 from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
-from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
+from embodichain.lab.sim.objects import Articulation, Kept, Marker, RigidObject, Robot
 from embodichain.lab.sim.scene import SceneBuilder
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -42,6 +42,7 @@ class SimulationManager:
         self._builder = SceneBuilder(cfg)
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
+        self._kept: Kept | None = None
         self._rigid_objects: dict[str, RigidObject] = {}
         self._articulations: dict[str, Articulation] = {}
         self._robots: dict[str, Robot] = {}
@@ -75,6 +76,7 @@ class SimulationManager:
         scene = self._builder.compile()
         backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
         self._backend = backend
+        self._kept = Kept(backend)
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
@@ -93,6 +95,13 @@ class SimulationManager:
         if self._backend is None:
             raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
         return self._backend
+
+    @property
+    def kept(self) -> Kept:
+        """For what terms compute from the state and others ask for again; there after :meth:`build`."""
+        if self._kept is None:
+            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
+        return self._kept
 
     @property
     def model(self) -> mujoco.MjModel:

@@ -69,7 +69,7 @@ class BaseEnv(gym.Env[Any, Any]):
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.num_diverged = 0
         self.current_rollout_step = 0
-        self._rollout: dict[str, Tensor] | None = None
+        self._rollout: list[tuple[Tensor, ...]] | None = None
         self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
         self._has_begun = False
         self._setup_robot()
@@ -230,7 +230,8 @@ class BaseEnv(gym.Env[Any, Any]):
 
         The next step goes into slot 0; ``current_rollout_step`` counts them.
         """
-        self._rollout = {name: rollout[name] for name in ("reward", "done", "terminated", "truncated")}
+        names = ("reward", "done", "terminated", "truncated")
+        self._rollout = list(zip(*(rollout[name].unbind(1) for name in names), strict=True))
         self.current_rollout_step = 0
 
     def close(self) -> None:
@@ -246,15 +247,14 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return which episodes are over by the task's rules and which are cut off, [N] bool each."""
-        terminated: Tensor = info["fail"]
-        if self.success_terminates:
-            terminated = terminated | info["success"]
+        terminated = self._either(info["fail"], info["success"]) if self.success_terminates else info["fail"]
         truncated = self.check_truncated(obs, info)
         if self.cfg.max_episode_steps is not None:
-            # Where the task cuts nothing off itself, there is nothing to combine.
-            at_limit = self.elapsed_steps >= self.cfg.max_episode_steps
-            truncated = at_limit if truncated is self._never else truncated | at_limit
+            truncated = self._either(truncated, self.elapsed_steps >= self.cfg.max_episode_steps)
         return terminated, truncated
+
+    def _either(self, first: Tensor, second: Tensor) -> Tensor:
+        return second if first is self._never else first | second
 
     def _handle_divergence(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
         """Count and report environments whose physics became invalid, and keep what they computed out of the learning.
@@ -275,11 +275,9 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _write_rollout(self, reward: Tensor, done: Tensor, terminated: Tensor, truncated: Tensor) -> None:
         if self._rollout is not None:
-            step = self.current_rollout_step
-            self._rollout["reward"][:, step] = reward
-            self._rollout["done"][:, step] = done
-            self._rollout["terminated"][:, step] = terminated
-            self._rollout["truncated"][:, step] = truncated
+            slots = self._rollout[self.current_rollout_step]
+            for slot, value in zip(slots, (reward, done, terminated, truncated), strict=True):
+                slot.copy_(value)
             self.current_rollout_step += 1
 
     def _make_spaces(self) -> None:

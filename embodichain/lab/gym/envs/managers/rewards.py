@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -43,7 +44,7 @@ def distance_between_objects(
     """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
     source = env.sim.get_rigid_object(source_entity_cfg.uid).pos
     target = env.sim.get_rigid_object(target_entity_cfg.uid).pos
-    return _closeness(source - target, exponential, sigma)
+    return _closeness(torch.linalg.vector_norm(source - target, dim=1), exponential, sigma)
 
 
 def distance_to_target(
@@ -58,8 +59,8 @@ def distance_to_target(
     use_xy_only: bool = False,
 ) -> Tensor:
     """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
-    offset = _offset_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
-    return _closeness(offset, exponential, sigma)
+    distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
+    return _closeness(distance, exponential, sigma)
 
 
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -75,7 +76,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        self._before[env_ids] = float("nan")
+        self._before = self._before.index_fill(0, env_ids, float("nan"))
 
     @override
     def __call__(
@@ -91,10 +92,11 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         negative_weight: float = 1.0,
         use_xy_only: bool = False,
     ) -> Tensor:
-        offset = _offset_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
-        distance = torch.linalg.vector_norm(offset, dim=1)
+        distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
         progress = torch.tanh(tanh_scale * (self._before - distance)).nan_to_num(nan=0.0)
-        self._before = distance
+        self._before = distance.clone()  # the task may hand it out as a metric
+        if positive_weight == negative_weight:
+            return progress * positive_weight
         return positive_weight * progress.clamp(min=0.0) + negative_weight * progress.clamp(max=0.0)
 
 
@@ -115,13 +117,12 @@ def reaching_behind_object(
     That place lies ``behind_offset`` from the body's centre, opposite to the horizontal direction to the target, and
     ``height_offset`` above the centre (m).
     """
-    pos = env.sim.get_rigid_object(object_cfg.uid).pos
-    goal: Tensor = getattr(env, target_pose_key)[:, :2, 3]
-    away = pos[:, :2] - goal
+    away = offset_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
+    distance = range_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
     # From the place to the tool: the tool's offset from the body's centre less the place's.
-    offset = env.robot.get_eef_pose(part_name)[:, :3, 3] - pos
-    offset[:, :2] -= away * (behind_offset / torch.linalg.vector_norm(away, dim=1, keepdim=True).clamp(min=1e-6))
-    offset[:, 2] -= height_offset
+    offset = env.robot.get_eef_pose(part_name)[:, :3, 3] - env.sim.get_rigid_object(object_cfg.uid).pos
+    offset = torch.addcdiv(offset, away, distance.clamp(min=1e-6).unsqueeze(1), value=-behind_offset)
+    offset[:, 2].sub_(height_offset)
     return 1.0 - torch.tanh(distance_scale * torch.linalg.vector_norm(offset, dim=1))
 
 
@@ -148,7 +149,7 @@ class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, 
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        self._before[env_ids] = float("nan")
+        self._before = self._before.index_fill(0, env_ids, float("nan"))
 
     @override
     def __call__(self, env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
@@ -162,13 +163,5 @@ def success_reward(env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict
     return info["success"].to(torch.float32)
 
 
-def _offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool) -> Tensor:
-    target: Tensor = getattr(env, target_pose_key)[:, :3, 3]
-    offset = env.sim.get_rigid_object(uid).pos - target
-    return offset[:, :2] if use_xy_only else offset
-
-
-def _closeness(offset: Tensor, exponential: bool, sigma: float) -> Tensor:
-    if exponential:
-        return torch.exp(offset.square().sum(dim=1) * (-0.5 / sigma**2))
-    return -torch.linalg.vector_norm(offset, dim=1)
+def _closeness(distance: Tensor, exponential: bool, sigma: float) -> Tensor:
+    return torch.exp(distance.square() * (-0.5 / sigma**2)) if exponential else -distance

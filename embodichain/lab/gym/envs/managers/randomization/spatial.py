@@ -45,10 +45,12 @@ def randomize_rigid_object_pose(
         relative_rotation: the rotation is applied after the configured one (about the fixed axes), else instead.
     """
     body = env.sim.get_rigid_object(entity_cfg.uid)
-    pos = body.initial_pos.expand(len(env_ids), 3)
-    if position_range is not None:
-        drawn = _draw(env, env_ids, position_range, 3)
-        pos = pos + drawn if relative_position else drawn
+    if position_range is None:
+        pos = body.initial_pos.expand(len(env_ids), 3)
+    else:
+        pos = _draw(env, env_ids, position_range, 3)
+        if relative_position:
+            pos = pos + body.initial_pos
     quat = body.initial_quat.expand(len(env_ids), 4)
     if rotation_range is not None:
         turn = quat_from_euler(_draw(env, env_ids, rotation_range, 3) * (math.pi / 180))
@@ -88,9 +90,8 @@ def randomize_target_pose(
     if not hasattr(env, store_key):
         setattr(env, store_key, torch.eye(4, device=env.device).repeat(env.num_envs, 1, 1))
     # A new tensor, so that what was read before stays what it was.
-    poses: Tensor = getattr(env, store_key).clone()
-    poses[env_ids] = pose_from_pos_matrix(pos, rotation)
-    setattr(env, store_key, poses)
+    poses: Tensor = getattr(env, store_key)
+    setattr(env, store_key, poses.index_copy(0, env_ids, pose_from_pos_matrix(pos, rotation)))
 
 
 def randomize_robot_qpos(

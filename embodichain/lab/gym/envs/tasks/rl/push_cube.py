@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.targets import range_to_target
 from embodichain.lab.gym.utils.registration import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.shapes import CylinderCfg
@@ -35,12 +35,11 @@ class PushCubeEnv(EmbodiedEnv):
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
-        pos = self.goal_pose[env_ids, :3, 3].clone()
-        pos[:, 2] = _MARKER_HEIGHT / 2
+        pos = self.goal_pose[env_ids, :3, 3]  # a copy, since the rows are chosen by index
+        pos[:, 2].fill_(_MARKER_HEIGHT / 2)
         self.sim.get_marker("goal").set_pos(pos, env_ids)
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and the metric ``distance_to_goal`` (m)."""
-        offset = self.sim.get_rigid_object("cube").pos - self.goal_pose[:, :3, 3]
-        distance = torch.linalg.vector_norm(offset[:, :2], dim=1)
+        distance = range_to_target(self, "cube", "goal_pose", use_xy_only=True)
         return distance < self.success_threshold, self._never, {"distance_to_goal": distance}

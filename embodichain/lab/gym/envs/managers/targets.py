@@ -1,0 +1,39 @@
+"""How far rigid bodies are from target poses. Shapes: N environments."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["offset_to_target", "range_to_target"]
+
+
+def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+    """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
+
+    Do not write into it: it is kept until the state or the target changes, since rewards and the task both ask for it.
+    """
+    target: Tensor = getattr(env, target_pose_key)
+
+    def compute() -> Tensor:
+        offset = env.sim.get_rigid_object(uid).pos - target[:, :3, 3]
+        return offset * _xy(env.device) if use_xy_only else offset
+
+    return env.sim.kept.get(("offset", uid, target, target._version, use_xy_only), compute)
+
+
+def range_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+    """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``; kept, too."""
+    offset = offset_to_target(env, uid, target_pose_key, use_xy_only)
+    return env.sim.kept.get(("range", offset), lambda: torch.linalg.vector_norm(offset, dim=1))
+
+
+@lru_cache
+def _xy(device: torch.device) -> Tensor:
+    return torch.tensor([1.0, 1.0, 0.0], device=device)
