@@ -31,7 +31,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # agents.rl.utils.config puts them together.
     (
         "rl",
-        ["=agents", "=agents.rl", "=agents.rl.utils", "agents.rl.vec_env", "agents.rl.utils.distributed"],
+        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.utils.distributed", "agents.rl.utils.schedule"],
         ["root", "utils"],
     ),
     ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl"]),
@@ -39,6 +39,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl config", ["agents.rl.utils.config"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
+    # The package's own file offers AlgorithmCfg to users, so it belongs here, above the algorithms.
     (
         "rl utils",
         ["agents.rl.utils"],

@@ -10,14 +10,35 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
+from pydantic_core import PydanticCustomError
 
-from embodichain.agents.rl.utils.schedule import Schedule
+from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["AlgorithmBlockCfg", "EventsCfg", "TrainCfg", "TrainerCfg", "load_train_config", "resolve_device"]
+__all__ = [
+    "AlgorithmBlockCfg",
+    "EventsCfg",
+    "TrainCfg",
+    "TrainerCfg",
+    "load_train_config",
+    "parse_train_config",
+    "read_train_config",
+    "resolve_device",
+]
+
+
+def _check_period(period: int | str) -> int | str:
+    try:
+        parse_period(period)
+    except ValueError as error:
+        raise PydanticCustomError("period", "{problem}", {"problem": str(error)}) from None
+    return period
+
+
+Period = Annotated[int | str, AfterValidator(_check_period)]
 
 
 @configclass
@@ -38,7 +59,7 @@ class TrainerCfg:
     """Path of the environment's config, relative to the working directory, else to this config's folder."""
     exp_name: Annotated[str, Field(min_length=1, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
-    seed: int = 1
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of torch, numpy and the environments."""
     device: str = "auto"
     """Of the learner: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
@@ -60,9 +81,9 @@ class TrainerCfg:
     """Environments of the evaluation."""
     num_eval_episodes: PositiveInt = 5
     """Episodes of one evaluation: the same ones each time."""
-    eval_freq: int | str = 10000
+    eval_freq: Period = 10000
     """Environment steps between evaluations, or ``"100 it"`` for iterations. The last iteration always evaluates."""
-    save_freq: int | str = 50000
+    save_freq: Period = 50000
     """The same for checkpoints. The last iteration always saves."""
     use_wandb: bool = False
     """Log to Weights & Biases too."""
@@ -108,13 +129,28 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
     Raises:
         ConfigError: with every error found, a line each.
     """
+    return parse_train_config(read_train_config(path, overrides))
+
+
+def read_train_config(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Read a training config's plain data; arguments as :func:`load_train_config`.
+
+    Raises:
+        ConfigError: the file cannot be read, or an override is malformed.
+    """
     data = load_config_file(path)
     for override in overrides:
         _apply_override(data, override)
-    cfg = from_dict(TrainCfg, data, "")
-    for key in ("eval_freq", "save_freq"):
-        Schedule(getattr(cfg.trainer, key), f"trainer.{key}")
-    return cfg
+    return data
+
+
+def parse_train_config(data: dict[str, Any]) -> TrainCfg:
+    """Turn a training config's plain data into its typed form.
+
+    Raises:
+        ConfigError: with every error found, a line each.
+    """
+    return from_dict(TrainCfg, data, "")
 
 
 def resolve_device(name: str) -> torch.device:

@@ -6,7 +6,19 @@ import re
 
 from embodichain.utils import ConfigError
 
-__all__ = ["Schedule"]
+__all__ = ["Schedule", "parse_period"]
+
+
+def parse_period(period: int | str) -> tuple[int, bool]:
+    """Return the number, and whether it counts iterations (``"100 it"``) instead of environment steps.
+
+    Raises:
+        ValueError: it is neither, or not positive.
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*(it)?\s*", str(period))
+    if match is None or int(match[1]) == 0:
+        raise ValueError("must be a positive number of steps, or iterations as '100 it'")
+    return int(match[1]), match[2] is not None
 
 
 class Schedule:
@@ -25,11 +37,10 @@ class Schedule:
         Raises:
             ConfigError: it is neither, or not positive.
         """
-        match = re.fullmatch(r"\s*(\d+)\s*(it)?\s*", str(period))
-        if match is None or int(match[1]) == 0:
-            raise ConfigError(f"{place}: must be a positive number of steps, or iterations as '100 it', got {period!r}")
-        self._period = int(match[1])
-        self._counts_iterations = match[2] is not None
+        try:
+            self._period, self._counts_iterations = parse_period(period)
+        except ValueError as error:
+            raise ConfigError(f"{place}: {error}, got {period!r}") from None
         self._next = self._period
 
     def is_due(self, step: int, iteration: int) -> bool:

@@ -6,7 +6,7 @@ late, or in another row, is plain to see. The policy echoes: action = obs, log-p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -46,7 +46,7 @@ class ScriptedEnv:
         self.fails = False
 
     def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[TensorDict, dict[str, Any]]:
         self.resets += 1
         self.t.zero_()

@@ -1,0 +1,183 @@
+"""Scripted environments, a policy and an algorithm for the tests of the learner. Shapes: N environments."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.models import ActorCritic, Policy
+
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
+CART_POLE_ENV = CONFIGS / "agents/rl/basic/cart_pole/gym_config.json"
+PUSH_CUBE_ENV = CONFIGS / "agents/rl/push_cube/gym_config.json"
+
+NETWORK: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [4], "activation": "tanh"}}
+# 2 iterations of 2 environments x 4 steps: 16 environment steps.
+TINY: dict[str, Any] = {
+    "trainer": {
+        "exp_name": "tiny",
+        "gym_config": str(CART_POLE_ENV),
+        "device": "cpu",
+        "num_envs": 2,
+        "iterations": 2,
+        "buffer_size": 4,
+        "enable_eval": True,
+        "num_eval_envs": 2,
+        "num_eval_episodes": 3,
+        "eval_freq": "1 it",
+    },
+    "policy": {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": True},
+    "algorithm": {"name": "ppo", "cfg": {"n_epochs": 1, "batch_size": 8}},
+}
+
+
+def tiny_config(**changes: Any) -> dict[str, Any]:
+    """Return a copy of the config above; ``trainer__num_envs=3`` changes an entry, ``None`` removes it."""
+    config = copy.deepcopy(TINY)
+    for path, value in changes.items():
+        *blocks, key = path.split("__")
+        node = config
+        for block in blocks:
+            node = node.setdefault(block, {})
+        if value is None:
+            node.pop(key, None)
+        else:
+            node[key] = value
+    return config
+
+
+def write_config(folder: Path, config: dict[str, Any], name: str = "train_config.json") -> str:
+    """Write a config and return its path."""
+    path = folder / name
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return str(path)
+
+
+def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return (step, value) of every scalar in TensorBoard's files, by tag."""
+    events = EventAccumulator(str(folder)).Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+class ScriptedEnv:
+    """Episode e lasts e + 1 steps, each with reward e + 1, and succeeds if e is even; even ones are truncated.
+
+    Environment i plays the episodes i, i + N, i + 2N, ...; the observation is (e, steps done of it). The reward term
+    ``progress`` is half of the reward, the metric ``place`` is i.
+    """
+
+    def __init__(self, num_envs: int, length: Callable[[Tensor], Tensor] = lambda e: e + 1) -> None:
+        self.num_envs = num_envs
+        self.device = torch.device("cpu")
+        self.flattened_observation_space = spaces.Box(0, 1000, (2,))
+        self.action_space = spaces.Box(-1, 1, (num_envs, 1))
+        self.length = length
+        self.episode = torch.arange(num_envs)
+        self.t = torch.zeros(num_envs, dtype=torch.int64)
+        self.resets: list[tuple[int | None, Any]] = []
+        self.actions: list[Tensor] = []
+        self.threads: set[int] = set()
+        self.recordings: list[tuple[Path, str]] = []
+        self.is_recording = False
+        self.fails_after: int | None = None
+        self.rollout: TensorDict | None = None
+        self.slot = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[TensorDict, dict[str, Any]]:
+        self.resets.append((seed, options))
+        self.episode = torch.arange(self.num_envs)
+        self.t = torch.zeros(self.num_envs, dtype=torch.int64)
+        return self._obs(), {}
+
+    def step(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        if self.fails_after is not None and len(self.actions) >= self.fails_after:
+            raise RuntimeError("the robot fell off the table")
+        self.actions.append(action.clone())
+        self.threads.add(torch.get_num_threads())
+        self.t += 1
+        reward = (self.episode + 1).float()
+        done = self.t >= self.length(self.episode)
+        is_even = self.episode % 2 == 0
+        info = {
+            "success": is_even & done,
+            "fail": done & ~is_even,
+            "rewards": {"progress": reward / 2},
+            "metrics": {"place": torch.arange(self.num_envs).float()},
+            "elapsed_steps": self.t.clone(),
+            "final_obs": self._obs(),
+        }
+        self.episode = self.episode + done * self.num_envs
+        self.t[done] = 0
+        truncated, terminated = done & is_even, done & ~is_even
+        if self.rollout is not None:
+            for name, value in zip(
+                ("reward", "done", "terminated", "truncated"), (reward, done, terminated, truncated), strict=True
+            ):
+                self.rollout[name][:, self.slot] = value
+            self.slot += 1
+        return self._obs(), reward, terminated, truncated, info
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        self.rollout, self.slot = rollout, 0
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        self.recordings.append((folder, label))
+        self.is_recording = True
+
+    def stop_recording(self) -> list[Path]:
+        self.is_recording = False
+        folder, label = self.recordings[-1]
+        return [folder / f"{label}.mp4"]
+
+    def close(self) -> None:
+        pass
+
+    def _obs(self) -> TensorDict:
+        return TensorDict({"at": torch.stack((self.episode, self.t), dim=1).float()}, batch_size=[self.num_envs])
+
+
+def linear_policy(normalize_obs: bool = False, obs_dim: int = 2, action_dim: int = 1) -> ActorCritic:
+    """Return the smallest actor-critic, of the same parameters each time."""
+    torch.manual_seed(0)
+    return ActorCritic(
+        obs_dim, action_dim, "cpu", nn.Linear(obs_dim, action_dim), nn.Linear(obs_dim, 1), normalize_obs=normalize_obs
+    )
+
+
+class IdleAlgorithm(BaseAlgorithm):
+    """Learns nothing; keeps what it was given."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(AlgorithmCfg(), policy)
+        self.rollouts: list[TensorDict] = []
+        self.counts: list[float] = []
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        self.rollouts.append(rollout.clone())
+        normalizer = getattr(self.policy, "normalizer", None)
+        self.counts.append(float(getattr(normalizer, "count", 0.0)))
+        return {"loss": 10.0 * len(self.rollouts)}
+
+
+class ListSink:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.is_closed = False
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        self.rows.append((step, dict(scalars)))
+
+    def close(self) -> None:
+        self.is_closed = True

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from embodichain.agents.rl.utils.config import TrainCfg, load_train_config, resolve_device
+from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import tiny_config, write_config
+
+
+def load(folder: Path, config: dict[str, Any], *overrides: str) -> TrainCfg:
+    return load_train_config(write_config(folder, config), overrides)
+
+
+def errors(folder: Path, config: dict[str, Any], *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, config, *overrides)
+    return str(caught.value).splitlines()
+
+
+def test_documented_defaults(tmp_path: Path) -> None:
+    policy, algorithm = {"name": "actor_critic"}, {"name": "ppo"}
+    cfg = load(tmp_path, {"trainer": {"gym_config": "env.json"}, "policy": policy, "algorithm": algorithm})
+    trainer = cfg.trainer
+    assert (trainer.exp_name, trainer.seed, trainer.device, trainer.num_envs) == ("generic_exp", 1, "auto", None)
+    assert (trainer.iterations, trainer.buffer_size) == (250, 2048)
+    assert (trainer.enable_eval, trainer.num_eval_envs, trainer.num_eval_episodes) == (False, 4, 5)
+    assert (trainer.eval_freq, trainer.save_freq) == (10000, 50000)
+    assert (trainer.use_wandb, trainer.distributed, trainer.model_type) == (False, False, "standard")
+    assert (cfg.policy, cfg.algorithm.name, cfg.algorithm.cfg) == (policy, "ppo", {})
+
+
+def test_yaml_says_the_same_as_json(tmp_path: Path) -> None:
+    config = tiny_config(trainer__seed=7)
+    path = tmp_path / "train_config.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert load_train_config(path) == load(tmp_path, config)
+
+
+def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path) -> None:
+    config = tiny_config(
+        trainer__num_evns=3,
+        trainer__iterations="many",
+        trainer__buffer_size=0,
+        trainer__eval_freq="sometimes",
+        trainer__gym_config=None,
+        trainer__events={"evaluation": {}},
+        algorithm__name=None,
+    )
+    expected = {
+        "trainer.num_evns: unknown key. Did you mean 'num_envs'?",
+        "trainer.iterations: Input should be a valid integer, unable to parse string as an integer, got 'many'",
+        "trainer.buffer_size: Input should be greater than 0, got 0",
+        "trainer.eval_freq: must be a positive number of steps, or iterations as '100 it', got 'sometimes'",
+        "trainer.gym_config: required, but missing",
+        "trainer.events.evaluation: unknown key.",
+        "algorithm.name: required, but missing",
+    }
+    assert set(errors(tmp_path, config)) == expected
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("seed", -1, "greater than or equal to 0"),  # numpy's generator takes none
+        ("seed", 2**32, "less than 4294967296"),
+        ("exp_name", "../elsewhere", "should match pattern"),  # it names a folder
+        ("exp_name", "", "at least 1 character"),
+        ("num_envs", 0, "greater than 0"),
+        ("num_eval_episodes", 0, "greater than 0"),
+        ("save_freq", 0, "must be a positive number of steps"),
+        ("save_freq", [5], "valid integer"),
+        ("headless", "perhaps", "valid boolean"),
+        ("model_type", "other", "should be 'standard'"),
+    ],
+)
+def test_impossible_value_is_refused_with_its_path(tmp_path: Path, key: str, value: Any, problem: str) -> None:
+    (error,) = errors(tmp_path, tiny_config(**{f"trainer__{key}": value}))
+    assert error.startswith(f"trainer.{key}: ")
+    assert problem in error
+    assert error.endswith(f"got {value!r}")
+
+
+def test_top_level_must_be_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text("[1]", encoding="utf-8")
+    with pytest.raises(ConfigError, match="the top level must be an object, got list"):
+        load_train_config(path)
+
+
+def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> None:
+    cfg = load(
+        tmp_path,
+        tiny_config(),
+        "trainer.num_envs=256",  # a number
+        "trainer.enable_eval=false",
+        "trainer.device=cpu",  # no JSON: text
+        "trainer.eval_freq=5 it",
+        'policy.actor.network_cfg={"hidden_sizes": [8, 8]}',
+        "algorithm.cfg.gamma=0.98",  # a new key
+        "trainer.seed=1",
+        "trainer.seed=2",  # the later one counts
+    )
+    assert (cfg.trainer.num_envs, cfg.trainer.enable_eval, cfg.trainer.device) == (256, False, "cpu")
+    assert (cfg.trainer.eval_freq, cfg.trainer.seed) == ("5 it", 2)
+    assert cfg.policy["actor"] == {"type": "mlp", "network_cfg": {"hidden_sizes": [8, 8]}}
+    assert cfg.algorithm.cfg == {"n_epochs": 1, "batch_size": 8, "gamma": 0.98}
+
+
+def test_override_makes_the_blocks_on_its_way(tmp_path: Path) -> None:
+    cfg = load(tmp_path, tiny_config(), 'trainer.events.eval.camera={"func": "record_camera_data"}')
+    assert cfg.trainer.events.eval == {"camera": {"func": "record_camera_data"}}
+
+
+def test_override_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    cfg = load(tmp_path, tiny_config(), "trainer.wandb_project_name=a=b")
+    assert cfg.trainer.wandb_project_name == "a=b"
+
+
+def test_override_is_checked_like_the_file(tmp_path: Path) -> None:
+    found = errors(tmp_path, tiny_config(), "trainer.itertions=3", "trainer.num_envs=no")
+    assert sorted(found) == [
+        "trainer.itertions: unknown key. Did you mean 'iterations'?",
+        "trainer.num_envs: Input should be a valid integer, unable to parse string as an integer, got 'no'",
+    ]
+
+
+@pytest.mark.parametrize("override", ["trainer.num_envs", "=3", "trainer..num_envs=3", ".trainer=3", ""])
+def test_malformed_override_is_refused(tmp_path: Path, override: str) -> None:
+    (error,) = errors(tmp_path, tiny_config(), override)
+    assert error == f"override '{override}': must be of the form trainer.num_envs=256"
+
+
+def test_override_through_a_value_is_refused(tmp_path: Path) -> None:
+    (error,) = errors(tmp_path, tiny_config(), "trainer.num_envs.train=3")
+    assert error == "override 'trainer.num_envs.train=3': 'num_envs' is not an object in the config"
+
+
+def test_file_stays_as_it_is(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_config())
+    load_train_config(path, ["trainer.seed=5"])
+    assert json.loads(Path(path).read_text(encoding="utf-8")) == tiny_config()
+
+
+# --- devices ---
+
+
+def pretend_cuda(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "expected"),
+    [
+        ("cpu", 0, "cpu"),
+        ("cpu", 2, "cpu"),
+        ("auto", 0, "cpu"),
+        ("auto", 2, "cuda:0"),
+        ("cuda", 1, "cuda:0"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
+)
+def test_device_that_is_there(monkeypatch: pytest.MonkeyPatch, name: str, count: int, expected: str) -> None:
+    pretend_cuda(monkeypatch, count)
+    assert resolve_device(name) == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "problem"),
+    [
+        ("cuda:0", 0, "trainer.device: 'cuda:0' cannot be used: CUDA is not available here"),
+        ("cuda", 0, "trainer.device: 'cuda' cannot be used: CUDA is not available here"),
+        ("cuda:2", 2, "trainer.device: 'cuda:2' cannot be used: there are 2 (cuda:0 to cuda:1)"),
+        ("gpu", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'gpu'"),
+        ("cuda:-1", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'cuda:-1'"),
+        ("cpu:0", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'cpu:0'"),
+    ],
+)
+def test_device_that_is_not_there_is_an_error_never_another_one(
+    monkeypatch: pytest.MonkeyPatch, name: str, count: int, problem: str
+) -> None:
+    pretend_cuda(monkeypatch, count)
+    with pytest.raises(ConfigError) as caught:
+        resolve_device(name)
+    assert str(caught.value) == problem
