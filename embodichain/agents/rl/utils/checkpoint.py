@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -25,11 +26,15 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
         content: tensors, numbers, texts and containers of them.
     """
     temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        torch.save({"format_version": FORMAT_VERSION, **content}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            torch.save({"format_version": FORMAT_VERSION, **content}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -46,8 +51,12 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
         content = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such checkpoint") from None
+    except UnpicklingError as error:
+        # torch's own message recommends to load it unsafely.
+        raise ConfigError(f"{path}: damaged, or holds more than tensors and plain data: no checkpoint") from error
     except Exception as error:
-        raise ConfigError(f"{path}: cannot be read as a checkpoint: {error}") from error
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ConfigError(f"{path}: cannot be read as a checkpoint: {reason}") from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if version != FORMAT_VERSION:
         raise ConfigError(f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION}")

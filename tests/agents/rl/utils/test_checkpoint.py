@@ -1,0 +1,164 @@
+"""Shapes: N = 2 environments, T = 4 steps."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.utils.checkpoint import FORMAT_VERSION, load_checkpoint, save_checkpoint
+from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import linear_policy
+
+
+class NotData:
+    """Raises where it would be written."""
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("the disk is full")
+
+
+def test_loaded_content_is_what_was_saved(tmp_path: Path) -> None:
+    content = {"policy": {"weight": torch.arange(3.0)}, "global_step": 7, "config": {"names": ["a", None], "on": True}}
+    save_checkpoint(tmp_path / "a_step_7.pt", content)
+    loaded = load_checkpoint(tmp_path / "a_step_7.pt")
+    assert torch.equal(loaded["policy"]["weight"], torch.arange(3.0))
+    assert (loaded["global_step"], loaded["config"]) == (7, content["config"])
+    assert loaded["format_version"] == FORMAT_VERSION
+    assert os.listdir(tmp_path) == ["a_step_7.pt"]  # and no temporary file
+
+
+@pytest.mark.parametrize("is_there_already", [False, True])
+def test_failure_while_writing_leaves_things_as_they_were(tmp_path: Path, is_there_already: bool) -> None:
+    path = tmp_path / "a_step_7.pt"
+    if is_there_already:
+        save_checkpoint(path, {"global_step": 7})
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        save_checkpoint(path, {"global_step": 8, "weight": torch.zeros(10_000), "bad": NotData()})
+    assert os.listdir(tmp_path) == ([path.name] if is_there_already else [])
+    if is_there_already:
+        assert load_checkpoint(path)["global_step"] == 7
+
+
+def test_name_appears_only_when_the_file_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        seen.append(os.listdir(tmp_path))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    save_checkpoint(tmp_path / "a.b_step_7.pt", {})
+    assert seen == [["a.b_step_7.tmp"]]  # all is written, and on the disk, before the file has its name
+    assert os.listdir(tmp_path) == ["a.b_step_7.pt"]
+
+
+def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return (os.mkdir, (str(tmp_path / "ran"),))
+
+    save_checkpoint(tmp_path / "evil.pt", {"policy": Evil()})
+    with pytest.raises(ConfigError, match=r"evil\.pt: damaged, or holds more than tensors and plain data"):
+        load_checkpoint(tmp_path / "evil.pt")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.99])
+def test_truncated_checkpoint_is_one_clear_line(tmp_path: Path, kept: float) -> None:
+    path = tmp_path / "a.pt"
+    save_checkpoint(path, {"weight": torch.zeros(1000)})
+    data = path.read_bytes()
+    path.write_bytes(data[: int(kept * len(data))])
+    with pytest.raises(ConfigError) as caught:
+        load_checkpoint(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [(b"not a checkpoint at all", "damaged, or holds more than"), (None, "no such checkpoint")],
+)
+def test_file_that_is_no_checkpoint_is_refused(tmp_path: Path, data: bytes | None, problem: str) -> None:
+    if data is not None:
+        (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(ConfigError, match=f"a.pt: {problem}"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+def test_folder_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read as a checkpoint: .*Is a directory"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", [{"format_version": FORMAT_VERSION + 1}, {}, [1]])
+def test_other_format_version_is_refused(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "a.pt")
+    got = content["format_version"] if content and isinstance(content, dict) else None
+    with pytest.raises(ConfigError, match=f"format version {got}; this version of the program reads {FORMAT_VERSION}"):
+        load_checkpoint(tmp_path / "a.pt")
+
+
+# --- what the trainer saves is enough to go on ---
+
+
+def random_rollout(seed: int) -> TensorDict:
+    generator = torch.Generator().manual_seed(seed)
+    rollout = allocate_rollout(2, 4, 2, 1, "cpu")
+    for name in ("obs", "action", "value", "reward"):
+        rollout[name].copy_(torch.randn(rollout[name].shape, generator=generator))
+    # within the clip range of the present policy: log p of a standard normal
+    rollout["sample_log_prob"].copy_(-0.5 * rollout["action"].squeeze(-1).square() - 0.5 * math.log(2 * math.pi))
+    return rollout
+
+
+def learner() -> tuple[Policy, BaseAlgorithm]:
+    policy = linear_policy(normalize_obs=True)
+    return policy, build_algo("ppo", {"n_epochs": 2, "batch_size": 4}, policy, "cpu")
+
+
+def improve(policy: Policy, algorithm: BaseAlgorithm, seed: int) -> dict[str, float]:
+    rollout = random_rollout(seed)
+    torch.manual_seed(seed)  # of the minibatches
+    losses = algorithm.update(rollout)
+    policy.update_normalizer(rollout["obs"][:, :-1])
+    return losses
+
+
+def test_learner_that_was_saved_and_loaded_continues_bit_for_bit(tmp_path: Path) -> None:
+    policy, algorithm = learner()
+    for seed in (1, 2):
+        improve(policy, algorithm, seed)
+    save_checkpoint(tmp_path / "a.pt", {"policy": policy.state_dict(), "algorithm": algorithm.state_dict()})
+
+    restored, restored_algorithm = learner()
+    content = load_checkpoint(tmp_path / "a.pt")
+    restored.load_state_dict(content["policy"])
+    restored_algorithm.load_state_dict(content["algorithm"])
+
+    assert improve(restored, restored_algorithm, 3) == improve(policy, algorithm, 3)
+    ours, theirs = policy.state_dict(), restored.state_dict()
+    assert "normalizer.count" in ours
+    assert ours["normalizer.count"] == 24  # 3 rollouts of 2 x 4
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_without_the_optimiser_it_would_not(tmp_path: Path) -> None:
+    policy, algorithm = learner()
+    for seed in (1, 2):
+        improve(policy, algorithm, seed)
+    restored, fresh_algorithm = learner()
+    restored.load_state_dict(policy.state_dict())
+    improve(restored, fresh_algorithm, 3)
+    improve(policy, algorithm, 3)
+    assert not torch.equal(restored.state_dict()["actor.weight"], policy.state_dict()["actor.weight"])
