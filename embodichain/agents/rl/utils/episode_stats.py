@@ -34,12 +34,15 @@ class EpisodeStats:
     def on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
         """Take in one step; nothing is read by the host."""
         named = [("rewards", info["rewards"]), ("metrics", info["metrics"])]
-        values = torch.stack([value for _, group in named for value in group.values()], dim=0).to(torch.float32)
+        self._step_success.append(info["success"])
+        columns = [value for _, group in named for value in group.values()]
+        if not columns:
+            return
+        values = torch.stack(columns, dim=0).to(torch.float32)
         if self._sums is None:
             self._names = [f"{kind}/{name}" for kind, group in named for name in group]
             self._sums = torch.zeros_like(values)
         self._sums += values
-        self._step_success.append(info["success"])
 
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
         """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.

@@ -82,13 +82,13 @@ class Evaluator:
         policy.eval()
         num_threads = torch.get_num_threads()
         torch.set_num_threads(1)  # torch's idle workers would take the physics' cores
-        env.start_recording(self._video_folder, label)
         try:
+            env.start_recording(self._video_folder, label)
             results = self._run_episodes(policy)
         finally:
-            videos = env.stop_recording()
             torch.set_num_threads(num_threads)
             policy.train(was_training)
+            videos = env.stop_recording()
         success, returns, lengths = results.mean(dim=1).tolist()
         interval = _wilson(success, self._num_episodes)
         return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)

@@ -1,0 +1,93 @@
+"""Shapes: N environments, T rollout steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+
+REWARD = "charts/episode_reward_avg_100"
+LENGTH = "charts/episode_length_avg_100"
+SUCCESS = "charts/success_rate_avg_100"
+
+
+def feed(
+    stats: EpisodeStats,
+    reward: list[list[float]],
+    done: list[list[int]],
+    success: list[list[int]],
+    terms: dict[str, list[list[float]]] | None = None,
+    metrics: dict[str, list[list[float]]] | None = None,
+) -> dict[str, float]:
+    """Take in a rollout whose tables are [N][T]; the padding in slot T must not count."""
+    padding = 1000.0 * torch.ones(len(reward), 1)
+    rollout = TensorDict(
+        {
+            "reward": torch.cat((torch.tensor(reward), padding), dim=1),
+            "done": torch.cat((torch.tensor(done), padding), dim=1).bool(),
+        },
+        batch_size=[len(reward), len(reward[0]) + 1],
+    )
+    for t in range(len(reward[0])):
+        named = [{n: torch.tensor(table)[:, t] for n, table in (group or {}).items()} for group in (terms, metrics)]
+        info = {"rewards": named[0], "metrics": named[1], "success": torch.tensor(success)[:, t].bool()}
+        stats.on_step(TensorDict({}, batch_size=[len(reward)]), info)
+    return stats.finish_rollout(rollout)
+
+
+def test_episode_that_spans_two_rollouts_is_followed_through_both() -> None:
+    stats = EpisodeStats(2)
+    first = feed(stats, [[1, 2, 3], [10, 20, 30]], [[0, 1, 0], [0, 0, 0]], [[0, 1, 0], [0, 0, 0]])
+    # env 0: 1 + 2 in 2 steps; env 1 goes on
+    assert (first[REWARD], first[LENGTH], first[SUCCESS]) == (3, 2, 1)
+    second = feed(stats, [[4, 5, 6], [40, 50, 60]], [[1, 0, 0], [0, 1, 1]], [[0, 0, 0], [0, 1, 0]])
+    # env 0: 3 + 4 in 2 steps; env 1: 10 + 20 + 30 + 40 + 50 = 150 in 5 steps, then 60 in 1
+    assert second[REWARD] == pytest.approx((3 + 7 + 150 + 60) / 4)
+    assert second[LENGTH] == pytest.approx((2 + 2 + 5 + 1) / 4)
+    assert second[SUCCESS] == pytest.approx((1 + 0 + 1 + 0) / 4)
+
+
+def test_nothing_is_said_of_episodes_before_one_ended() -> None:
+    scalars = feed(EpisodeStats(1), [[1.0, 1.0]], [[0, 0]], [[1, 1]], terms={"reach": [[1.0, 3.0]]})
+    assert scalars == {"rewards/reach": 2.0}
+
+
+def test_success_on_the_way_does_not_count() -> None:
+    # a success at a step that does not end the episode, and none at the last one
+    assert feed(EpisodeStats(1), [[0.0, 0.0]], [[0, 1]], [[1, 0]])[SUCCESS] == 0.0
+
+
+def test_averages_are_over_the_last_hundred_episodes() -> None:
+    stats = EpisodeStats(1)
+    ends = [[1] * 60]
+    feed(stats, [[1.0] * 60], ends, [[0] * 60])
+    feed(stats, [[2.0] * 60], ends, [[1] * 60])
+    # of 120 episodes the first 20 are forgotten: 40 of return 1, 60 of return 2
+    scalars = feed(stats, [[0.0]], [[0]], [[0]])
+    assert scalars[REWARD] == pytest.approx(1.6)
+    assert scalars[SUCCESS] == pytest.approx(0.6)
+
+
+def test_terms_and_metrics_are_means_over_the_steps_of_one_rollout() -> None:
+    stats = EpisodeStats(2)
+    none = [[0, 0], [0, 0]]
+    zeros = [[0.0, 0.0], [0.0, 0.0]]
+    scalars = feed(
+        stats,
+        zeros,
+        none,
+        none,
+        terms={"reach": [[1.0, 2.0], [3.0, 4.0]], "smooth": [[-1.0, -1.0], [-1.0, -1.0]]},
+        metrics={"distance": [[0.5, 0.5], [0.0, 0.0]]},
+    )
+    assert scalars == {"rewards/reach": 2.5, "rewards/smooth": -1.0, "metrics/distance": 0.25}
+    again = feed(
+        stats, zeros, none, none, terms={"reach": [[4.0] * 2] * 2, "smooth": zeros}, metrics={"distance": zeros}
+    )
+    assert again == {"rewards/reach": 4.0, "rewards/smooth": 0.0, "metrics/distance": 0.0}
+
+
+def test_environment_without_terms_and_metrics_is_followed_too() -> None:
+    assert feed(EpisodeStats(1), [[2.0]], [[1]], [[0]]) == {REWARD: 2.0, LENGTH: 1.0, SUCCESS: 0.0}

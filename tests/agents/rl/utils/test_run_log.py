@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from embodichain.agents.rl.utils.run_log import (
+    JsonLinesSink,
+    LiveProgress,
+    PlainProgress,
+    RunLog,
+    TensorBoardSink,
+    WandbSink,
+    make_progress,
+)
+from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import ListSink, read_tensorboard
+
+
+def test_every_sink_gets_the_scalars_and_the_last_of_each_is_kept() -> None:
+    sinks = [ListSink(), ListSink()]
+    log = RunLog([*sinks])
+    log.write({"a": 1.0, "b": 2.0}, 10)
+    log.write({"a": 3.0}, 20)
+    log.close()
+    assert all(sink.rows == [(10, {"a": 1.0, "b": 2.0}), (20, {"a": 3.0})] for sink in sinks)
+    assert all(sink.is_closed for sink in sinks)
+    assert log.last == {"a": 3.0, "b": 2.0}
+
+
+def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
+    sink.write({"train/loss": 0.5}, 8)
+    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    sink.close()
+    assert (row["step"], row["train/loss"]) == (8, 0.5)
+    assert 0 <= row["wall_time"] < 5
+
+
+def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> None:
+    sink = TensorBoardSink(tmp_path)
+    sink.write({"train/loss": 0.5}, 8)
+    sink.write({"train/loss": 0.25}, 16)
+    sink.close()
+    assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5), (16, 0.25)]}
+
+
+# --- Weights & Biases ---
+
+
+class FakeWandb(types.ModuleType):
+    """The part of the package that is used."""
+
+    def __init__(self, api_key: str | None) -> None:
+        super().__init__("wandb")
+        self.api = types.SimpleNamespace(api_key=api_key)
+        self.calls: list[Any] = []
+
+    def init(self, **kwargs: Any) -> FakeWandb:
+        self.calls.append(("init", kwargs["mode"], kwargs["project"], kwargs["name"], kwargs["config"]))
+        return self
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.calls.append(("define_metric", name, step_metric))
+
+    def log(self, values: dict[str, float]) -> None:
+        self.calls.append(("log", values))
+
+    def finish(self) -> None:
+        self.calls.append(("finish",))
+
+
+@pytest.mark.parametrize(
+    ("api_key", "variable", "mode"), [(None, None, "offline"), ("k", None, "online"), (None, "k", "online")]
+)
+def test_wandb_gets_the_same_on_a_step_axis_of_its_own(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    api_key: str | None,
+    variable: str | None,
+    mode: str,
+) -> None:
+    fake = FakeWandb(api_key)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("WANDB_API_KEY", variable)
+    sink = WandbSink("project", "run", tmp_path, {"seed": 1})
+    sink.write({"train/loss": 0.5}, 8)
+    sink.close()
+    assert fake.calls == [
+        ("init", mode, "project", "run", {"seed": 1}),
+        ("define_metric", "global_step", None),
+        ("define_metric", "*", "global_step"),
+        ("log", {"train/loss": 0.5, "global_step": 8}),
+        ("finish",),
+    ]
+    assert ("logging offline" in capsys.readouterr().err) is (mode == "offline")
+
+
+def test_missing_wandb_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"trainer\.use_wandb: .* pip install 'embodichain-mujoco\[wandb\]'"):
+        WandbSink("project", "run", tmp_path, {})
+
+
+# --- the terminal ---
+
+FIGURES = {"charts/SPS": 1234.5, "charts/episode_reward_avg_100": 1.0, "eval/success_rate": 0.955, "train/loss": 7.0}
+
+
+def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make_progress(4)
+    assert isinstance(progress, PlainProgress)
+    progress.update(1, FIGURES)
+    progress.close()
+    line = capsys.readouterr().out
+    assert line.startswith("iteration 1/4  ETA 0 s  ")
+    assert line.endswith("steps/s 1,234  return 1.00  eval 95.5%\n")
+
+
+def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([100.0, *(100.0 + 2.0 * i for i in range(1, 6))])  # an iteration takes 2 s
+    monkeypatch.setattr("embodichain.agents.rl.utils.run_log.time.monotonic", lambda: next(clock))
+    progress = PlainProgress(5)
+    for iteration in range(1, 6):
+        progress.update(iteration, {})
+    # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]
+
+
+def test_in_a_terminal_a_bar_shows_iteration_and_figures() -> None:
+    out = io.StringIO()
+    progress = LiveProgress(Console(file=out, force_terminal=True, width=160), 4)
+    progress.update(3, FIGURES)
+    progress.close()
+    shown = out.getvalue()
+    assert "iteration 3/4" in shown
+    assert "return 1.00  eval 95.5%" in shown

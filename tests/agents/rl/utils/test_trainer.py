@@ -1,0 +1,177 @@
+"""Shapes: N = 2 environments, T = 4 steps: an iteration has 8 environment steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain import __version__
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
+from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard
+
+
+class Run:
+    """A trainer with everything about it scripted."""
+
+    def __init__(self, folder: Path, normalize_obs: bool = False, evaluates: bool = True, **options: Any) -> None:
+        self.env, self.eval_env = ScriptedEnv(2), ScriptedEnv(2)
+        self.policy = linear_policy(normalize_obs)
+        self.algorithm = IdleAlgorithm(self.policy)
+        self.sink = ListSink()
+        self.log = RunLog([self.sink, JsonLinesSink(folder / "metrics.jsonl"), TensorBoardSink(folder / "logs")])
+        settings: dict[str, Any] = {"eval_freq": "100 it", "save_freq": "100 it", **options}
+        self.trainer = Trainer(
+            TrainerOptions("tiny", 4, checkpoint_dir=folder, config={"seed": 1}, **settings),
+            self.env,
+            self.policy,
+            self.algorithm,
+            self.log,
+            Evaluator(self.eval_env, 3, 5, torch.device("cpu"), folder / "videos") if evaluates else None,
+        )
+
+    def train(self, total_timesteps: int) -> Run:
+        self.trainer.train(total_timesteps)
+        self.log.close()
+        return self
+
+
+def checkpoints(folder: Path) -> list[int]:
+    return sorted(int(path.stem.removeprefix("tiny_step_")) for path in folder.glob("*.pt"))
+
+
+def test_training_stops_when_the_steps_of_all_environments_have_reached_the_total(tmp_path: Path) -> None:
+    run = Run(tmp_path).train(17)  # 8, 16, 24
+    assert run.trainer.global_step == 24
+    assert [step for step, _ in run.sink.rows] == [8, 16, 24]
+    assert len(run.algorithm.rollouts) == 3
+    assert len(run.env.actions) == 12
+
+
+def test_second_call_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.trainer.train(8)
+    run.train(24)
+    assert [step for step, _ in run.sink.rows] == [8, 16, 24]
+    assert len(run.env.resets) == 1
+
+
+@pytest.mark.parametrize(
+    ("freq", "total", "expected"),
+    [
+        ("2 it", 40, [16, 32, 40]),  # every second iteration, and the last one
+        ("2 it", 32, [16, 32]),  # the last one is due anyway: once
+        (12, 40, [16, 24, 40]),  # first iterations' ends at or past 12, 24 and 36
+        (1, 16, [8, 16]),
+        (1000, 16, [16]),
+    ],
+)
+def test_evaluates_and_saves_on_schedule_and_once_at_the_end(
+    tmp_path: Path, freq: int | str, total: int, expected: list[int]
+) -> None:
+    run = Run(tmp_path, eval_freq=freq, save_freq=freq).train(total)
+    assert checkpoints(tmp_path) == expected
+    assert [step for step, row in run.sink.rows if "eval/success_rate" in row] == expected
+    assert [label for _, label in run.eval_env.recordings] == [f"step_{step}" for step in expected]
+    assert run.trainer.last_checkpoint == tmp_path / f"tiny_step_{total}.pt"
+
+
+def test_schedules_of_evaluation_and_checkpoints_are_apart(tmp_path: Path) -> None:
+    run = Run(tmp_path, eval_freq="3 it", save_freq="2 it").train(32)
+    assert checkpoints(tmp_path) == [16, 32]
+    assert len(run.eval_env.recordings) == 2  # after 3 and 4
+
+
+def test_without_an_evaluator_nothing_is_evaluated(tmp_path: Path) -> None:
+    run = Run(tmp_path, evaluates=False, eval_freq="1 it").train(16)
+    assert run.trainer.last_evaluation is None
+    assert not any(name.startswith("eval/") for _, row in run.sink.rows for name in row)
+
+
+def test_normaliser_learns_between_updates_only_and_from_real_slots_only(tmp_path: Path) -> None:
+    run = Run(tmp_path, normalize_obs=True).train(24)
+    # what the algorithm saw during updates 1, 2 and 3: the statistics of 0, 1 and 2 rollouts of 8
+    assert run.algorithm.counts == [0, 8, 16]
+    normalizer: Any = run.policy.normalizer
+    assert normalizer.count == 24
+    seen = torch.cat([rollout["obs"][:, :-1].reshape(-1, 2) for rollout in run.algorithm.rollouts])
+    torch.testing.assert_close(normalizer.mean, seen.double().mean(0))
+
+
+def test_names_of_what_is_logged(tmp_path: Path) -> None:
+    run = Run(tmp_path, eval_freq="1 it").train(16)
+    specified = {
+        "train/loss",
+        "rewards/progress",
+        "metrics/place",
+        "charts/SPS",
+        "charts/episode_reward_avg_100",
+        "charts/episode_length_avg_100",
+        "eval/avg_reward",
+        "eval/avg_length",
+        "eval/success_rate",
+    }
+    events = read_tensorboard(tmp_path / "logs")
+    assert specified <= set(events)
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows] == [8, 16]
+    for row, (_, scalars) in zip(rows, run.sink.rows, strict=True):
+        assert specified <= set(row)
+        assert {name: row[name] for name in scalars} == scalars
+    for tag in specified:
+        assert [step for step, _ in events[tag]] == [8, 16]
+        torch.testing.assert_close([value for _, value in events[tag]], [row[tag] for row in rows])
+
+
+def test_logged_figures_are_those_of_the_episodes(tmp_path: Path) -> None:
+    run = Run(tmp_path, eval_freq="1 it").train(8)
+    ((_, row),) = run.sink.rows
+    # Episode e: e + 1 steps of reward e + 1. In 4 steps env 0 ends episodes 0 (1 step) and 2 (3 steps, return 9),
+    # env 1 ends 1 (2 steps, return 4); 3 goes on.
+    assert row["charts/episode_length_avg_100"] == pytest.approx((1 + 3 + 2) / 3)
+    assert row["charts/episode_reward_avg_100"] == pytest.approx((1 + 9 + 4) / 3)
+    assert row["charts/success_rate_avg_100"] == pytest.approx(2 / 3)
+    # half of the rewards of 8 steps: env 0: 1, 3, 3, 3; env 1: 2, 2, 4, 4
+    assert row["rewards/progress"] == pytest.approx((1 + 3 + 3 + 3 + 2 + 2 + 4 + 4) / 8 / 2)
+    assert row["metrics/place"] == 0.5
+    assert row["train/loss"] == 10.0
+    # the evaluation's episodes 0, 1, 2
+    assert row["eval/avg_length"] == 2.0
+    assert row["eval/avg_reward"] == pytest.approx((1 + 4 + 9) / 3)
+    assert row["eval/success_rate"] == pytest.approx(2 / 3)
+    assert row["charts/SPS"] == pytest.approx(8 / row["time/train_seconds"])
+    assert row["time/train_seconds"] == pytest.approx(row["time/collect_seconds"] + row["time/update_seconds"], rel=0.1)
+
+
+def test_time_of_evaluations_is_no_training_time(tmp_path: Path) -> None:
+    run = Run(tmp_path, eval_freq="1 it").train(16)
+    first, second = (row for _, row in run.sink.rows)
+    spent = sum(row["time/collect_seconds"] + row["time/update_seconds"] for row in (first, second))
+    assert run.trainer.train_seconds == second["time/train_seconds"] == pytest.approx(spent, rel=0.1)
+
+
+def test_checkpoint_describes_itself(tmp_path: Path) -> None:
+    run = Run(tmp_path, normalize_obs=True).train(16)
+    content = load_checkpoint(tmp_path / "tiny_step_16.pt")
+    assert content["code_version"] == __version__
+    assert content["config"] == {"seed": 1}
+    assert (content["global_step"], content["iteration"]) == (16, 2)
+    assert content["train_seconds"] == run.trainer.train_seconds
+    assert content["algorithm"] == {}  # this one has no optimiser
+    restored = linear_policy(normalize_obs=True)
+    restored.load_state_dict(content["policy"])
+    assert all(torch.equal(a, b) for a, b in zip(restored.buffers(), run.policy.buffers(), strict=True))
+
+
+def test_impossible_schedule_is_refused_by_place() -> None:
+    options = TrainerOptions("tiny", 4, eval_freq=1, save_freq=0, checkpoint_dir=Path(), config={})
+    policy = linear_policy()
+    with pytest.raises(ConfigError, match=r"^trainer\.save_freq: must be a positive number"):
+        Trainer(options, ScriptedEnv(2), policy, IdleAlgorithm(policy), RunLog([]))
