@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +18,15 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import check_policy_block
-from embodichain.agents.rl.utils.config import TrainCfg, TrainerCfg, load_train_config
+from embodichain.agents.rl.utils.config import TrainCfg, TrainerCfg, parse_train_config, read_train_config
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, Sink, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg, events_to_cfg
-from embodichain.lab.gym.utils.registration import get_env_spec
+from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import import_allowed_modules
@@ -61,19 +65,29 @@ class RunFolder:
 
     @classmethod
     def create(cls, exp_name: str) -> RunFolder:
-        """Make the folder in the working directory.
+        """Make the folder in the working directory; where another run began in the same second, wait for the next.
 
         Raises:
             ConfigError: it cannot be written.
         """
-        path = Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}"
-        try:
-            path.mkdir(parents=True)
+        while True:
+            path = Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}"
+            try:
+                path.mkdir(parents=True)
+            except OSError as error:
+                if path.exists():
+                    time.sleep(0.1)
+                    continue
+                raise ConfigError(f"output folder {path.absolute()}: cannot be made: {error.strerror}") from error
             for name in ("logs", "checkpoints"):
                 (path / name).mkdir()
-        except OSError as error:
-            raise ConfigError(f"output folder {path.absolute()}: cannot be made: {error.strerror}") from error
-        return cls(path)
+            return cls(path)
+
+    def remove(self) -> None:
+        """Take the folder away again, and ``outputs`` where nothing else is in it."""
+        shutil.rmtree(self.path)
+        with suppress(OSError):
+            self.path.parent.rmdir()
 
     @property
     def metrics(self) -> Path:
@@ -102,25 +116,31 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
-    train = load_train_config(path, overrides)
-    import_allowed_modules(train.trainer.import_modules, allowed_imports, "trainer.import_modules")
+    data = read_train_config(path, overrides)
+    trainer, policy, algorithm = (_block(data, name) for name in ("trainer", "policy", "algorithm"))
+    modules = trainer.get("import_modules")
+    if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
+        import_allowed_modules(modules, allowed_imports, "trainer.import_modules")
+    # Each check reads the plain data, so that an error in one place hides none in another.
     errors: list[str] = []
-    _collect(errors, check_policy_block, train.policy)
-    _collect(errors, _check_algorithm, train)
-    env_path = _find_gym_config(train.trainer.gym_config, Path(path).parent)
-    data = load_config_file(env_path)
-    env_id = data.get("id")
-    _collect(errors, get_env_spec, str(env_id))
-    env = eval_env = None
-    try:
-        env, eval_env = _env_configs(data, train.trainer)
-    except ConfigError as error:
-        errors += [f"{env_path}: {line}" for line in str(error).splitlines()]
+    with _collected(errors):
+        train = parse_train_config(data)
+    with _collected(errors):
+        _check_policy(policy)
+    with _collected(errors):
+        _check_algorithm(algorithm)
+    events: dict[str, dict[str, EventCfg]] = {}
+    for name, block in _block(trainer, "events").items():
+        with _collected(errors):
+            events[name] = events_to_cfg(block if isinstance(block, dict) else {}, f"trainer.events.{name}")
+    if isinstance(trainer.get("gym_config"), str):
+        with _collected(errors):
+            env_id, cfg, env_data = _read_env_config(trainer["gym_config"], Path(path).parent)
     if errors:
         raise ConfigError("\n".join(errors))
-    assert env is not None
-    resolved = train.to_dict() | {"gym_config": data}  # type: ignore[attr-defined]
-    return RunConfig(train, str(env_id), env, eval_env, resolved)
+    env, eval_env = _env_configs(cfg, train.trainer, events)
+    resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
+    return RunConfig(train, env_id, env, eval_env, resolved)
 
 
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
@@ -129,13 +149,15 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
     Raises:
         ConfigError: a config does not fit the scene, or evaluation episodes would have no end.
     """
-    env = build_env(run.env_id, run.env)
-    if run.eval_env is None:
-        return env, None
-    eval_env = build_env(run.env_id, run.eval_env)
-    if eval_env.cfg.max_episode_steps is None:
+    limit = run.env.max_episode_steps or get_env_spec(run.env_id).max_episode_steps
+    if run.eval_env is not None and limit is None:
         raise ConfigError("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
-    return env, eval_env
+    env = build_env(run.env_id, run.env)
+    try:
+        return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
+    except BaseException:
+        env.close()
+        raise
 
 
 def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
@@ -153,12 +175,11 @@ def build_trainer(
     policy: Policy,
     algorithm: BaseAlgorithm,
 ) -> Trainer:
-    """Put a run's parts together, and write the resolved config into its folder."""
+    """Put a run's parts together, and write the resolved config into its folder.
+
+    Where that fails, the folder is taken away again.
+    """
     cfg = run.train.trainer
-    (folder.path / "config.json").write_text(json.dumps(run.resolved, indent=2) + "\n", encoding="utf-8")
-    sinks: list[Sink] = [TensorBoardSink(folder.path / "logs"), JsonLinesSink(folder.metrics)]
-    if cfg.use_wandb:
-        sinks.append(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved))
     evaluator = None
     if eval_env is not None:
         seed = cfg.seed + _EVAL_SEED_OFFSET
@@ -171,11 +192,62 @@ def build_trainer(
         checkpoint_dir=folder.path / "checkpoints",
         config=run.resolved,
     )
-    return Trainer(options, env, policy, algorithm, RunLog(sinks), evaluator)
+    with ExitStack() as undo:
+        undo.callback(folder.remove)
+        (folder.path / "config.json").write_text(json.dumps(run.resolved, indent=2) + "\n", encoding="utf-8")
+        sinks: list[Sink] = []
+        if cfg.use_wandb:
+            sinks.append(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved))
+        log = RunLog([*sinks, TensorBoardSink(folder.path / "logs"), JsonLinesSink(folder.metrics)])
+        undo.callback(log.close)
+        trainer = Trainer(options, env, policy, algorithm, log, evaluator)
+        undo.pop_all()
+    return trainer
 
 
-def _check_algorithm(train: TrainCfg) -> None:
-    from_dict(get_algo_class(train.algorithm.name).cfg_class, train.algorithm.cfg, "algorithm.cfg")
+@contextmanager
+def _collected(errors: list[str], place: str = "") -> Iterator[None]:
+    """Keep the lines of a ConfigError, with the place put before them, and go on."""
+    try:
+        yield
+    except ConfigError as error:
+        errors += [place + line for line in str(error).splitlines()]
+
+
+def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a block of a config, or an empty one where there is none."""
+    block = data.get(name)
+    return block if isinstance(block, dict) else {}
+
+
+def _check_policy(block: dict[str, Any]) -> None:
+    if "name" in block and not isinstance(block["name"], str):
+        raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
+    if block:
+        check_policy_block(block)
+
+
+def _check_algorithm(block: dict[str, Any]) -> None:
+    if isinstance(block.get("name"), str):
+        from_dict(get_algo_class(block["name"]).cfg_class, _block(block, "cfg"), "algorithm.cfg")
+
+
+def _read_env_config(name: str, folder: Path) -> tuple[str, EmbodiedEnvCfg, dict[str, Any]]:
+    """Return the environment's registered name, its config, and the same as plain data."""
+    path = _find_gym_config(name, folder)
+    data = load_config_file(path)
+    env_id = data.get("id")
+    errors: list[str] = []
+    with _collected(errors, f"{path}: id: "):
+        if not isinstance(env_id, str):
+            known = ", ".join(get_registered_env_ids())
+            raise ConfigError(f"the name of an environment is needed, got {env_id!r}. Known: {known}")
+        get_env_spec(env_id)
+    with _collected(errors, f"{path}: "):
+        cfg = config_to_cfg(data)
+    if errors:
+        raise ConfigError("\n".join(errors))
+    return str(env_id), cfg, data
 
 
 def _find_gym_config(name: str, folder: Path) -> Path:
@@ -186,21 +258,13 @@ def _find_gym_config(name: str, folder: Path) -> Path:
     raise ConfigError(f"trainer.gym_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")
 
 
-def _env_configs(data: dict[str, Any], trainer: TrainerCfg) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
+def _env_configs(
+    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]]
+) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
     """Return the environment's configs for training and, if enabled, for evaluation."""
-    cfg = config_to_cfg(data)
     sim_cfg = replace(cfg.sim_cfg, headless=trainer.headless, enable_rt=trainer.enable_rt, gpu_id=trainer.gpu_id)
     cfg = replace(cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=trainer.num_envs or cfg.num_envs)
-    train_events = events_to_cfg(trainer.events.train, "trainer.events.train")
-    eval_events = events_to_cfg(trainer.events.eval, "trainer.events.eval")
-    env = replace(cfg, events=cfg.events | train_events)
+    env = replace(cfg, events=cfg.events | events.get("train", {}))
     if not trainer.enable_eval:
         return env, None
-    return env, replace(cfg, events=cfg.events | eval_events, num_envs=trainer.num_eval_envs)
-
-
-def _collect(errors: list[str], check: Any, value: Any) -> None:
-    try:
-        check(value)
-    except ConfigError as error:
-        errors += str(error).splitlines()
+    return env, replace(cfg, events=cfg.events | events.get("eval", {}), num_envs=trainer.num_eval_envs)

@@ -21,7 +21,7 @@ from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, bu
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.trainer import Trainer
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 
 __all__ = ["main", "parse_args", "train_from_config"]
 
@@ -48,7 +48,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="let trainer.import_modules name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
-    return parser.parse_args(argv)
+    return parser.parse_intermixed_args(argv)
 
 
 def train_from_config(
@@ -87,7 +87,7 @@ def train_from_config(
         try:
             trainer.train(run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
         except BaseException:
-            trainer.save_checkpoint()
+            logger.log_info(f"checkpoint saved: {trainer.save_checkpoint()}")
             raise
         finally:
             trainer.log.close()
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; a checkpoint was saved", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
     _print_summary(summary)
     return 0

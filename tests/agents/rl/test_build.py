@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl import build
+from embodichain.agents.rl.build import (
+    RunFolder,
+    build_envs,
+    build_learner,
+    build_trainer,
+    load_run_config,
+)
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.lab.gym.utils import registration
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.utility import load_json
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def errors(config: dict[str, Any], **kwargs: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(write_config(Path(), config), **kwargs)
+    return str(caught.value).splitlines()
+
+
+def env_file(name: str = "env.json", **changes: Any) -> str:
+    Path(name).write_text(json.dumps(load_json(CART_POLE_ENV) | changes), encoding="utf-8")
+    return name
+
+
+def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "build_env", lambda *args: pytest.fail("an environment was built"))
+    config = tiny_config(
+        trainer__gym_config=env_file(id="CartPoolRL", num_envs="two", robots={}),
+        trainer__iterationen=3,
+        trainer__events={
+            "train": {"push": {"func": "push_the_cart"}},
+            "eval": {"look": {"func": "record_camera_data", "mode": "sometimes"}},
+        },
+        policy__actors={},
+        policy__actor={"type": "mlp", "network_cfg": {"activation": "rellu"}},
+        algorithm__cfg={"gama": 0.9, "n_epochs": 0},
+    )
+    found = errors(config)
+    starts = [
+        "trainer.iterationen: unknown key. Did you mean 'iterations'?",
+        "policy.actors: unknown key. Did you mean 'actor'?",
+        "policy.actor.network_cfg.activation: Input should be 'elu'",
+        "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
+        "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
+        "trainer.events.train.push.func: unknown function 'push_the_cart'.",
+        "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
+        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, ",
+        "env.json: robots: unknown key. Did you mean 'robot'?",
+        "env.json: num_envs: Input should be a valid integer",
+    ]
+    for start in starts:
+        assert [line.startswith(start) for line in found].count(True) == 1, (start, found)
+    assert len(found) == len(starts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"policy": None}, ["policy: required, but missing"]),
+        ({"policy": 5}, ["policy: Input should be a valid dictionary, got 5"]),
+        ({"policy__name": 5}, ["policy.name: Input should be a valid string, got 5"]),
+        ({"policy__name": ["a"]}, ["policy.name: Input should be a valid string, got ['a']"]),
+        ({"policy__name": None}, ["policy.name: required, but missing. Known: "]),
+        ({"policy__name": "actor_critik"}, ["unknown policy 'actor_critik'. Did you mean 'actor_critic'? Known: "]),
+        (
+            {"policy__critic": None},
+            ["policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
+        ),
+        ({"algorithm__name": "poo"}, ["unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
+        ({"algorithm__name": 5}, ["algorithm.name: Input should be a valid string, got 5"]),
+        ({"algorithm__cfg": []}, ["algorithm.cfg: Input should be a valid dictionary, got []"]),
+        ({"trainer": None}, ["trainer: required, but missing"]),
+        ({"trainer__gym_config": 5}, ["trainer.gym_config: Input should be a valid string, got 5"]),
+        ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be a valid dictionary, got 5"]),
+        ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: ", "trainer.events.eval.look: "]),
+    ],
+)
+def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:
+    found = errors(tiny_config(**changes))
+    assert len(found) == len(expected), found
+    for line, start in zip(found, expected, strict=True):
+        assert line.startswith(start)
+
+
+def test_environment_config_without_an_id_says_so() -> None:
+    data = load_json(CART_POLE_ENV)
+    del data["id"]
+    Path("env.json").write_text(json.dumps(data), encoding="utf-8")
+    (error,) = errors(tiny_config(trainer__gym_config="env.json"))
+    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: CartPoleRL, ")
+
+
+# --- where the environment's config is ---
+
+
+def test_gym_config_is_looked_up_in_the_working_directory_then_beside_the_train_config() -> None:
+    Path("elsewhere").mkdir()
+    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json", trainer__num_envs=None))
+    env_file("elsewhere/env.json", num_envs=3)
+    assert load_run_config(config).env.num_envs == 3
+    env_file("env.json", num_envs=4)
+    assert load_run_config(config).env.num_envs == 4
+
+
+def test_gym_config_that_is_in_neither_place_names_both() -> None:
+    Path("elsewhere").mkdir()
+    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json"))
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(config)
+    here = Path.cwd()
+    assert str(caught.value) == f"trainer.gym_config: no such file: {here}/env.json or {here}/elsewhere/env.json"
+
+
+# --- what becomes of the configs ---
+
+CAMERA = {"func": "record_camera_data", "mode": "interval", "interval_step": 1, "params": {"resolution": [64, 48]}}
+NUDGE = {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[0, 0], [0, 0]]}}
+
+
+def test_events_of_training_and_evaluation_go_to_their_own_environment() -> None:
+    events = {"train": {"nudge": NUDGE}, "eval": {"camera": CAMERA}}
+    run = load_run_config(write_config(Path(), tiny_config(trainer__events=events)))
+    assert run.eval_env is not None
+    assert list(run.env.events) == ["start", "nudge"]  # "start" is the environment's own
+    assert list(run.eval_env.events) == ["start", "camera"]
+
+
+def test_trainer_decides_seed_and_numbers_of_environments() -> None:
+    run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9", "trainer.num_eval_envs=5"])
+    assert run.eval_env is not None
+    assert (run.env_id, run.env.num_envs, run.env.seed) == ("CartPoleRL", 2, 9)
+    assert (run.eval_env.num_envs, run.eval_env.seed) == (5, 9)
+
+
+def test_without_evaluation_there_is_no_second_environment() -> None:
+    run = load_run_config(write_config(Path(), tiny_config(trainer__enable_eval=False)))
+    assert run.eval_env is None
+    env, eval_env = build_envs(run)
+    assert eval_env is None
+    assert isinstance(env, CartPoleEnv)
+
+
+def test_resolved_config_is_all_of_it_as_plain_data() -> None:
+    run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9"])
+    resolved = json.loads(json.dumps(run.resolved))
+    assert resolved["trainer"]["seed"] == 9
+    assert resolved["trainer"]["save_freq"] == 50000  # a default
+    assert resolved["policy"]["name"] == "actor_critic"
+    assert resolved["algorithm"]["cfg"] == {"n_epochs": 1, "batch_size": 8}
+    assert resolved["gym_config"] == load_json(CART_POLE_ENV)
+
+
+# --- modules of the user ---
+
+
+@pytest.fixture
+def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    source = (
+        "from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv\n"
+        "from embodichain.lab.gym.utils.registration import register_env\n"
+        "register_env('UsersRL', 50)(type('UsersEnv', (CartPoleEnv,), {}))\n"
+    )
+    Path("users_task_of_this_test.py").write_text(source, encoding="utf-8")
+    yield "users_task_of_this_test"
+    sys.modules.pop("users_task_of_this_test", None)
+    registration._REGISTRY.pop("UsersRL", None)
+
+
+def test_module_that_the_config_names_is_refused_unless_the_user_allows_it(user_module: str) -> None:
+    config = tiny_config(trainer__gym_config=env_file(id="UsersRL"), trainer__import_modules=[user_module])
+    (error,) = errors(config)
+    assert error.startswith(f"trainer.import_modules: '{user_module}' is not allowed to be imported")
+    assert user_module not in sys.modules
+    run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
+    assert run.env_id == "UsersRL"
+
+
+@pytest.mark.parametrize("modules", ["os", [5]])
+def test_malformed_list_of_modules_is_a_wrong_type(modules: Any) -> None:
+    (error,) = errors(tiny_config(trainer__import_modules=modules))
+    assert error.startswith("trainer.import_modules")
+    assert "Input should be a valid" in error
+
+
+# --- building ---
+
+
+def test_evaluation_without_a_time_limit_is_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = registration.EnvSpec("EndlessRL", CartPoleEnv, None)
+    monkeypatch.setitem(registration._REGISTRY, "EndlessRL", spec)
+    monkeypatch.setattr(build, "build_env", lambda *args: pytest.fail("an environment was built"))
+    run = load_run_config(write_config(Path(), tiny_config(trainer__gym_config=env_file(id="EndlessRL"))))
+    endless = replace(run.env, max_episode_steps=None)
+    with pytest.raises(ConfigError, match="evaluation needs a time limit"):
+        build_envs(build.RunConfig(run.train, "EndlessRL", endless, endless, {}))
+
+
+def test_action_size_that_is_not_the_environments_is_an_error() -> None:
+    run = load_run_config(write_config(Path(), tiny_config(policy__action_dim=3, trainer__enable_eval=False)))
+    env, _ = build_envs(run)
+    with pytest.raises(ConfigError, match=r"policy\.action_dim is 3, the environment's action size is 1"):
+        build_learner(run, env, torch.device("cpu"))
+
+
+def tiny_parts(**changes: Any) -> tuple[Any, ...]:
+    run = load_run_config(write_config(Path(), tiny_config(**changes)))
+    env, eval_env = build_envs(run)
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    return run, RunFolder.create("tiny"), env, eval_env, policy, algorithm
+
+
+def test_folder_of_a_run_has_the_resolved_config() -> None:
+    run, folder, *rest = tiny_parts()
+    trainer = build_trainer(run, folder, *rest)
+    trainer.log.close()
+    assert json.loads((folder.path / "config.json").read_text(encoding="utf-8")) == json.loads(json.dumps(run.resolved))
+    assert sorted(os.listdir(folder.path)) == ["checkpoints", "config.json", "logs", "metrics.jsonl"]
+
+
+def test_start_that_fails_takes_its_folder_away_and_closes_the_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = tiny_parts()
+
+    def fail(self: EmbodiedEnv, **kwargs: Any) -> Any:
+        raise RuntimeError("no start position")
+
+    monkeypatch.setattr(EmbodiedEnv, "reset", fail)
+    with pytest.raises(RuntimeError, match="no start position"):  # an open file would be a ResourceWarning
+        build_trainer(*parts)
+    assert not Path("outputs").exists()
+
+
+def test_missing_wandb_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    with pytest.raises(ConfigError, match=r"trainer\.use_wandb: "):
+        build_trainer(*tiny_parts(trainer__use_wandb=True))
+    assert not Path("outputs").exists()
+
+
+# --- the folder ---
+
+
+def test_run_that_begins_in_the_same_second_as_another_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([datetime(2026, 1, 2, 3, 4, second) for second in (5, 5, 5, 6)])
+    monkeypatch.setattr(build, "datetime", types.SimpleNamespace(now=lambda: next(clock)))
+    monkeypatch.setattr(build, "time", types.SimpleNamespace(sleep=lambda seconds: None))
+    names = [RunFolder.create("a").path.name for _ in range(2)]
+    assert names == ["a_20260102_030405", "a_20260102_030406"]
+    assert sorted(os.listdir("outputs")) == names
+
+
+def test_folder_has_name_and_time_and_its_subfolders() -> None:
+    folder = RunFolder.create("my.exp-1")
+    assert folder.path.parent == Path("outputs")
+    name, date, time = folder.path.name.rsplit("_", 2)
+    assert (name, len(date), len(time), (date + time).isdigit()) == ("my.exp-1", 8, 6, True)
+    assert sorted(os.listdir(folder.path)) == ["checkpoints", "logs"]
+
+
+def test_removing_a_folder_leaves_those_of_other_runs() -> None:
+    first, second = RunFolder.create("a"), RunFolder.create("b")
+    first.remove()
+    assert os.listdir("outputs") == [second.path.name]
+    second.remove()
+    assert not Path("outputs").exists()
+
+
+def test_folder_that_cannot_be_made_is_an_error_with_its_place() -> None:
+    Path("outputs").write_text("a file", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"output folder {Path.cwd()}/outputs/a_\d+_\d+: cannot be made: Not a dir"):
+        RunFolder.create("a")
+
+
+def test_link_to_nowhere_in_place_of_outputs_is_an_error_too() -> None:
+    Path("outputs").symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="cannot be made: File exists"):
+        RunFolder.create("a")

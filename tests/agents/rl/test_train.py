@@ -1,0 +1,383 @@
+"""Whole runs of CartPole, as small as they can be: 2 environments, 4 steps an iteration, 2 iterations."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib.image import imread
+
+from embodichain.agents.rl import build, train
+from embodichain.agents.rl.algo import PPO
+from embodichain.agents.rl.train import main, parse_args, train_from_config
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.run_log import RunLog
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run_main(*arguments: str, **changes: Any) -> int:
+    return main(["--config", write_config(Path(), tiny_config(**changes)), *arguments])
+
+
+def run_folder() -> Path:
+    (folder,) = Path("outputs").iterdir()
+    return folder
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("trainer.seed=3") == 0
+    folder = run_folder()
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    # 2 iterations x 4 steps x 2 environments
+    assert (summary["env_steps"], summary["episodes"]) == (16, 3)
+    assert 0 <= summary["success_rate"] <= 1
+    low, high = summary["success_interval_95"]
+    assert low <= summary["success_rate"] <= high
+    assert 0 < summary["train_seconds"] < 20
+    assert 50 < summary["peak_memory_mb"] < 20_000
+    assert summary["run_folder"] == str(folder)
+    assert summary["video"] is None
+
+    content = load_checkpoint(summary["checkpoint"])
+    assert Path(summary["checkpoint"]).name == "tiny_step_16.pt"
+    assert content["global_step"] == 16
+    assert imread(summary["learning_curve"]).ndim == 3
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config == content["config"]
+    assert config["trainer"]["seed"] == 3
+
+    rows = metrics(folder)
+    assert [row["step"] for row in rows] == [8, 16]
+    assert rows[0]["wall_time"] <= rows[1]["wall_time"]
+    named = {"train/policy_loss", "rewards/calm", "rewards/upright", "metrics/pole_angle", "charts/SPS"}
+    assert named <= set(rows[0])
+    assert {"eval/avg_reward", "eval/avg_length", "eval/success_rate"} <= set(rows[1])
+    assert named <= set(read_tensorboard(folder / "logs"))
+
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    for text in ("iteration 2/2", "success rate", "training time", "tiny_step_16.pt", "learning_curve.png"):
+        assert text in printed.out
+
+
+def test_path_forms_of_the_entry_return_the_summary() -> None:
+    config = write_config(Path(), tiny_config(trainer__enable_eval=False))
+    summary = train_from_config(config, overrides=["trainer.iterations=1"])
+    assert summary == json.loads((run_folder() / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["success_rate"], summary["episodes"], summary["env_steps"]) == (None, 0, 8)
+
+
+def test_run_without_evaluation_prints_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("trainer.enable_eval=false", "trainer.iterations=1") == 0
+    assert "success rate" not in capsys.readouterr().out
+
+
+def test_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_does_not() -> None:
+    rows, policies = [], []
+    for name, seed in (("a", 5), ("b", 5), ("c", 6)):
+        Path(name).mkdir()
+        os.chdir(name)  # the fixture goes back
+        assert run_main(f"trainer.seed={seed}") == 0
+        folder = run_folder()
+        timed = ("wall_time", "charts/SPS", "time/")
+        rows.append([{k: v for k, v in row.items() if not k.startswith(timed)} for row in metrics(folder)])
+        policies.append(load_checkpoint(folder / "checkpoints" / "tiny_step_16.pt")["policy"])
+        os.chdir("..")
+    assert rows[0] == rows[1]
+    assert all(torch.equal(policies[0][name], policies[1][name]) for name in policies[0])
+    assert rows[0] != rows[2]
+
+
+# --- bad input: exit code 2, one message, nothing left behind ---
+
+
+def broken_env(**changes: Any) -> str:
+    Path("env.json").write_text(json.dumps(load_json(CART_POLE_ENV) | changes), encoding="utf-8")
+    return "env.json"
+
+
+def mesh(path: str) -> dict[str, Any]:
+    return {"uid": "cup", "shape": {"shape_type": "Mesh", "fpath": path}, "init_pos": [1, 0, 0.1]}
+
+
+BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
+    "missing file": (lambda: ["--config", "absent.json"], "absent.json: no such file (working directory "),
+    "invalid JSON": (
+        lambda: ["--config", str(Path("bad.json").write_text('{\n  "trainer": {,}\n}') and "bad.json")],
+        "bad.json: invalid JSON at line 2, column 15: ",
+    ),
+    "invalid JSON of the environment": (
+        lambda: config_with(trainer__gym_config=str(Path("env.json").write_text("{") and "env.json")),
+        "env.json: invalid JSON at line 1, column 2: ",
+    ),
+    "unknown task": (
+        lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
+        "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, PushCubeRL",
+    ),
+    "wrong type": (
+        lambda: config_with(trainer__num_envs="several"),
+        "trainer.num_envs: Input should be a valid integer",
+    ),
+    "no such mesh": (
+        lambda: config_with(trainer__gym_config=broken_env(rigid_object=[mesh("cup.obj")])),
+        "rigid object 'cup': shape.fpath: no such mesh file: ",
+    ),
+    "no CUDA": (
+        lambda: config_with(trainer__device="cuda:0"),
+        "trainer.device: 'cuda:0' cannot be used: CUDA is not available here",
+    ),
+    "no such gym_config": (
+        lambda: config_with(trainer__gym_config="absent.json"),
+        "trainer.gym_config: no such file: ",
+    ),
+    "unknown policy": (
+        lambda: config_with(policy__name="actor"),
+        "unknown policy 'actor'.",
+    ),
+    "unknown algorithm": (
+        lambda: config_with(algorithm__name="pppo"),
+        "unknown algorithm 'pppo'. Did you mean 'ppo'? Known: ",
+    ),
+    "no networks": (
+        lambda: config_with(policy__actor=None, policy__critic=None),
+        "policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no 'actor' and 'critic'",
+    ),
+    "action size": (
+        lambda: config_with(policy__action_dim=7),
+        "policy.action_dim is 7, the environment's action size is 1",
+    ),
+    "several processes": (
+        lambda: [*config_with(), "--distributed"],
+        "--distributed: training over several processes is not available yet",
+    ),
+    "malformed override": (
+        lambda: [*config_with(), "trainer.seed"],
+        "override 'trainer.seed': must be of the form trainer.num_envs=256",
+    ),
+    "odd resolution": (
+        lambda: config_with(
+            trainer__events={"eval": {"look": {"func": "record_camera_data", "params": {"resolution": [65, 48]}}}}
+        ),
+        "record_camera_data: resolution: even numbers up to 1920x1080 are needed, got 65x48",
+    ),
+}
+
+
+def config_with(**changes: Any) -> list[str]:
+    return ["--config", write_config(Path(), tiny_config(**changes))]
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_one_message_and_leaves_nothing(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    arguments, message = BAD_INPUT[name][0](), BAD_INPUT[name][1]
+    before = sorted(os.listdir())
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: {message}")
+    assert printed.err.count("\n") == 1  # no traceback
+    assert printed.out == ""
+    assert sorted(os.listdir()) == before
+
+
+def test_output_folder_that_cannot_be_written_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("outputs").write_text("a file", encoding="utf-8")
+    assert run_main() == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: output folder {Path.cwd()}/outputs/tiny_")
+    assert printed.err.endswith(": cannot be made: Not a directory\n")
+    assert Path("outputs").read_text(encoding="utf-8") == "a file"
+
+
+def test_several_errors_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(trainer__num_env=2, algorithm__cfg={"gama": 1}) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error: trainer.num_env: unknown key. Did you mean 'num_envs'?",
+        "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
+    ]
+
+
+def test_wrong_usage_is_exit_code_2_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert "--config" in capsys.readouterr().err
+
+
+# --- ends that are not planned ---
+
+
+class Spy:
+    """Counts what is closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.closed: list[str] = []
+        for owner, name in ((RunLog, "log"), (EmbodiedEnv, "env")):
+            original = owner.close
+
+            def close(this: Any, original: Any = original, name: str = name) -> None:
+                self.closed.append(name)
+                original(this)
+
+            monkeypatch.setattr(owner, "close", close)
+
+
+def fail_in_update(monkeypatch: pytest.MonkeyPatch, number: int, error: BaseException) -> None:
+    """Let the given update of PPO raise an error in place of learning."""
+    update, calls = PPO.update, [0]
+
+    def failing(self: PPO, rollout: Any) -> dict[str, float]:
+        calls[0] += 1
+        if calls[0] == number:
+            raise error
+        return update(self, rollout)
+
+    monkeypatch.setattr(PPO, "update", failing)
+
+
+def test_closing_is_done_at_a_good_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    assert run_main() == 0
+    assert spy.closed == ["log", "env", "env"]
+
+
+def test_interrupted_training_saves_a_checkpoint_and_closes_everything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spy = Spy(monkeypatch)
+    fail_in_update(monkeypatch, 2, KeyboardInterrupt())
+    assert run_main() == 130
+    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
+    assert [row["step"] for row in metrics(run_folder())] == [8]
+    assert spy.closed == ["log", "env", "env"]
+    assert capsys.readouterr().err == f"[INFO] checkpoint saved: {checkpoint}\ninterrupted\n"
+
+
+def test_interrupt_before_the_training_claims_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "build_learner", interrupt)
+    spy = Spy(monkeypatch)
+    assert run_main() == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert spy.closed == ["env", "env"]
+    assert not Path("outputs").exists()
+
+
+def test_fault_in_the_training_is_raised_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    spy = Spy(monkeypatch)
+    fail_in_update(monkeypatch, 2, ZeroDivisionError("of a bug"))
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main()
+    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    assert load_checkpoint(checkpoint)["global_step"] == 8
+    assert spy.closed == ["log", "env", "env"]
+
+
+def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: EmbodiedEnv, folder: Path, label: str) -> None:
+        raise ZeroDivisionError("of a bug")
+
+    monkeypatch.setattr(EmbodiedEnv, "start_recording", fail)
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main()
+    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    assert load_checkpoint(checkpoint)["global_step"] == 8
+
+
+def test_start_that_fails_writes_no_checkpoint_and_closes_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> Any:
+        raise ZeroDivisionError("of a bug")
+
+    monkeypatch.setattr(build, "Trainer", fail)
+    spy = Spy(monkeypatch)
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main()
+    assert spy.closed == ["log", "env", "env"]
+    assert not Path("outputs").exists()
+
+
+def test_evaluation_environment_that_cannot_be_built_closes_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[EmbodiedEnv] = []
+
+    def once(*args: Any) -> EmbodiedEnv:
+        if built:
+            raise ConfigError("no second one")
+        built.append(build_env(*args))
+        return built[0]
+
+    monkeypatch.setattr(build, "build_env", once)
+    spy = Spy(monkeypatch)
+    assert run_main() == 2
+    assert spy.closed == ["env"]
+
+
+# --- the command line ---
+
+
+def test_options_may_stand_between_overrides() -> None:
+    args = parse_args(["a=1", "--config", "x.json", "b=2", "--no-distributed", "c=3", "--allow-import", "mine"])
+    assert (args.config, args.distributed, args.overrides) == ("x.json", False, ["a=1", "b=2", "c=3"])
+    assert args.allow_import == ["mine"]
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], None), (["--distributed"], True), (["--no-distributed"], False)])
+def test_distributed_is_unset_unless_said(flags: list[str], expected: bool | None) -> None:
+    assert parse_args(["--config", "x.json", *flags]).distributed is expected
+
+
+def test_modules_are_allowed_by_the_environment_variable_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"trainer__import_modules": ["colorsys"], "trainer__num_envs": 0}
+    monkeypatch.delenv("EMBODICHAIN_ALLOW_IMPORT", raising=False)
+    assert run_main(**changes) == 2
+    assert "'colorsys' is not allowed to be imported" in capsys.readouterr().err
+    assert run_main("--allow-import", "colorsys", **changes) == 2
+    assert "trainer.num_envs" in capsys.readouterr().err  # so the import was no obstacle
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "other,colorsys")
+    assert run_main(**changes) == 2
+    assert "trainer.num_envs" in capsys.readouterr().err
+
+
+def test_diverging_physics_is_reported_and_the_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step, calls = EmbodiedEnv.step, [0]
+
+    def explode(self: EmbodiedEnv, action: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            action = action.clone()
+            action[1] = float("nan")
+        return step(self, action)
+
+    monkeypatch.setattr(EmbodiedEnv, "step", explode)
+    assert run_main("trainer.enable_eval=false", trainer__gym_config=str(PUSH_CUBE_ENV)) == 0
+    assert "environments [1]" in capsys.readouterr().err
+    assert [row["step"] for row in metrics(run_folder())] == [8, 16]
+    assert all(value == value for row in metrics(run_folder()) for value in row.values())  # no not-a-number
