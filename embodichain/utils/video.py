@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import queue
+import subprocess
 import threading
 from pathlib import Path
-from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
-
-from embodichain.utils import logger
 
 __all__ = ["BackgroundVideoWriter", "VideoWriter"]
 
@@ -26,36 +24,56 @@ class VideoWriter:
             width: of the pictures, pixels, even.
             height: of the pictures, pixels, even.
             fps: pictures a second.
+
+        Raises:
+            OSError: the folder cannot be made, or there is no ffmpeg.
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._encoder = imageio_ffmpeg.write_frames(
-            str(path),
-            (width, height),
-            fps=fps,
-            macro_block_size=2,
-            codec="libx264",
-            quality=7,
-            ffmpeg_log_level="error",
+        # In a session of its own, so that an interrupt in the terminal leaves it to us to finish the file.
+        self._encoder = subprocess.Popen(
+            _command(path, width, height, fps),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
-        self._encoder.send(None)
 
     def write(self, picture: np.ndarray) -> None:
-        """Append a picture."""
-        self._encoder.send(np.ascontiguousarray(picture))
+        """Append a picture.
+
+        Raises:
+            OSError: the encoder has failed; there is nothing left to be closed.
+        """
+        assert self._encoder.stdin is not None
+        try:
+            self._encoder.stdin.write(np.ascontiguousarray(picture).data)
+        except BrokenPipeError:
+            self._finish()
+            raise
 
     def close(self) -> None:
-        """Finish the file."""
-        self._encoder.close()
+        """Finish the file.
+
+        Raises:
+            OSError: the encoder has failed.
+        """
+        self._finish()
+
+    def _finish(self) -> None:
+        _, complaints = self._encoder.communicate()
+        if self._encoder.returncode != 0:
+            text = complaints.decode(errors="replace").strip()
+            raise OSError(text.splitlines()[-1] if text else f"ffmpeg ended with code {self._encoder.returncode}")
 
 
 class BackgroundVideoWriter(VideoWriter):
-    """The same from a thread of its own, so that encoding holds nobody up; a failure is reported once, not raised."""
+    """The same from a thread of its own, so that encoding holds nobody up; a failure is raised by ``close``."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         super().__init__(path, width, height, fps)
-        self._queue: queue.Queue[Any] = queue.Queue(maxsize=128)
-        self._failed = False
+        self._queue: queue.Queue[np.ndarray | None] = queue.Queue(maxsize=128)
+        self._error: OSError | None = None
         self._thread = threading.Thread(target=self._run, name="video", daemon=True)
         self._thread.start()
 
@@ -64,19 +82,33 @@ class BackgroundVideoWriter(VideoWriter):
         self._queue.put(picture)
 
     def close(self) -> None:
-        """Finish the file."""
+        """Finish the file.
+
+        Raises:
+            OSError: the encoder has failed since the beginning, or nothing was written.
+        """
         self._queue.put(None)
         self._thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _run(self) -> None:
-        while (picture := self._queue.get()) is not None:
-            if not self._failed:
-                self._attempt(super().write, picture)
-        self._attempt(super().close)
-
-    def _attempt(self, action: Any, *args: Any) -> None:
         try:
-            action(*args)
+            while (picture := self._queue.get()) is not None:
+                super().write(picture)
+            super().close()
         except OSError as error:
-            self._failed = True
-            logger.log_warning(f"video {self.path} is incomplete: {error}")
+            self._error = error
+            # The rest is not wanted any more, but nobody may wait for room in the queue.
+            while picture is not None:
+                picture = self._queue.get()
+
+
+def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
+    try:
+        ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+    except RuntimeError as error:
+        raise OSError(f"no ffmpeg: {error}") from error
+    pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+    video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
+    return [ffmpeg, "-y", "-v", "error", *pictures, *video, str(path)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import Functor
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 
 __all__ = ["record_camera_data", "record_camera_data_async"]
 
+_RESOLUTION = (640, 480)
+_EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
+_SIZES = {"resolution": 2, "eye": 3, "target": 3, "up": 3, "intrinsics": 4}
+
 
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of environment 0, between the environment's ``start_recording`` and ``stop_recording``.
 
-    Without OpenGL a warning says once what to install, and nothing is recorded.
+    Without OpenGL a warning says once what to install, and nothing is recorded. Where a video cannot be written, a
+    warning says so, and everything else goes on.
 
     Args:
         name: of the camera, part of the file's name.
@@ -44,22 +50,23 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._folder: Path | None = None
         self._label = ""
         self._is_available = True
-        width, height = cfg.params.get("resolution", (640, 480))
-        if width % 2 or height % 2 or width > 1920 or height > 1080:
-            raise ConfigError(f"resolution: even numbers up to 1920x1080 are needed, got {width}x{height}")
+        _check_params(cfg.params, type(self).__name__)
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
         self._folder, self._label = folder, label
 
     def stop(self) -> Path | None:
-        """Finish the video and return its path, or None when no picture was taken."""
-        self._folder = None
-        if self._writer is None:
+        """Finish the video and return its path, or None when there is none."""
+        writer, self._writer, self._folder = self._writer, None, None
+        if writer is None:
             return None
-        self._writer.close()
-        path, self._writer = self._writer.path, None
-        return path
+        try:
+            writer.close()
+        except OSError as error:
+            logger.log_warning(f"video {writer.path} could not be written: {error}")
+            return None
+        return writer.path
 
     def close(self) -> None:
         """Finish the video and let go of OpenGL."""
@@ -73,10 +80,10 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         env: EmbodiedEnv,
         env_ids: Tensor,
         name: str = "camera",
-        resolution: Sequence[int] = (640, 480),
-        eye: Sequence[float] = (-1.4, 1.4, 1.2),
-        target: Sequence[float] = (0.0, 0.0, 0.0),
-        up: Sequence[float] = (0.0, 0.0, 1.0),
+        resolution: Sequence[int] = _RESOLUTION,
+        eye: Sequence[float] = _EYE,
+        target: Sequence[float] = _TARGET,
+        up: Sequence[float] = _UP,
         intrinsics: Sequence[float] | None = None,
         save_path: str | None = None,
     ) -> None:
@@ -91,14 +98,16 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 self._is_available = False
                 logger.log_warning(f"no video is recorded: {error}")
                 return
-        if self._writer is None:
-            folder = Path(save_path) if save_path is not None else self._folder
-            self._writer = self._writer_class(
-                folder / f"{name}_{self._label}.mp4", width, height, fps=self._pictures_per_second()
-            )
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
-        pose = CameraPose(_triple(eye), _triple(target), _triple(up), (fx, fy, cx, cy))
-        self._writer.write(self._renderer.render(0, pose))
+        picture = self._renderer.render(0, CameraPose(_triple(eye), _triple(target), _triple(up), (fx, fy, cx, cy)))
+        path = (self._folder if save_path is None else Path(save_path)) / f"{name}_{self._label}.mp4"
+        try:
+            if self._writer is None:
+                self._writer = self._writer_class(path, width, height, fps=self._pictures_per_second())
+            self._writer.write(picture)
+        except OSError as error:
+            logger.log_warning(f"video {path} could not be written: {error}")
+            self._writer = self._folder = None  # until the next recording
 
     def _pictures_per_second(self) -> float:
         assert isinstance(self.cfg, EventCfg)
@@ -110,6 +119,37 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     """The same, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
+
+
+def _check_params(params: Mapping[str, Any], place: str) -> None:
+    """Check the numbers of a view before anything runs.
+
+    Raises:
+        ConfigError: there are too few or too many, or they make no picture.
+    """
+    given = {key: params[key] for key in _SIZES if key in params and (key, params[key]) != ("intrinsics", None)}
+    for key, value in given.items():
+        if not _is_vector(value, _SIZES[key]):
+            raise ConfigError(f"{place}: {key}: {_SIZES[key]} numbers are needed, got {value!r}")
+    width, height = given.get("resolution", _RESOLUTION)
+    if not (_is_even(width, 1920) and _is_even(height, 1080)):
+        raise ConfigError(f"{place}: resolution: even numbers up to 1920x1080 are needed, got {width}x{height}")
+    if min(given.get("intrinsics", (1, 1))[:2]) <= 0:
+        raise ConfigError(f"{place}: intrinsics: fx and fy must be positive, got {given['intrinsics']!r}")
+    eye, target, up = given.get("eye", _EYE), given.get("target", _TARGET), given.get("up", _UP)
+    if not np.cross(np.subtract(target, eye), up).any():
+        raise ConfigError(
+            f"{place}: eye, target, up: the view's direction must not be zero or along up, got {eye}, {target}, {up}"
+        )
+
+
+def _is_vector(value: Any, size: int) -> bool:
+    is_list = isinstance(value, (list, tuple)) and len(value) == size
+    return is_list and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in value)
+
+
+def _is_even(pixels: float, highest: int) -> bool:
+    return pixels % 2 == 0 and 0 < pixels <= highest
 
 
 def _triple(values: Sequence[float]) -> tuple[float, float, float]:

@@ -1,0 +1,307 @@
+"""Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import record
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data, record_camera_data_async
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.utility import load_json
+from tests.lab.scenes import cart_cfg
+
+PUSH_CUBE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_cube/gym_config.json"
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+
+WIDTH, HEIGHT = 160, 120
+EYE, TARGET, INTRINSICS = (-1.4, 0.1, 0.9), (-0.6, 0.0, 0.0), (150.0, 140.0, 84.0, 64.0)
+
+
+def camera(**params: Any) -> dict[str, Any]:
+    view = {"name": "cam", "resolution": [WIDTH, HEIGHT], "eye": EYE, "target": TARGET, "intrinsics": INTRINSICS}
+    return view | params
+
+
+def recorder_cfg(func: type = record_camera_data, interval_step: int = 1, **params: Any) -> EventCfg:
+    return EventCfg(func, mode="interval", interval_step=interval_step, params=camera(**params))
+
+
+def cart_with(**cameras: EventCfg) -> EmbodiedEnv:
+    return EmbodiedEnv(replace(cart_cfg(num_envs=2), events=cameras))
+
+
+def step(env: EmbodiedEnv, times: int) -> None:
+    for _ in range(times):
+        env.step(torch.zeros(env.num_envs, *env.single_action_space.shape))
+
+
+def frames(path: Path) -> np.ndarray:
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-v",
+        "error",
+        "-i",
+        str(path),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-",
+    ]
+    pixels = subprocess.run(command, capture_output=True, check=True).stdout
+    return np.frombuffer(pixels, np.uint8).reshape(-1, HEIGHT, WIDTH, 3)
+
+
+# --- a video of PushCube ---
+
+
+@pytest.fixture(scope="module")
+def push_cube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbodiedEnv, Path, list[torch.Tensor]]]:
+    """Record 3 steps; return the video and where cube and goal of environment 0 are at the last one."""
+    cfg = replace(config_to_cfg(load_json(PUSH_CUBE)), num_envs=2)
+    env = build_env("PushCubeRL", replace(cfg, events=cfg.events | {"cam": recorder_cfg(record_camera_data_async)}))
+    env.reset(seed=3)
+    env.start_recording(tmp_path_factory.mktemp("videos"), "step_8")
+    step(env, 3)
+    (path,) = env.stop_recording()
+    yield env, path, [env.sim.get_rigid_object("cube").pos[0], env.get_wrapper_attr("goal_pose")[0, :3, 3]]
+    env.close()
+
+
+def project(point: np.ndarray) -> tuple[float, float]:
+    """Return the pixel of a point as OpenCV does: the camera's axes are right, down, forward."""
+    forward = np.subtract(TARGET, EYE) / np.linalg.norm(np.subtract(TARGET, EYE))
+    right = np.cross(forward, (0, 0, 1))
+    right /= np.linalg.norm(right)
+    x, y, z = np.stack((right, np.cross(forward, right), forward)) @ (point - EYE)
+    fx, fy, cx, cy = INTRINSICS
+    return fx * x / z + cx, fy * y / z + cy
+
+
+@needs_gl
+def test_video_is_named_after_camera_and_label_and_has_a_picture_a_step(push_cube: Any) -> None:
+    _, path, _ = push_cube
+    assert path.name == "cam_step_8.mp4"
+    assert frames(path).shape == (3, HEIGHT, WIDTH, 3)
+    # a control step is 4 substeps of 0.01 s: 25 pictures a second
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (3, 0.12)
+
+
+@needs_gl
+def test_cube_is_red_and_goal_is_green_where_they_are(push_cube: Any) -> None:
+    _, path, (cube, goal) = push_cube
+    picture = frames(path)[-1].astype(int)
+    top = np.add(cube.numpy(), [0, 0, 0.04])  # of the cube of 0.08 m, which is lit from above
+    u, v = (round(x) for x in project(top))
+    red, green, blue = picture[v - 1 : v + 2, u - 1 : u + 2].mean(axis=(0, 1))
+    assert red > 1.8 * max(green, blue)
+    u, v = (round(x) for x in project(np.array([goal[0], goal[1], 0.0])))
+    red, green, blue = picture[v - 1 : v + 2, u - 1 : u + 2].mean(axis=(0, 1))
+    assert green > 1.5 * max(red, blue)
+
+
+@needs_gl
+def test_red_is_nowhere_but_on_the_cube(push_cube: Any) -> None:
+    _, path, (cube, _) = push_cube
+    picture = frames(path)[-1].astype(int)
+    rows, columns = np.nonzero(picture[..., 0] > 1.8 * picture[..., 1:].max(axis=2) + 20)
+    corners = [cube.numpy() + 0.04 * np.array([x, y, z]) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
+    # the cube may have turned about the vertical: its half diagonal is 1.42 half edges
+    us, vs = zip(*(project(corner) for corner in corners), strict=True)
+    slack = 0.42 * (max(us) - min(us)) / 2 + 3  # and 3 pixels for the codec
+    assert len(rows) > 20
+    assert columns.min() > min(us) - slack
+    assert columns.max() < max(us) + slack
+    assert rows.min() > min(vs) - slack
+    assert rows.max() < max(vs) + slack
+
+
+# --- when something is recorded ---
+
+
+@needs_gl
+def test_only_what_lies_between_start_and_stop_is_recorded(tmp_path: Path) -> None:
+    env = cart_with(cam=recorder_cfg())
+    env.reset()
+    step(env, 2)
+    env.start_recording(tmp_path, "a")
+    step(env, 3)
+    (first,) = env.stop_recording()
+    step(env, 2)
+    env.start_recording(tmp_path, "b")
+    step(env, 1)
+    (second,) = env.stop_recording()
+    env.close()
+    assert (len(frames(first)), len(frames(second))) == (3, 1)
+    assert sorted(os.listdir(tmp_path)) == ["cam_a.mp4", "cam_b.mp4"]
+
+
+@needs_gl
+def test_interval_leaves_steps_out_and_keeps_the_speed(tmp_path: Path) -> None:
+    env = cart_with(cam=recorder_cfg(interval_step=2))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 6)
+    (path,) = env.stop_recording()
+    env.close()
+    # every second step of 0.04 s
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (3, 0.24)
+
+
+def test_nothing_is_recorded_without_a_start_or_without_a_step(tmp_path: Path) -> None:
+    env = cart_with(cam=recorder_cfg())
+    env.reset()
+    step(env, 1)
+    assert env.stop_recording() == []
+    env.start_recording(tmp_path, "a")
+    assert env.stop_recording() == []
+    env.close()
+    assert os.listdir(tmp_path) == []
+
+
+@needs_gl
+def test_two_cameras_make_two_videos_and_a_save_path_takes_the_place_of_the_folder(tmp_path: Path) -> None:
+    env = cart_with(one=recorder_cfg(name="one"), two=recorder_cfg(name="two", save_path=str(tmp_path / "own")))
+    env.reset()
+    env.start_recording(tmp_path / "videos", "a")
+    step(env, 1)
+    assert env.stop_recording() == [tmp_path / "videos/one_a.mp4", tmp_path / "own/two_a.mp4"]
+    env.close()
+    assert (tmp_path / "own/two_a.mp4").is_file()
+
+
+@needs_gl
+def test_closing_the_environment_finishes_the_video(tmp_path: Path) -> None:
+    env = cart_with(cam=recorder_cfg(record_camera_data_async))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 2)
+    env.close()
+    assert len(frames(tmp_path / "cam_a.mp4")) == 2
+
+
+@needs_gl
+def test_camera_has_sensible_values_of_its_own(tmp_path: Path) -> None:
+    env = cart_with(cam=EventCfg(record_camera_data, mode="interval", interval_step=1))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 1)
+    (path,) = env.stop_recording()
+    env.close()
+    assert path == tmp_path / "camera_a.mp4"
+
+
+# --- when nothing can be recorded ---
+
+
+def test_without_opengl_there_is_one_warning_and_everything_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AttributeError("no GLContext")
+
+    monkeypatch.setattr(mujoco, "Renderer", fail)
+    env = cart_with(cam=recorder_cfg(record_camera_data_async))
+    env.reset()
+    for label in ("a", "b"):
+        env.start_recording(tmp_path, label)
+        step(env, 2)
+        assert env.stop_recording() == []
+    env.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[WARNING] no video is recorded: OpenGL for pictures without a window is not there")
+    assert "apt-get install" in line
+    assert os.listdir(tmp_path) == []
+
+
+class BlankRenderer:
+    """Draws nothing, without OpenGL."""
+
+    def __init__(self, backend: Any, width: int, height: int) -> None:
+        self.shape = (height, width, 3)
+
+    def render(self, env_id: int, pose: Any) -> np.ndarray:
+        return np.zeros(self.shape, dtype=np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("func", [record_camera_data, record_camera_data_async])
+def test_failing_encoder_is_one_warning_a_video_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], func: type
+) -> None:
+    monkeypatch.setattr(record, "Renderer", BlankRenderer)
+    (tmp_path / "cam_a.mp4").mkdir()  # ffmpeg finds a folder in its place
+    env = cart_with(cam=recorder_cfg(func))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 40)
+    assert env.stop_recording() == []
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"[WARNING] video {tmp_path}/cam_a.mp4 could not be written: ")
+    env.start_recording(tmp_path, "b")
+    step(env, 2)
+    assert env.stop_recording() == [tmp_path / "cam_b.mp4"]  # the next one is another matter
+    env.close()
+    assert len(frames(tmp_path / "cam_b.mp4")) == 2
+
+
+@pytest.mark.parametrize("func", [record_camera_data, record_camera_data_async])
+def test_video_that_cannot_begin_is_one_warning_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], func: type
+) -> None:
+    monkeypatch.setattr(record, "Renderer", BlankRenderer)
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    env = cart_with(cam=recorder_cfg(func, save_path=str(tmp_path / "file")))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 3)
+    assert env.stop_recording() == []
+    env.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"[WARNING] video {tmp_path}/file/cam_a.mp4 could not be written: ")
+
+
+# --- what makes no picture is refused before anything runs ---
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"resolution": [161, 120]}, "resolution: even numbers up to 1920x1080 are needed, got 161x120"),
+        ({"resolution": [160, 121]}, "resolution: even numbers up to 1920x1080 are needed, got 160x121"),
+        ({"resolution": [3840, 2160]}, "resolution: even numbers up to 1920x1080 are needed, got 3840x2160"),
+        ({"resolution": [0, 120]}, "resolution: even numbers up to 1920x1080 are needed, got 0x120"),
+        ({"resolution": [-2, 120]}, "resolution: even numbers up to 1920x1080 are needed, got -2x120"),
+        ({"resolution": "640x480"}, "resolution: 2 numbers are needed, got '640x480'"),
+        ({"resolution": None}, "resolution: 2 numbers are needed, got None"),
+        ({"eye": [1, 2]}, "eye: 3 numbers are needed, got [1, 2]"),
+        ({"target": [1, 2, "3"]}, "target: 3 numbers are needed, got [1, 2, '3']"),
+        ({"intrinsics": [100, 100]}, "intrinsics: 4 numbers are needed, got [100, 100]"),
+        ({"intrinsics": [100, 0, 80, 60]}, "intrinsics: fx and fy must be positive, got [100, 0, 80, 60]"),
+        ({"eye": TARGET}, "eye, target, up: the view's direction must not be zero or along up, got"),
+        ({"eye": [0, 0, 2], "target": [0, 0, 0]}, "eye, target, up: the view's direction must not be zero or along up"),
+        ({"up": [0, 0, 0]}, "eye, target, up: the view's direction must not be zero or along up, got"),
+    ],
+)
+def test_view_that_makes_no_picture_is_refused(params: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        cart_with(cam=recorder_cfg(**params))
+    assert str(caught.value).startswith(f"record_camera_data: {problem}")

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
+
+WIDTH, HEIGHT = 64, 48
+WRITERS = [VideoWriter, BackgroundVideoWriter]
+
+
+def picture(value: int) -> np.ndarray:
+    """Return a picture whose left half is of that grey, and whose right half is black."""
+    result = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    result[:, : WIDTH // 2] = value
+    return result
+
+
+def read(path: Path) -> list[np.ndarray]:
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-v",
+        "error",
+        "-i",
+        str(path),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-",
+    ]
+    frames = subprocess.run(command, capture_output=True, check=True).stdout
+    return list(np.frombuffer(frames, np.uint8).reshape(-1, HEIGHT, WIDTH, 3))
+
+
+def describe(path: Path) -> str:
+    """Return what ffmpeg says of a file."""
+    return subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path)], capture_output=True, text=True).stderr
+
+
+@pytest.mark.parametrize("writer_class", WRITERS)
+def test_video_has_every_picture_in_order_at_its_speed(tmp_path: Path, writer_class: type[VideoWriter]) -> None:
+    path = tmp_path / "new" / "folder" / "video.mp4"
+    writer = writer_class(path, WIDTH, HEIGHT, fps=10)
+    values = [20, 60, 100, 140, 180]
+    for value in values:
+        writer.write(picture(value))
+    writer.close()
+    assert re.search(r"Video: h264 .*yuv420p.*, 64x48.*, 10 fps", describe(path))  # what browsers show
+    frames = read(path)
+    assert [frame[:, 4:28].mean() for frame in frames] == pytest.approx(values, abs=6)
+    assert [frame[:, 36:60].mean() for frame in frames] == pytest.approx([0] * 5, abs=6)
+    assert imageio_ffmpeg.count_frames_and_secs(str(path)) == (5, 0.5)
+
+
+def test_picture_may_be_a_flipped_view(tmp_path: Path) -> None:
+    writer = VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
+    writer.write(picture(200)[:, ::-1])
+    writer.close()
+    (frame,) = read(tmp_path / "video.mp4")
+    assert frame[:, 36:60].mean() == pytest.approx(200, abs=6)
+
+
+def test_background_writer_does_not_encode_in_the_callers_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+    write = VideoWriter.write
+
+    def noting(self: VideoWriter, frame: np.ndarray) -> None:
+        threads.add(threading.current_thread())
+        write(self, frame)
+
+    monkeypatch.setattr(VideoWriter, "write", noting)
+    writer = BackgroundVideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
+    writer.write(picture(1))
+    writer.close()
+    assert threads.isdisjoint({threading.main_thread()})
+    assert len(threads) == 1
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("writer_class", WRITERS)
+# noticed at the end, or in the midst of it; 300 are more than the queue holds: nobody waits for room in it
+@pytest.mark.parametrize("num_pictures", [1, 300])
+def test_file_that_cannot_be_written_is_an_error_in_ffmpegs_words(
+    tmp_path: Path, writer_class: type[VideoWriter], num_pictures: int
+) -> None:
+    (tmp_path / "video.mp4").mkdir()  # ffmpeg finds a folder in its place
+    writer = writer_class(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
+
+    def write_all() -> None:
+        for _ in range(num_pictures):
+            writer.write(picture(1))
+        writer.close()
+
+    with pytest.raises(OSError, match="Is a directory"):
+        write_all()
+
+
+@pytest.mark.parametrize("writer_class", WRITERS)
+def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path, writer_class: type[VideoWriter]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(OSError, match="file"):
+        writer_class(tmp_path / "file" / "video.mp4", WIDTH, HEIGHT, fps=10)
+
+
+def test_missing_ffmpeg_is_an_os_error_like_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise RuntimeError("No ffmpeg exe could be found.")
+
+    monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", fail)
+    with pytest.raises(OSError, match=r"no ffmpeg: No ffmpeg exe"):
+        VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
