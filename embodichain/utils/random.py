@@ -39,6 +39,11 @@ def _mix(x: Ints) -> Ints:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
+def _wrap(x: int) -> int:
+    """Return the signed 64-bit number that ``x`` wraps to."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def _fast(x: Tensor | float) -> Any:
     """Return a NumPy view of a tensor on the CPU: the same numbers in a third of the time on arrays of this size."""
     return x.numpy() if isinstance(x, Tensor) and x.is_cpu else x
@@ -63,13 +68,14 @@ class CounterRandom:
         self.stream_ids = torch.arange(first_id, first_id + num_envs, device=device)
         self.episode = torch.full((num_envs,), -1, dtype=torch.int64, device=device)
         self._key = torch.zeros_like(self.stream_ids)
+        self._enumerate = False
         self._num_envs = num_envs
         self._first_id = first_id
-        self._enumerate = False
-        self._bases: dict[tuple[str, int], int] = {}
+        self._starts: dict[tuple[str, int, int], np.ndarray] = {}
         self._stream = ""
         self._draw = 0
         self._tick = 0
+        self._update_keys(slice(None))  # draws before the first episode differ between environments, too
 
     def reseed(self, seed: int, enumerate_episodes: bool = False) -> None:
         """Start again before the first episode of another seed.
@@ -81,20 +87,25 @@ class CounterRandom:
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
-        self._bases.clear()
+        self._starts.clear()
         self.episode.fill_(-1)
         self.stream_ids.copy_(torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id)
         if enumerate_episodes:
             self.stream_ids -= self._num_envs
             self.episode.zero_()
+        self._update_keys(slice(None))
 
     def next_episode(self, env_ids: Tensor) -> None:
         """Go on to the next episode in environments [n]."""
-        ids, stream_ids, episode, key = map(_fast, (env_ids, self.stream_ids, self.episode, self._key))
+        ids, stream_ids, episode = map(_fast, (env_ids, self.stream_ids, self.episode))
         if self._enumerate:
             stream_ids[ids] += self._num_envs
         else:
             episode[ids] += 1
+        self._update_keys(ids)
+
+    def _update_keys(self, ids: Any) -> None:
+        stream_ids, episode, key = map(_fast, (self.stream_ids, self.episode, self._key))
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
 
     @contextmanager
@@ -122,7 +133,7 @@ class CounterRandom:
             size: how many numbers for each environment.
         """
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
-        lanes = np.arange(1, size + 1) * _GOLDEN + self._base()
+        lanes = self._lanes(size)
         keys = _fast(self._key)[_fast(env_ids), None]
         if isinstance(keys, Tensor):
             bits = _unit_bits(keys + torch.from_numpy(lanes).to(keys.device)).to(torch.float32)
@@ -137,12 +148,12 @@ class CounterRandom:
         radius = torch.sqrt(-2.0 * torch.log1p(-u[:, :size]))
         return radius * torch.cos(2.0 * math.pi * u[:, size:])
 
-    def _base(self) -> int:
-        """Return where the present draw starts for all environments, a signed 64-bit number."""
-        key = (self._stream, self._draw)
+    def _lanes(self, size: int) -> np.ndarray:
+        """Return where the present draw's numbers start for all environments, [size] int64."""
+        key = (self._stream, self._draw, size)
         self._draw += 1
-        if key not in self._bases:
+        if key not in self._starts:
             digest = hashlib.blake2b(f"{self.seed}/{key[0]}/{key[1]}".encode(), digest_size=8).digest()
-            self._bases[key] = int.from_bytes(digest, "little", signed=True)
-        start = self._bases[key] + self._tick * _MIX1
-        return (start + (1 << 63)) % (1 << 64) - (1 << 63)
+            base = int.from_bytes(digest, "little", signed=True)
+            self._starts[key] = np.arange(1, size + 1) * _GOLDEN + base
+        return self._starts[key] + _wrap(self._tick * _MIX1) if self._tick else self._starts[key]

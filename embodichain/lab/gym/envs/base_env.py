@@ -100,6 +100,10 @@ class BaseEnv(gym.Env[Any, Any]):
         """Turn actions [N, A] into controls of the simulation."""
         raise NotImplementedError
 
+    def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
+        """Return an action given by name as one tensor [N, A]."""
+        raise NotImplementedError
+
     def _action_limits(self) -> tuple[Tensor, Tensor]:
         """Return the lowest and the highest action, [A] each."""
         raise NotImplementedError
@@ -115,6 +119,9 @@ class BaseEnv(gym.Env[Any, Any]):
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Change the reward [N]."""
         return reward
+
+    def _restart(self) -> None:
+        """Forget what was counted so far: the random streams start again."""
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
@@ -138,7 +145,7 @@ class BaseEnv(gym.Env[Any, Any]):
         success, fail, metrics = self.compute_task_state(**kwargs)
         return {
             "success": success,
-            "fail": fail,
+            "fail": fail.clone() if fail is self._never else fail,
             "metrics": metrics,
             "elapsed_steps": self.elapsed_steps,
             "rewards": {},
@@ -175,6 +182,7 @@ class BaseEnv(gym.Env[Any, Any]):
         options = options or {}
         if seed is not None:
             self.random.reseed(seed, options.get("enumerate_episodes", False))
+            self._restart()
         self._has_begun = True
         ids = options.get("reset_ids")
         self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
@@ -200,7 +208,7 @@ class BaseEnv(gym.Env[Any, Any]):
         if not self._has_begun:
             raise RuntimeError("call reset() before step()")
         if not isinstance(action, Tensor):
-            action = torch.cat(list(action.values()), dim=1)
+            action = self._join_action(action)
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
         self._step_action(action)
@@ -216,6 +224,9 @@ class BaseEnv(gym.Env[Any, Any]):
         if diverged is not None:
             terminated = terminated | diverged
             reward = self._handle_divergence(diverged, reward, info)
+            finite_obs = obs.apply(torch.nan_to_num)
+            assert finite_obs is not None  # an empty observation cannot be
+            obs = finite_obs
         done = terminated | truncated
         info["final_obs"] = obs
         done_ids = done.nonzero().squeeze(1)
@@ -247,14 +258,13 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return which episodes are over by the task's rules and which are cut off, [N] bool each."""
-        terminated = self._either(info["fail"], info["success"]) if self.success_terminates else info["fail"]
+        terminated = info["fail"] | info["success"] if self.success_terminates else info["fail"].clone()
         truncated = self.check_truncated(obs, info)
-        if self.cfg.max_episode_steps is not None:
-            truncated = self._either(truncated, self.elapsed_steps >= self.cfg.max_episode_steps)
-        return terminated, truncated
-
-    def _either(self, first: Tensor, second: Tensor) -> Tensor:
-        return second if first is self._never else first | second
+        if self.cfg.max_episode_steps is None:
+            return terminated, truncated.clone()
+        # Where the task cuts nothing off itself, there is nothing to combine.
+        at_limit = self.elapsed_steps >= self.cfg.max_episode_steps
+        return terminated, at_limit if truncated is self._never else truncated | at_limit
 
     def _handle_divergence(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
         """Count and report environments whose physics became invalid, and keep what they computed out of the learning.

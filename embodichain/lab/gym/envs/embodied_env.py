@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
@@ -98,6 +100,12 @@ class EmbodiedEnv(BaseEnv):
 
     def _action_limits(self) -> tuple[Tensor, Tensor]:
         return self.action_manager.low, self.action_manager.high
+
+    def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
+        return torch.cat([action[name] for name in self.action_manager.terms], dim=1)
+
+    def _restart(self) -> None:
+        self.event_manager.restart()
 
     def _step_action(self, action: Tensor) -> None:
         targets = self.action_manager.process_action(action)

@@ -434,12 +434,7 @@ def test_invalid_physics_or_action_ends_that_episode_alone_and_is_counted(
     "spoil",
     [
         fling,
-        pytest.param(
-            give_no_number,
-            marks=pytest.mark.xfail(
-                strict=True, reason="BaseEnv.step: a NaN target makes final_obs' robot/qf NaN in the diverged row"
-            ),
-        ),
+        give_no_number,
     ],
 )
 def test_last_observation_of_an_episode_that_became_invalid_is_finite(

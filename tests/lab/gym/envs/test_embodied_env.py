@@ -54,9 +54,6 @@ def test_environment_without_a_robot_is_refused() -> None:
         EmbodiedEnv(EmbodiedEnvCfg())
 
 
-@pytest.mark.xfail(
-    strict=True, reason="BaseEnv hands out its own tensor `_never` as truncated (without a time limit) and info['fail']"
-)
 def test_caller_who_writes_into_the_results_of_a_step_does_not_change_the_next() -> None:
     env = EmbodiedEnv(cart_cfg(2))
     env.reset()

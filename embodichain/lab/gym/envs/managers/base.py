@@ -12,6 +12,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest
+from embodichain.utils.validation import from_dict
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -73,7 +74,7 @@ def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str, leading: 
     """
     terms = []
     for name, cfg in cfgs.items():
-        params = {key: _entity(value) for key, value in cfg.params.items()}
+        params = {key: _entity(value, f"{place}.{name}.params.{key}") for key, value in cfg.params.items()}
         _check_entities(params, env, f"{place}.{name}.params")
         func: Any = cfg.func
         if isinstance(func, type) and issubclass(func, Functor):
@@ -104,8 +105,8 @@ def check_params(func: Callable[..., Any], params: Mapping[str, Any], skip: int,
             raise ConfigError(f"{place}.{argument.name}: required, but missing")
 
 
-def _entity(value: Any) -> Any:
-    return SceneEntityCfg(**value) if isinstance(value, dict) and "uid" in value else value
+def _entity(value: Any, place: str) -> Any:
+    return from_dict(SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
 
 
 def _check_entities(params: Mapping[str, Any], env: EmbodiedEnv, place: str) -> None:

@@ -46,6 +46,10 @@ class EventManager:
                 with self._env.random.stream(term.name, tick=self._steps):
                     term.func(self._env, self._env.all_env_ids, **term.params)
 
+    def restart(self) -> None:
+        """Count the interval events' steps from 0 again, since the random streams start again."""
+        self._steps = 0
+
     def reset(self, env_ids: Tensor) -> None:
         """Tell the events which environments [n] begin a new episode."""
         for functor in self.functors:

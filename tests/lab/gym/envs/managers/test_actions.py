@@ -132,7 +132,6 @@ def test_manager_sorts_a_dictionary_by_the_terms_names() -> None:
     assert env.action_manager.process_action(actions)["qpos"].tolist() == [[0.25], [0.25]]
 
 
-@pytest.mark.xfail(strict=True, reason="BaseEnv.step joins a dictionary's values in its own order, not in the terms'")
 def test_order_of_a_dictionary_of_actions_does_not_matter() -> None:
     env = env_with(TWO)
     put(env, [0.0, 0.0])

@@ -97,9 +97,6 @@ def test_mistake_in_a_terms_parameters_says_where_and_what_there_is(reward: dict
         env_with(reward)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="managers/base.py: SceneEntityCfg(**value) lets pydantic's own error through, without the path"
-)
 def test_unknown_key_of_an_entity_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match=r"env\.rewards\.term\.params\.thing"):
         env_with({"func": height, "params": {"thing": {"uid": "box", "colour": 1}}})

@@ -52,10 +52,6 @@ def test_startup_event_happens_once_for_all_envs() -> None:
     assert [ids for ids, _ in note.calls] == [[0, 1]]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="CounterRandom: before the first episode all keys are 0, so start-up draws are alike in all envs",
-)
 def test_startup_draws_of_two_envs_differ() -> None:
     _, note = noted("startup")
     ((_, draws),) = note.calls
@@ -115,9 +111,6 @@ def jump(env: EmbodiedEnv, env_ids: Tensor) -> None:
     env.robot.set_qpos(torch.full((len(env_ids), 1), 3.0), name="arm", env_ids=env_ids, target=False)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="EventManager counts interval steps from the start of the process, not from the seed"
-)
 def test_interval_events_are_the_same_again_after_reset_with_the_same_seed() -> None:
     env, note = noted("interval", interval_step=3)
     runs = []
