@@ -7,9 +7,9 @@
 the same compiled model, for the same substeps, from the same states and under the same position targets, which are
 recorded while the environment steps. The two alternate in rounds, so that a busy machine slows both.
 
-Two cases: ``steady`` is training's, with episodes spread over their whole length, so that in every step some end and
-reset; in ``endless`` there is no time limit and success does not end an episode. A ratio is (mean bare step) / (mean env step) of a round; the table shows the median
-over the rounds. Actions are random. The last line is JSON.
+Two cases: ``steady`` is training's, with episodes spread over their whole length, so that in nearly every step some end
+and reset; in ``endless`` there is no time limit and success does not end an episode. A ratio is (mean bare step) /
+(mean env step) of a round; the table shows the median over the rounds. Actions are random. The last line is JSON.
 """
 
 from __future__ import annotations

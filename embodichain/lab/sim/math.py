@@ -121,11 +121,16 @@ def pose_from_pos_quat(pos: Tensor, quat: Tensor) -> Tensor:
     return pose_from_row(torch.cat((pos, quat), dim=1))
 
 
-def pose_from_pos_matrix(pos: Tensor, matrix: Tensor) -> Tensor:
-    """Return poses [..., 4, 4] of positions [..., 3] and rotation matrices [..., 3, 3]."""
-    upper = torch.cat((matrix, pos.unsqueeze(-1)), dim=-1)
-    last_row = _LAST_ROW[12:].to(pos).expand(*pos.shape[:-1], 1, 4)
-    return torch.cat((upper, last_row), dim=-2)
+_IDENTITY = torch.eye(4)
+
+
+def pose_from_pos_matrix(pos: Tensor, matrix: Tensor | None = None) -> Tensor:
+    """Return poses [..., 4, 4] of positions [..., 3] and rotation matrices [..., 3, 3]; None: no rotation."""
+    pose = _IDENTITY.to(pos).expand(*pos.shape[:-1], 4, 4).clone()
+    pose[..., :3, 3] = pos
+    if matrix is not None:
+        pose[..., :3, :3] = matrix
+    return pose
 
 
 def quat_from_matrix(matrix: Tensor) -> Tensor:

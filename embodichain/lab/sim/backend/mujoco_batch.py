@@ -124,7 +124,7 @@ class MujocoBatchBackend(Backend):
 
     @override
     def diverged(self) -> Tensor | None:
-        return torch.from_numpy(self._warnings.any(axis=1)) if self._warnings.any() else None
+        return torch.from_numpy(self._warnings.any(axis=1)) if np.count_nonzero(self._warnings) else None
 
     @override
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:

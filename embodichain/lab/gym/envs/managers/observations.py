@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.targets import target_pos
 from embodichain.lab.sim.math import quat_from_matrix
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def get_robot_eef_pose(env: EmbodiedEnv, part_name: str = "arm", to_matrix: bool
 
 def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the position of a target pose stored under a key, [N, 3], m."""
-    pose: Tensor = getattr(env, target_pose_key)
-    return pose[:, :3, 3]
+    return target_pos(env, target_pose_key)
 
 
 class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function, as configs name it)

@@ -11,7 +11,13 @@ from torch import Tensor
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["offset_to_target", "range_to_target"]
+__all__ = ["offset_to_target", "range_to_target", "target_pos"]
+
+
+def target_pos(env: EmbodiedEnv, target_pose_key: str) -> Tensor:
+    """Return the position of a target pose, [N, 3], m."""
+    target: Tensor = getattr(env, target_pose_key)
+    return env.sim.kept.get(("target", target), lambda: target[:, :3, 3])
 
 
 def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
@@ -22,16 +28,21 @@ def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_on
     target: Tensor = getattr(env, target_pose_key)
 
     def compute() -> Tensor:
-        offset = env.sim.get_rigid_object(uid).pos - target[:, :3, 3]
+        offset = env.sim.get_rigid_object(uid).pos - target_pos(env, target_pose_key)
         return offset * _xy(env.device) if use_xy_only else offset
 
-    return env.sim.kept.get(("offset", uid, target, target._version, use_xy_only), compute)
+    return env.sim.kept.get(("offset", uid, target, _writes(target), use_xy_only), compute)
 
 
 def range_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
     """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``; kept, too."""
     offset = offset_to_target(env, uid, target_pose_key, use_xy_only)
     return env.sim.kept.get(("range", offset), lambda: torch.linalg.vector_norm(offset, dim=1))
+
+
+def _writes(tensor: Tensor) -> int:
+    """Return how often a tensor was written to; tensors made in inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 @lru_cache

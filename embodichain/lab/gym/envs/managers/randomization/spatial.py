@@ -84,7 +84,7 @@ def randomize_target_pose(
         if reference_entity_cfg is None:
             raise ValueError("randomize_target_pose: relative_position needs reference_entity_cfg")
         pos = pos + env.sim.get_rigid_object(reference_entity_cfg.uid).pos[env_ids]
-    rotation = torch.eye(3, device=env.device).expand(len(env_ids), 3, 3)
+    rotation = None
     if rotation_range is not None:
         rotation = matrix_from_euler(_draw(env, env_ids, rotation_range, 3) * (math.pi / 180))
     if not hasattr(env, store_key):

@@ -35,7 +35,7 @@ class PushCubeEnv(EmbodiedEnv):
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
-        pos = self.goal_pose[env_ids, :3, 3]  # a copy, since the rows are chosen by index
+        pos = self.goal_pose[:, :3, 3].index_select(0, env_ids)
         pos[:, 2].fill_(_MARKER_HEIGHT / 2)
         self.sim.get_marker("goal").set_pos(pos, env_ids)
 
