@@ -1,0 +1,23 @@
+"""Trainings to the end, on the shipped configs: seeds are fixed, thresholds have a margin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embodichain.agents.rl.train import train_from_config
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CART_POLE = REPOSITORY / "configs/agents/rl/basic/cart_pole"
+
+
+@pytest.mark.learning
+def test_cart_pole_quickstart_learns_to_hold_the_pole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = train_from_config(
+        str(CART_POLE / "train_config_quickstart.json"),
+        overrides=[f"trainer.gym_config={CART_POLE / 'gym_config.json'}", "trainer.events={}"],
+    )
+    assert summary["episodes"] >= 100
+    assert summary["success_rate"] >= 0.9

@@ -1,0 +1,88 @@
+"""Every config that is shipped: it is read, its environment steps, and the documented command runs on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from embodichain.agents.rl.build import build_envs, load_run_config
+from embodichain.agents.rl.train import main
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.utility import load_json
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TRAIN_CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
+ENV_CONFIGS = sorted(REPOSITORY.glob("configs/**/gym_config*.json"))
+# A run of seconds at the sizes of the documents, without videos: those are tested elsewhere.
+TINY = [
+    "trainer.num_envs=2",
+    "trainer.iterations=2",
+    "trainer.buffer_size=4",
+    "trainer.num_eval_envs=2",
+    "trainer.num_eval_episodes=2",
+    "trainer.events={}",
+    "algorithm.cfg.n_epochs=1",
+]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY / "configs/agents/rl"))
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+
+def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
+    assert {path.name for path in REPOSITORY.glob("configs/**/*.json")} == {
+        path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
+    }
+    for folder in ("push_cube", "basic/cart_pole"):
+        for name in ("gym_config.json", "train_config.json", "train_config_quickstart.json"):
+            assert REPOSITORY / "configs/agents/rl" / folder / name in [*TRAIN_CONFIGS, *ENV_CONFIGS]
+
+
+@pytest.mark.parametrize("path", ENV_CONFIGS, ids=name_of)
+def test_environment_config_is_read(path: Path) -> None:
+    cfg = config_to_cfg(load_json(path))
+    assert cfg.max_episode_steps is not None
+
+
+@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
+def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
+    run = load_run_config(path, ["trainer.num_envs=2", "trainer.num_eval_envs=2"])
+    for env in build_envs(run):
+        if env is None:
+            continue
+        obs, _ = env.reset(seed=0)
+        assert flatten_dict_observation(obs).isfinite().all()
+        for _ in range(3):
+            action = torch.rand(2, *env.single_action_space.shape) * 2 - 1
+            obs, reward, *_, info = env.step(action)
+            assert flatten_dict_observation(obs).isfinite().all()
+            assert reward.isfinite().all()
+            assert all(value.isfinite().all() for value in (info["rewards"] | info["metrics"]).values())
+        env.close()
+
+
+@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
+def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> None:
+    # It is given from the repository's root: python -m embodichain.agents.rl.train --config <path>
+    trainer = load_json(path)["trainer"]
+    assert (REPOSITORY / trainer["gym_config"]).is_file()
+
+
+@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
+def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # for the outputs; the environment's config is then found by its own path
+    gym_config = REPOSITORY / load_json(path)["trainer"]["gym_config"]
+    limited = load_json(gym_config) | {"max_episode_steps": 5}
+    Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
+    assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *TINY]) == 0
+    (summary,) = tmp_path.glob("outputs/*/summary.json")
+    assert load_json(summary)["env_steps"] == 16  # 2 iterations x 4 steps x 2 environments
