@@ -200,6 +200,7 @@ def build_trainer(
             sinks.append(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved))
         log = RunLog([*sinks, TensorBoardSink(folder.path / "logs"), JsonLinesSink(folder.metrics)])
         undo.callback(log.close)
+        env.start_recording(folder.path / "videos", "train")
         trainer = Trainer(options, env, policy, algorithm, log, evaluator)
         undo.pop_all()
     return trainer

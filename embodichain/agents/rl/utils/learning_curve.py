@@ -39,7 +39,7 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
 
 
 def _plot(axes, rows: list[dict[str, float]], name: str, label: str, style: str) -> None:  # type: ignore[no-untyped-def]
-    points = [(row["step"], row[name]) for row in rows if name in row]
+    points = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), style, label=label, markersize=4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -44,7 +45,7 @@ class TensorBoardSink:
 
 
 class JsonLinesSink:
-    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars."""
+    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; not-a-number is null."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")
@@ -52,7 +53,8 @@ class JsonLinesSink:
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
-        line = {"step": step, "wall_time": round(time.monotonic() - self._start, 3), **scalars}
+        finite = {name: value if math.isfinite(value) else None for name, value in scalars.items()}
+        line = {"step": step, "wall_time": round(time.monotonic() - self._start, 3), **finite}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
 

@@ -118,15 +118,19 @@ class Trainer:
         losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         updated = time.perf_counter()
+        statistics = self._stats.finish_rollout(rollout)
+        end = time.perf_counter()
+        seconds = end - start
         self._iteration += 1
         self.global_step += self._steps_per_iteration
-        self.train_seconds += updated - start
+        self.train_seconds += seconds
         return {
             **{f"train/{name}": value for name, value in losses.items()},
-            **self._stats.finish_rollout(rollout),
-            "charts/SPS": self._steps_per_iteration / (updated - start),
+            **statistics,
+            "charts/SPS": self._steps_per_iteration / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
+            "time/statistics_seconds": end - updated,
             "time/train_seconds": self.train_seconds,
         }
 

@@ -147,3 +147,14 @@ def test_in_a_terminal_a_bar_shows_iteration_and_figures() -> None:
     shown = out.getvalue()
     assert "iteration 3/4" in shown
     assert "return 1.00  eval 95.5%" in shown
+
+
+def test_a_figure_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:
+    sink = JsonLinesSink(tmp_path / "metrics.jsonl")
+    sink.write({"train/policy_loss": float("nan"), "train/entropy": 1.5}, step=4)
+    sink.close()
+    # Python's reader would take NaN; strict readers do not, so the text itself counts.
+    line = (tmp_path / "metrics.jsonl").read_text()
+    assert "NaN" not in line
+    assert json.loads(line)["train/policy_loss"] is None
+    assert json.loads(line)["train/entropy"] == 1.5
