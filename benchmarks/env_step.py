@@ -93,26 +93,24 @@ class Case:
         if not self.resets:
             self.env.reset(seed=len(self.times.env))
         backend = self.env.sim.backend
+        actions = [self._action() for _ in range(steps)]
         recorded: list[tuple[dict[str, Tensor], Tensor, Tensor]] = []
         env_times, bare_times = [], []
-        for _ in range(steps):
+        for action in actions:
             before = {name: backend.read(name) for name in STATE}
-            action = self._action()
             start = time.perf_counter()
             _, _, terminated, truncated, _ = self.env.step(action)
             env_times.append(time.perf_counter() - start)
-            done = terminated | truncated
+            recorded.append((before, backend.read("ctrl"), terminated | truncated))
+        for before, ctrl, done in recorded:
             # Where an episode ended, the targets of the step are gone: those of the step before stand in for them.
-            ctrl = torch.where(done[:, None], before["ctrl"], backend.read("ctrl"))
-            recorded.append((before, ctrl, done))
-            self.times.resets += int(done.sum())
-        for before, ctrl, _ in recorded:
+            before["ctrl"] = torch.where(done[:, None], before["ctrl"], ctrl)
             for name in STATE:
                 self.bare.bind(name)[:] = before[name]
-            self.bare.bind("ctrl")[:] = ctrl
             start = time.perf_counter()
             self.bare.step(nstep=self.env.cfg.sim_steps_per_control)
             bare_times.append(time.perf_counter() - start)
+        self.times.resets += sum(int(done.sum()) for _, _, done in recorded)
         self.times.env.append(env_times)
         self.times.bare.append(bare_times)
 
