@@ -113,9 +113,9 @@ class SimulationManager:
         """The names of everything in the scene, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
 
-    def update(self, substeps: int = 1) -> None:
-        """Advance the physics by ``substeps`` substeps."""
-        self.backend.step(substeps)
+    def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
+        """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
+        self.backend.step(substeps, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Put environments [n] into the scene's initial state."""

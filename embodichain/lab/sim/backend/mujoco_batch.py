@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -11,12 +12,13 @@ from mujoco.batch import Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns
+from embodichain.lab.sim.backend.base import Backend, Columns, Index
 
 __all__ = ["MujocoBatchBackend"]
 
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
+_CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
 
 
 def _silence_log() -> None:
@@ -63,6 +65,8 @@ class MujocoBatchBackend(Backend):
         self._derived: dict[str, np.ndarray] = {}
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
+        self._has_stale_constants = np.zeros(num_envs, dtype=bool)
+        self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
         # The whole state of one environment right after a reset: writing the row again costs less than the call.
         self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
@@ -106,12 +110,40 @@ class MujocoBatchBackend(Backend):
         self.version += 1
 
     @override
-    def model_field(self, name: str) -> Tensor:
-        return torch.from_numpy(self._batch.expand(name))
+    def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
+        # The fields are views of the state's rows: which part of a row they are follows from where they begin.
+        field = self._batch.bind(name)
+        first = (field.ctypes.data - self._batch.state.ctypes.data) // field.itemsize
+        at = columns if isinstance(columns, slice) else columns.numpy()
+        self._initial_state[first : first + field.shape[1]][at] = values.numpy()
 
     @override
-    def step(self, substeps: int) -> None:
-        self._batch.step(nstep=substeps)
+    def read_model(self, name: str) -> Tensor:
+        values = self._batch.expanded(name)
+        if values is None:
+            shared = torch.from_numpy(np.array(getattr(self.model, name)))
+            return shared.expand(self.num_envs, *shared.shape)
+        return torch.from_numpy(np.array(values))
+
+    @override
+    def write_model(self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None) -> None:
+        field = self._batch.expand(name)
+        at = index if isinstance(index, tuple) else (index,)
+        rows: Any = slice(None)
+        if env_ids is not None:
+            rows = env_ids.numpy()
+            if any(isinstance(part, list) for part in at):
+                rows = rows[:, None]
+        field[(rows, *at)] = values.numpy()
+        if name in _CONSTANTS_FOLLOW:
+            self._has_stale_constants[slice(None) if env_ids is None else env_ids.numpy()] = True
+            self._constants_are_stale = True
+        self.version += 1
+
+    @override
+    def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
+        self._update_constants()
+        self._batch.step(None if env_ids is None else np.sort(env_ids.numpy()), nstep=substeps)
         self.version += 1
 
     @override
@@ -134,6 +166,13 @@ class MujocoBatchBackend(Backend):
         mujoco.mj_comPos(self.visual_model, data)
         mujoco.mj_camlight(self.visual_model, data)
 
+    def _update_constants(self) -> None:
+        """Derive the constants again where the model fields behind them were written; once, however many were."""
+        if self._constants_are_stale:
+            self._batch.set_const(np.flatnonzero(self._has_stale_constants))
+            self._has_stale_constants[:] = False
+            self._constants_are_stale = False
+
     def _cast(self, name: str) -> Tensor:
         """Return a float32 copy of a field of the current state."""
         if name in self._states:
@@ -145,6 +184,7 @@ class MujocoBatchBackend(Backend):
             return torch.from_numpy(array.astype(np.float32))
         self._derived[name] = array
         if not is_bound or self._derived_version != self.version:
+            self._update_constants()
             self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_ACC.value)
             self._derived_version = self.version
         return torch.from_numpy(array.astype(np.float32))

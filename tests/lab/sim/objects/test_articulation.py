@@ -152,3 +152,91 @@ def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:
     scattered = columns([4, 2], torch.device("cpu"))
     assert isinstance(scattered, torch.Tensor)
     assert scattered.tolist() == [4, 2]
+
+
+def test_velocity_drive_brakes_towards_its_target_and_effort_drive_pushes() -> None:
+    # The cart's drive: stiffness 10, damping 1.
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.set_drive_mode("velocity", [0])
+    assert cart.get_qpos_target()[:, 0].tolist() == [0.0, 0.0]
+    cart.set_qvel(torch.tensor([[0.5], [0.0]]), [0])
+    cart.set_qvel_target(torch.tensor([[2.0], [-3.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [1.5, -3.0]  # 1 (2 - 0.5), 1 (-3 - 0)
+    engine = sim.backend.read("actuator_force")[:, 0]
+    torch.testing.assert_close(engine, torch.tensor([1.5, -3.0]))
+    cart.set_drive_mode("effort", [0])
+    cart.set_qf(torch.tensor([[7.0], [-200.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [7.0, -100.0]  # the limit
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([7.0, -100.0]))
+
+
+def test_velocity_drive_reaches_its_velocity() -> None:
+    sim = simulate(ur10(), num_envs=2)
+    arm = sim.get_robot("arm")
+    arm.set_drive_mode("velocity", [0, 5])
+    arm.set_qvel_target(torch.tensor([[0.0, 0.4], [0.3, -0.2]]), [0, 5])
+    sim.update(50)
+    torch.testing.assert_close(arm.get_qvel()[:, [0, 5]], torch.tensor([[0.0, 0.4], [0.3, -0.2]]), atol=0.01, rtol=0)
+
+
+def test_targets_of_velocities_and_efforts_are_zero_after_a_reset() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.set_drive_mode("effort", [0])
+    cart.set_qf(torch.full((2, 1), 5.0), [0])
+    sim.reset(torch.tensor([1]))
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[5.0, 0.1], [0.0, 0.1]]))
+    cart.set_drive_mode("position", [0])
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[1.0, 0.1], [1.0, 0.1]]))
+    sim.reset(torch.arange(2))
+    torch.testing.assert_close(cart.get_qpos_target(), torch.tensor([[1.0, 0.1], [1.0, 0.1]]))
+
+
+def test_gains_are_scaled_in_the_named_envs_and_joints_only() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    before = cart.get_joint_drive()
+    torch.testing.assert_close(before.stiffness, torch.tensor([[10.0, 0.01]] * 2))
+    torch.testing.assert_close(before.damping, torch.tensor([[1.0, 0.001]] * 2))
+    cart.scale_joint_drive(torch.tensor([[2.0]]), torch.tensor([[0.5]]), [0], torch.tensor([1]))
+    drive = cart.get_joint_drive()
+    torch.testing.assert_close(drive.stiffness, torch.tensor([[10.0, 0.01], [20.0, 0.01]]))
+    torch.testing.assert_close(drive.damping, torch.tensor([[1.0, 0.001], [0.5, 0.001]]))
+    torch.testing.assert_close(before.stiffness, torch.tensor([[10.0, 0.01]] * 2))
+    cart.set_qpos(torch.tensor([[1.5], [1.5]]), [0])
+    cart.set_qvel(torch.ones(2, 1), [0])
+    assert cart.get_qf()[:, 0].tolist() == [4.0, 9.5]  # 10 * 0.5 - 1 * 1, 20 * 0.5 - 0.5 * 1
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([4.0, 9.5]))
+
+
+def test_drive_mode_and_gains_do_not_undo_each_other() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    cart.set_drive_mode("velocity", [0])
+    cart.scale_joint_drive(torch.tensor([[2.0]]), torch.tensor([[3.0]]), [0], torch.tensor([1]))
+    cart.set_qvel_target(torch.tensor([[2.0], [2.0]]), [0])
+    assert cart.get_qf()[:, 0].tolist() == [2.0, 6.0]
+    torch.testing.assert_close(sim.backend.read("actuator_force")[:, 0], torch.tensor([2.0, 6.0]))
+
+
+def test_base_moves_with_everything_on_it_in_the_named_envs_only() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    torch.testing.assert_close(cart.get_local_pose(), torch.tensor([[0.0, 3.0, 0.5, 1, 0, 0, 0]] * 2))
+    pole = sim.model.body("cart/pole").id
+    before = sim.backend.read("xpos")[:, pole].clone()
+    half = 0.5**0.5
+    cart.set_local_pose(torch.tensor([[1.0, 0.0, 0.5, half, 0, 0, half]]), torch.tensor([1]))
+    after = sim.backend.read("xpos")[:, pole]
+    assert torch.equal(after[0], before[0])
+    # a quarter turn about z through the base: (x, y) from (0, 3) becomes (-y, x) from (1, 0)
+    x, y, z = (before[1] - torch.tensor([0.0, 3.0, 0.5])).tolist()
+    torch.testing.assert_close(after[1], torch.tensor([1.0 - y, x, 0.5 + z]))
+    torch.testing.assert_close(cart.get_local_pose()[1], torch.tensor([1.0, 0, 0.5, half, 0, 0, half]))
+
+
+def test_velocity_limits_are_the_configs() -> None:
+    drive = ARM_DRIVES.replace(max_velocity={"shoulder.*": 2.0})  # type: ignore[attr-defined]
+    arm = simulate(ur10(drive_pros=drive)).get_robot("arm")
+    assert arm.body_data.qvel_limits[0].tolist() == [2.0, 2.0, INF, INF, INF, INF]
