@@ -108,8 +108,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.restart()
 
     def _step_action(self, action: Tensor) -> None:
-        targets = self.action_manager.process_action(action)
-        self.robot.set_qpos(targets["qpos"], name=self.active_part)
+        self.action_manager.apply_action(action)
 
     def _update_sim_state(self) -> None:
         self.event_manager.apply_interval()
@@ -121,6 +120,13 @@ class EmbodiedEnv(BaseEnv):
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.observation_manager.compute(obs)
         return obs
+
+    @override
+    def get_info(self, **kwargs: Any) -> dict[str, Any]:
+        info = super().get_info(**kwargs)
+        if self.action_manager.metrics:
+            info["metrics"] = self.action_manager.metrics | info["metrics"]
+        return info
 
     @override
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:

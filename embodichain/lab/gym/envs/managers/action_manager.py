@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,21 +19,40 @@ __all__ = ["ActionManager", "ActionTerm"]
 
 
 class ActionTerm:
-    """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`."""
+    """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
+
+    Attributes:
+        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; empty: nothing.
+        joint_ids: which of the robot's joints they are for; the environment's active ones unless ``choose_joints`` is
+            called.
+        part: the control part they are, or None for all joints.
+    """
+
+    kind: ClassVar[str] = ""
 
     def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
         self.env = env
+        self.choose_joints(None)
         check_params(self.configure, cfg.params, 0, "params")
         self.configure(**cfg.params)
 
     def configure(self) -> None:
         """Take the config's ``params``; a subclass that has any writes them as arguments."""
 
+    def choose_joints(self, part_name: str | None) -> None:
+        """Move the joints of a control part; None: the environment's active joints."""
+        self.part = self.env.active_part if part_name is None else part_name
+        self.joint_ids: list[int] = list(self.env.robot.get_joint_ids(self.part))
+
+    def present_qpos(self) -> Tensor:
+        """Return the present positions of the term's joints, [N, J], rad or m."""
+        return self.env.robot.get_qpos(self.part)
+
     @property
     def action_dim(self) -> int:
-        """How many numbers of the action belong to this term."""
-        raise NotImplementedError
+        """How many numbers of the action belong to this term: one for each joint, unless a subclass says else."""
+        return len(self.joint_ids)
 
     @property
     def action_limits(self) -> tuple[Tensor, Tensor]:
@@ -42,7 +61,10 @@ class ActionTerm:
         return -ones, ones
 
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        """Return targets of the active joints by kind (``qpos``), [N, J], for actions [N, A]."""
+        """Return targets of the term's joints under the term's ``kind``, [N, J], for actions [N, A].
+
+        A tensor [N] under another name becomes a metric of the environment.
+        """
         raise NotImplementedError
 
     def reset(self, env_ids: Tensor) -> None:
@@ -50,29 +72,46 @@ class ActionTerm:
 
 
 class ActionManager:
-    """Hands each term its part of the action, in the order of the config."""
+    """Hands each term its part of the action, in the order of the config, and the drives what comes out.
+
+    Attributes:
+        terms: those of mode ``pre``, by name.
+        metrics: what the terms reported of the last action beside the targets, [N] each.
+        processed_action: where there are terms of mode ``post``, what they made of the last action's targets, by kind,
+            [N, J]: as a dataset records them.
+    """
 
     def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: EmbodiedEnv) -> None:
-        if not cfgs:
-            raise ConfigError("env.actions: at least one action term is needed")
-        self.terms: dict[str, ActionTerm] = {}
+        terms: dict[str, ActionTerm] = {}
         for name, cfg in cfgs.items():
             place = f"env.actions.{name}"
             if not (isinstance(cfg.func, type) and issubclass(cfg.func, ActionTerm)):
                 raise ConfigError(f"{place}.func: must be an ActionTerm class, got {cfg.func!r}")
             try:
-                self.terms[name] = cfg.func(cfg, env)
+                terms[name] = cfg.func(cfg, env)
             except ConfigError as error:
                 raise ConfigError(f"{place}.{error}") from error
+        self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
+        self._post = [term for term in terms.values() if term.cfg.mode == "post"]
+        if not self.terms:
+            raise ConfigError("env.actions: at least one action term is needed")
+        _check_joints(self.terms)
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)
         self.low: Tensor = torch.cat(lows)
         """Lowest action, [A]."""
         self.high: Tensor = torch.cat(highs)
         """Highest action, [A]."""
+        self.metrics: dict[str, Tensor] = {}
+        self.processed_action: dict[str, Tensor] = {}
+        self._set: dict[str, Callable[[Tensor, list[int]], None]] = {
+            "qpos": env.robot.set_qpos,
+            "qvel": env.robot.set_qvel_target,
+            "qf": env.robot.set_qf,
+        }
 
     @property
     def total_action_dim(self) -> int:
-        """A, over all terms."""
+        """A, over all terms of mode ``pre``."""
         return sum(term.action_dim for term in self.terms.values())
 
     @property
@@ -80,20 +119,74 @@ class ActionManager:
         """The first term's name; an action may be given to the environment as ``{action_type: tensor}``."""
         return next(iter(self.terms))
 
-    def process_action(self, action: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the targets of the active joints by kind for actions [N, A], as one tensor or by term name."""
-        if not isinstance(action, Tensor):
-            action = torch.cat([action[name] for name in self.terms], dim=1)
-        if len(self.terms) == 1:
-            return next(iter(self.terms.values())).process_action(action)
-        targets: dict[str, Tensor] = {}
-        first = 0
-        for term in self.terms.values():
-            targets |= term.process_action(action[:, first : first + term.action_dim])
-            first += term.action_dim
-        return targets
+    def process_action(
+        self, action: Tensor | Mapping[str, Tensor], mode: Literal["pre", "post"] = "pre"
+    ) -> dict[str, Tensor]:
+        """Return what the terms of a mode make of an action, without giving it to the drives.
+
+        Args:
+            action: ``pre``: actions [N, A], as one tensor or by term name. ``post``: targets [N, J] by kind.
+            mode: whose terms.
+
+        Returns:
+            ``pre``: the targets [N, J] by kind, several terms' side by side, and whatever else the terms report.
+            ``post``: the targets, changed.
+        """
+        if mode == "post":
+            assert not isinstance(action, Tensor), "targets come by kind"
+            processed = dict(action)
+            for term in self._post:
+                processed |= term.process_action(processed[term.kind])
+            return processed
+        results = self._process(action)
+        if len(results) == 1:
+            return results[0][1]
+        merged: dict[str, Tensor] = {}
+        for term, result in results:
+            for key, value in result.items():
+                merged[key] = torch.cat((merged[key], value), dim=1) if key in merged and key == term.kind else value
+        return merged
+
+    def apply_action(self, action: Tensor | Mapping[str, Tensor]) -> None:
+        """Set the drives' targets by actions [N, A], as one tensor or by term name."""
+        results = self._process(action)
+        self.metrics = {}
+        for term, result in results:
+            if term.kind:
+                self._set[term.kind](result[term.kind], term.joint_ids)
+            self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
+        if self._post:
+            targets: dict[str, Tensor] = {}
+            for kind in {term.kind for term, _ in results if term.kind}:
+                targets[kind] = torch.cat([result[kind] for term, result in results if term.kind == kind], dim=1)
+            self.processed_action = self.process_action(targets, "post")
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the terms which environments [n] begin a new episode."""
         for term in self.terms.values():
             term.reset(env_ids)
+
+    def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, dict[str, Tensor]]]:
+        """Return each term and what it makes of its part of the action."""
+        if not isinstance(action, Tensor):
+            action = torch.cat([action[name] for name in self.terms], dim=1)
+        if len(self.terms) == 1:
+            term = next(iter(self.terms.values()))
+            return [(term, term.process_action(action))]
+        results = []
+        first = 0
+        for term in self.terms.values():
+            results.append((term, term.process_action(action[:, first : first + term.action_dim])))
+            first += term.action_dim
+        return results
+
+
+def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
+    """Raise a ConfigError where two terms move the same joint."""
+    owners: dict[int, str] = {}
+    for name, term in terms.items():
+        for joint in term.joint_ids if term.kind else []:
+            if joint in owners:
+                moved = f"joint {joint} ('{term.env.robot.joint_names[joint]}') is moved by '{owners[joint]}' already"
+                raise ConfigError(f"env.actions.{name}: {moved}; choose another control part by params.part_name")
+            owners[joint] = name

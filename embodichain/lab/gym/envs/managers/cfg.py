@@ -41,8 +41,8 @@ class FunctorCfg:
 class ActionTermCfg(FunctorCfg):
     """What an action means."""
 
-    mode: Literal["pre"] = "pre"
-    """Before the physics."""
+    mode: Literal["pre", "post"] = "pre"
+    """``pre``: turn the action into the drives' targets. ``post``: turn the targets into what a dataset records."""
 
 
 @configclass
@@ -73,3 +73,6 @@ class EventCfg(FunctorCfg):
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: Annotated[int, Field(ge=1)] = 10
     """Control steps between two calls of an interval event."""
+    is_global: bool = False
+    """Whether an interval event counts everybody's steps together and happens to all at once; otherwise each
+    environment counts from the beginning of its own episode."""
