@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import mujoco
@@ -12,6 +13,7 @@ from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
 from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.objects import Articulation, Kept, Marker, RigidObject, Robot
 from embodichain.lab.sim.scene import SceneBuilder
+from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
@@ -54,6 +56,25 @@ class SimulationManager:
         self._builder.add_rigid_object(cfg)
         self._cfgs.append(cfg)
 
+    def vary_inertia(self, uid: str) -> None:
+        """Let the centre of mass of a rigid body differ between environments (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.vary_inertia(self._rigid_object_cfg(uid).uid)
+
+    def add_mesh_variants(self, uid: str, paths: Sequence[Path]) -> None:
+        """Give a rigid body further meshes for single environments to choose from (before :meth:`build`).
+
+        Raises:
+            ConfigError: the body has no mesh, or a file cannot be used.
+        """
+        self._check_unbuilt()
+        cfg = self._rigid_object_cfg(uid)
+        if not isinstance(cfg.shape, MeshCfg):
+            raise ConfigError(
+                f"rigid object '{uid}': only a Mesh can be replaced by others, got a {cfg.shape.shape_type}"
+            )
+        self._builder.add_mesh_variants(cfg, paths)
+
     def add_articulation(self, cfg: ArticulationCfg) -> None:
         """Add an articulation (before :meth:`build`)."""
         self._check_unbuilt()
@@ -85,7 +106,7 @@ class SimulationManager:
                 case ArticulationCfg():
                     self._articulations[cfg.uid] = Articulation(cfg, backend, scene.joints[cfg.uid])
                 case RigidObjectCfg():
-                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend)
+                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
                     self._markers[cfg.uid] = Marker(cfg, backend)
 
@@ -136,6 +157,12 @@ class SimulationManager:
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
         return _get(self._markers, "marker", uid)
+
+    def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:
+        cfgs = {cfg.uid: cfg for cfg in self._cfgs if isinstance(cfg, RigidObjectCfg)}
+        if uid not in cfgs:
+            raise ConfigError(unknown_name("rigid object", uid, cfgs))
+        return cfgs[uid]
 
     def _check_unbuilt(self) -> None:
         if self._backend is not None:

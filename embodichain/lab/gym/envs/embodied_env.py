@@ -13,7 +13,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
-from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
+from embodichain.lab.gym.envs.managers import (
+    ActionManager,
+    EventManager,
+    Functor,
+    ObservationManager,
+    RewardManager,
+)
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
@@ -77,6 +83,9 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_rigid_object(body)
         for articulation in self.cfg.articulation:
             self.sim.add_articulation(articulation)
+        for event in self.cfg.events.values():
+            if isinstance(event.func, type) and issubclass(event.func, Functor):
+                event.func.prepare_scene(self.sim, event.params)
 
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -16,6 +16,7 @@ from embodichain.utils.validation import from_dict
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+    from embodichain.lab.sim import SimulationManager
 
 __all__ = ["Functor", "Term", "build_terms"]
 
@@ -28,6 +29,9 @@ class Functor:
     A subclass writes ``__call__`` with the arguments that a function in its place would have.
     """
 
+    is_global: ClassVar[bool] = False
+    """Whether it is about all environments together, and as an interval event never happens to some of them alone."""
+
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
         self.env = env
@@ -35,6 +39,10 @@ class Functor:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what the term is for; arguments and result are those of the manager's functions."""
         raise NotImplementedError
+
+    @classmethod
+    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
+        """Add to the scene what the functor needs with its config's ``params``, before the scene is compiled."""
 
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""

@@ -25,6 +25,10 @@ class SceneEntityCfg:
 
     uid: str
     """Its name."""
+    control_parts: list[str] | str | None = None
+    """Of a robot: the control parts that are meant; None: all of it, or the arm."""
+    joint_names: list[str] | str | None = None
+    """Of an articulation: the joints that are meant, by names or regular expressions; None: all."""
 
 
 @configclass
