@@ -49,6 +49,7 @@ class SimulationManager:
         self._articulations: dict[str, Articulation] = {}
         self._robots: dict[str, Robot] = {}
         self._markers: dict[str, Marker] = {}
+        self._detached: list[RigidObject | Articulation] = []
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""
@@ -139,8 +140,16 @@ class SimulationManager:
         self.backend.step(substeps, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
-        """Put environments [n] into the scene's initial state."""
+        """Put environments [n] into the scene's initial state, but for what is detached."""
+        kept = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
+        for asset, state in kept:
+            asset.set_state(state, env_ids)
+
+    def detach_from_reset(self, uids: Sequence[str]) -> None:
+        """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
+        movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self._robots}
+        self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""
@@ -153,6 +162,30 @@ class SimulationManager:
     def get_robot(self, uid: str) -> Robot:
         """Return a robot; KeyError names the known ones."""
         return _get(self._robots, "robot", uid)
+
+    def get_articulation_or_robot(self, uid: str) -> Articulation:
+        """Return an articulation or a robot; KeyError names the known ones."""
+        return _get({**self._articulations, **self._robots}, "articulation or robot", uid)
+
+    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
+        """Return what has this name, whatever it is; KeyError names the known ones."""
+        assets: dict[str, RigidObject | Articulation | Marker] = {**self._rigid_objects, **self._markers}
+        return _get(assets | self._articulations | self._robots, "entity", uid)
+
+    @property
+    def rigid_object_uids(self) -> list[str]:
+        """The names of the rigid bodies, sorted."""
+        return sorted(self._rigid_objects)
+
+    @property
+    def articulation_uids(self) -> list[str]:
+        """The names of the articulations that are no robots, sorted."""
+        return sorted(self._articulations)
+
+    @property
+    def robot_uids(self) -> list[str]:
+        """The names of the robots, sorted."""
+        return sorted(self._robots)
 
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""

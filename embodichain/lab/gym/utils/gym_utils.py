@@ -18,7 +18,7 @@ __all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg", "events_to_cfg"]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 DEFAULT_MANAGER_MODULES = [
-    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record")
+    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "events", "record")
 ]
 """Where functors named in configs are looked up, in this order."""
 

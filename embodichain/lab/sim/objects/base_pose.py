@@ -23,8 +23,9 @@ class BasePose:
     def __init__(self, cfg: ArticulationCfg, backend: Backend) -> None:
         self._backend = backend
         model, device = backend.model, backend.device
-        bodies = [b for b in range(1, model.nbody) if model.body(b).name.startswith(f"{cfg.uid}/")]
-        self._roots = [b for b in bodies if model.body_parentid[b] == 0]
+        self.bodies: list[int] = [b for b in range(1, model.nbody) if model.body(b).name.startswith(f"{cfg.uid}/")]
+        """All bodies of the articulation in the model."""
+        self._roots = [b for b in self.bodies if model.body_parentid[b] == 0]
         joint = int(model.body_jntadr[self._roots[0]])
         self._is_free = joint >= 0 and model.jnt_type[joint] == _FREE
         self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])

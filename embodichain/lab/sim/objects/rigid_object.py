@@ -135,6 +135,17 @@ class RigidObject:
         values = torch.cat((velocity[:, :3], angular), dim=1)
         self._backend.write("qvel", slice(self._qvel, self._qvel + 6), values, env_ids)
 
+    def get_state(self, env_ids: Tensor) -> Tensor:
+        """Return everything about the body's motion in environments [n]: [n, 13] pose and velocity."""
+        return torch.cat((self._pose_row(), self.get_velocity()), dim=1)[env_ids]
+
+    def set_state(self, state: Tensor, env_ids: Tensor) -> None:
+        """Set what :meth:`get_state` returned; a static body has no state."""
+        if self.cfg.body_type != "static":
+            self.set_local_pose(state[:, :7], env_ids)
+        if self.cfg.body_type == "dynamic":
+            self.set_velocity(state[:, 7:], env_ids)
+
     def _pose_row(self) -> Tensor:
         """Return position and quaternion, [N, 7]."""
         if self.cfg.body_type == "dynamic":

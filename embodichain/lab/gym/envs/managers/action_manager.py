@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -103,11 +103,7 @@ class ActionManager:
         """Highest action, [A]."""
         self.metrics: dict[str, Tensor] = {}
         self.processed_action: dict[str, Tensor] = {}
-        self._set: dict[str, Callable[[Tensor, list[int]], None]] = {
-            "qpos": env.robot.set_qpos,
-            "qvel": env.robot.set_qvel_target,
-            "qf": env.robot.set_qf,
-        }
+        self._robot = env.robot
 
     @property
     def total_action_dim(self) -> int:
@@ -153,7 +149,10 @@ class ActionManager:
         self.metrics = {}
         for term, result in results:
             if term.kind:
-                self._set[term.kind](result[term.kind], term.joint_ids)
+                if term.kind == "qpos":
+                    self._robot.set_qpos(result["qpos"], term.joint_ids)
+                else:
+                    self._robot.drives.set_targets(result[term.kind], term.joint_ids)
             self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
         if self._post:
             targets: dict[str, Tensor] = {}

@@ -265,7 +265,7 @@ class QvelTerm(ActionTerm):
         self._scale = scale
         self.choose_joints(part_name)
         self._limit = self.env.robot.body_data.qvel_limits[0, self.joint_ids]
-        self.env.robot.set_drive_mode("velocity", self.joint_ids)
+        self.env.robot.drives.set_mode("velocity", self.joint_ids)
 
     @property
     @override
@@ -294,7 +294,7 @@ class QfTerm(ActionTerm):
         self._scale = scale
         self.choose_joints(part_name)
         self._limit = self.env.robot.body_data.qf_limits[0, self.joint_ids]
-        self.env.robot.set_drive_mode("effort", self.joint_ids)
+        self.env.robot.drives.set_mode("effort", self.joint_ids)
 
     @property
     @override
