@@ -114,6 +114,8 @@ def check_params(func: Callable[..., Any], params: Mapping[str, Any], skip: int,
 
 
 def _entity(value: Any, place: str) -> Any:
+    if isinstance(value, list):
+        return [_entity(item, f"{place}[{i}]") for i, item in enumerate(value)]
     return from_dict(SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
 
 

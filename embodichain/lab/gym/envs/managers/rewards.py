@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import PositiveFloat
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
@@ -25,7 +26,9 @@ __all__ = [
     "distance_between_objects",
     "distance_to_target",
     "incremental_distance_to_target",
+    "joint_limit_penalty",
     "joint_velocity_penalty",
+    "orientation_alignment",
     "reaching_behind_object",
     "success_reward",
 ]
@@ -61,6 +64,24 @@ def distance_to_target(
     """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
     distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
     return _closeness(distance, exponential, sigma)
+
+
+def orientation_alignment(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    source_entity_cfg: SceneEntityCfg,
+    target_entity_cfg: SceneEntityCfg,
+) -> Tensor:
+    """Return the cosine of the angle between two rigid bodies' orientations: 1 where they agree, -1 half a turn off.
+
+    The trace of the rotation from one to the other is 1 + 2 cos(angle); it is the sum of the products of the two
+    matrices' entries.
+    """
+    source = env.sim.get_rigid_object(source_entity_cfg.uid).get_local_pose(to_matrix=True)
+    target = env.sim.get_rigid_object(target_entity_cfg.uid).get_local_pose(to_matrix=True)
+    return 0.5 * (source[:, :3, :3] * target[:, :3, :3]).sum(dim=(1, 2)) - 0.5
 
 
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -138,6 +159,29 @@ def joint_velocity_penalty(
     """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part."""
     velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
     return -torch.linalg.vector_norm(velocity if joint_ids is None else velocity[:, joint_ids], dim=1)
+
+
+def joint_limit_penalty(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    robot_uid: str,
+    joint_ids: Sequence[int] | None = None,
+    margin: PositiveFloat = 0.1,
+) -> Tensor:
+    """Return minus how far a robot's joints are inside ``margin`` of their limits, as shares of their ranges, summed.
+
+    A joint at a limit, or beyond, gives -``margin`` or less; one without limits gives 0.
+    """
+    robot = env.sim.get_robot(robot_uid)
+    low, high = robot.body_data.qpos_limits[0].unbind(dim=1)
+    qpos = robot.get_qpos()
+    if joint_ids is not None:
+        qpos, low, high = qpos[:, joint_ids], low[joint_ids], high[joint_ids]
+    # Infinite limits: the share is inf / inf.
+    share = (torch.minimum(qpos - low, high - qpos) / (high - low)).nan_to_num(nan=margin)
+    return -(margin - share).clamp(min=0.0).sum(dim=1)
 
 
 class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)
