@@ -37,7 +37,13 @@ __all__ = [
 
 
 def get_rigid_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
-    """Return a rigid body's pose in the environment's frame: [N, 4, 4], or [N, 7] (position m, quaternion wxyz)."""
+    """Return a rigid body's pose in the environment's frame.
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+    """
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
 
 
@@ -55,7 +61,12 @@ def get_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: boo
 
 
 def get_rigid_object_velocity(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
-    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6]."""
+    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+    """
     return env.sim.get_rigid_object(entity_cfg.uid).get_velocity()
 
 
@@ -77,7 +88,12 @@ def get_robot_eef_pose(
 
 
 def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Tensor:
-    """Return the position of a target pose stored under a key, [N, 3], m."""
+    """Return the position of a target pose, [N, 3], m.
+
+    Args:
+        env: the environment.
+        target_pose_key: under which the target pose is stored.
+    """
     return target_pos(env, target_pose_key)
 
 
