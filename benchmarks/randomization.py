@@ -3,12 +3,11 @@
     python benchmarks/randomization.py
     python benchmarks/randomization.py --num-envs 64 --rounds 10
 
-Two environments of one task, in the same states and under the same actions' distribution: one draws friction, mass, size,
-centre of mass, the drives' gains and (where there are colours) the cube's colour at every reset, the other does not. Their
-episodes are spread over their whole length, so that in nearly every step some end and reset. The two alternate in rounds, so
-that a busy machine slows both. The cost is (mean step with) / (mean step without) - 1 of a round; the table shows the median
-over the rounds with its quartiles. Times are of the whole process's processor time, which other processes disturb less than the
-clock's. The last line is JSON.
+Two environments of PushCube under the same law of actions: one draws friction, mass, the drives' gains and the cube's
+colour at every reset, together and each alone, the other draws only what the task draws. Their episodes are spread over
+their whole length, so that in nearly every step some end and reset. The two alternate in rounds, so that a busy machine
+slows both. The cost is (mean step with) / (mean step without) - 1 of a round; the table shows the median over the rounds
+with its quartiles. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -70,13 +69,13 @@ def build(num_envs: int, terms: list[str]) -> EmbodiedEnv:
 
 
 def mean_step(env: EmbodiedEnv, steps: int, generator: torch.Generator) -> float:
-    """Return the mean processor time of a step, s."""
+    """Return the mean time of a step, s."""
     shape = (steps, env.num_envs, env.action_manager.total_action_dim)
     actions = 2.0 * torch.rand(shape, generator=generator) - 1.0
-    start = time.process_time()
+    start = time.perf_counter()
     for action in actions:
         env.step(action)
-    return (time.process_time() - start) / steps
+    return (time.perf_counter() - start) / steps
 
 
 def measure(num_envs: int, terms: list[str], steps: int, rounds: int) -> dict[str, float]:

@@ -78,16 +78,20 @@ class Backend(Protocol):
         """Return a model field (``body_mass``, ...) as it is in each environment, [N, ...]; do not write into it."""
         ...
 
-    def write_model(self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None) -> None:
+    def write_model(
+        self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
+    ) -> None:
         """Write a part of a model field, which then has a value of its own for each environment.
 
-        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
+        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step, at some 50 us for a few
+        environments.
 
         Args:
             name: the field.
             index: which part of it, in its dimensions after N.
             values: [n, ...], or what broadcasts to it.
             env_ids: [n] int64, or None for all.
+            derive: let the constants follow; false where the caller writes them, too.
         """
         ...
 

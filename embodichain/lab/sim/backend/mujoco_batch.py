@@ -126,7 +126,9 @@ class MujocoBatchBackend(Backend):
         return torch.from_numpy(np.array(values))
 
     @override
-    def write_model(self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None) -> None:
+    def write_model(
+        self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
+    ) -> None:
         field = self._batch.expand(name)
         at = index if isinstance(index, tuple) else (index,)
         rows: Any = slice(None)
@@ -135,7 +137,7 @@ class MujocoBatchBackend(Backend):
             if any(isinstance(part, list) for part in at):
                 rows = rows[:, None]
         field[(rows, *at)] = values.numpy()
-        if name in _CONSTANTS_FOLLOW:
+        if derive and name in _CONSTANTS_FOLLOW:
             self._has_stale_constants[slice(None) if env_ids is None else env_ids.numpy()] = True
             self._constants_are_stale = True
         self.version += 1

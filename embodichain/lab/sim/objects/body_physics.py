@@ -47,6 +47,9 @@ class BodyPhysics:
         self._mass = self.initial_mass.repeat(n)
         self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
         self._squares = _squares(tensor(model.body_inertia[self._body]), self.initial_mass).repeat(n, 1)
+        attrs = cfg.attrs
+        self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
+        self._is_centred = not variants and bool(model.body_simple[self._body])
         self._scale = torch.ones(n, 3, device=device)
         self._offset = torch.zeros(n, 3, device=device)
         self.num_variants: int = len(variants)
@@ -91,7 +94,6 @@ class BodyPhysics:
         """Set the mass [n] (kg) of a dynamic body; its moments of inertia and its damping follow in proportion."""
         self._check_dynamic("mass")
         self._mass = self._mass.index_copy(0, env_ids, mass)
-        self._backend.write_model("body_mass", self._body, mass, env_ids)
         self._write_inertia(env_ids)
 
     def set_friction(self, friction: Tensor, env_ids: Tensor) -> None:
@@ -151,11 +153,24 @@ class BodyPhysics:
         return self._mass[rows, None] * (squares.sum(dim=1, keepdim=True) - squares)
 
     def _write_inertia(self, env_ids: Tensor) -> None:
-        inertia, mass = self._inertia(env_ids), self._mass[env_ids, None]
-        attrs = self._cfg.attrs
-        damping = torch.cat((attrs.linear_damping * mass.expand(-1, 3), attrs.angular_damping * inertia), dim=1)
-        self._backend.write_model("body_inertia", self._body, inertia, env_ids)
-        self._backend.write_model("dof_damping", slice(self._dof, self._dof + 6), damping, env_ids)
+        """Write mass and moments of inertia, and what follows from them.
+
+        Of a free body whose centre of mass is at its origin the constants are known: to move it takes its mass along each
+        axis, and its moment of inertia about it. Where it is not, the engine derives them.
+        """
+        mass, inertia = self._mass[env_ids, None], self._inertia(env_ids)
+        weight = torch.cat((mass, mass, mass, inertia), dim=1)  # [n, 6]: of the free joint's directions
+        write = self._backend.write_model
+        write("body_mass", self._body, mass[:, 0], env_ids, derive=not self._is_centred)
+        write("body_inertia", self._body, inertia, env_ids, derive=not self._is_centred)
+        dofs = slice(self._dof, self._dof + 6)
+        write("dof_damping", dofs, weight * self._decay, env_ids)
+        if self._is_centred:
+            means = torch.stack((1.0 / mass[:, 0], (1.0 / inertia).mean(dim=1)), dim=1)
+            write("body_subtreemass", self._body, mass[:, 0], env_ids)
+            write("body_invweight0", self._body, means, env_ids)
+            write("dof_invweight0", dofs, means.repeat_interleave(3, dim=1), env_ids)
+            write("dof_M0", dofs, weight, env_ids)
 
     def _check_collides(self) -> None:
         if self._geom < 0:

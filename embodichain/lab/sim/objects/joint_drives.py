@@ -99,11 +99,11 @@ class JointDrives:
             joint_ids: the joints.
             env_ids: [n].
         """
-        at, n = list(joint_ids), self._backend.num_envs
+        n = self._backend.num_envs
         # New tensors, so that what was read before stays what it was.
-        self._stiffness, self._damping = (gains.expand(n, -1).clone() for gains in (self._stiffness, self._damping))
-        self._stiffness[env_ids[:, None], at] = self._default_stiffness[0, at] * stiffness
-        self._damping[env_ids[:, None], at] = self._default_damping[0, at] * damping
+        kp, kd = self._stiffness.expand(n, -1), self._damping.expand(n, -1)
+        self._stiffness = self._scaled(kp, self._default_stiffness, stiffness, joint_ids, env_ids)
+        self._damping = self._scaled(kd, self._default_damping, damping, joint_ids, env_ids)
         self._write(env_ids)
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
@@ -123,11 +123,26 @@ class JointDrives:
             self._pull = torch.where(position, self._stiffness, 0.0)
             self._drag = torch.where(effort, 0.0, self._damping)
             self._gain = torch.where(position, self._stiffness, torch.where(effort, 1.0, self._damping))
-        rows = slice(None) if env_ids is None else env_ids
-        gain, pull, drag = (values[rows][:, self._joints] for values in (self._gain, self._pull, self._drag))
+        gain, pull, drag = self._gain, self._pull, self._drag
+        if env_ids is not None:
+            gain, drag = gain[env_ids], drag[env_ids]
+            pull = gain if self._pull is self._gain else pull[env_ids]
+        if len(self._joints) < len(self._dofs):
+            gain, pull, drag = gain[:, self._joints], pull[:, self._joints], drag[:, self._joints]
         actuators = list(self._actuators.values())
         self._backend.write_model("actuator_gainprm", (actuators, 0), gain, env_ids)
-        self._backend.write_model("actuator_biasprm", (actuators, slice(1, 3)), -torch.stack((pull, drag), 2), env_ids)
+        self._backend.write_model("actuator_biasprm", (actuators, slice(1, 3)), torch.stack((-pull, -drag), 2), env_ids)
+
+    def _scaled(
+        self, gains: Tensor, default: Tensor, factors: Tensor, joint_ids: Sequence[int], env_ids: Tensor
+    ) -> Tensor:
+        """Return gains [N, J], those of some joints in environments [n] replaced by factors [n, ...] of the default."""
+        if len(joint_ids) == len(self._dofs):
+            return gains.index_copy(0, env_ids, default * factors)
+        at = list(joint_ids)
+        rows = gains[env_ids]
+        rows[:, at] = default[:, at] * factors
+        return gains.index_copy(0, env_ids, rows)
 
     def _columns(self, joint_ids: Sequence[int]) -> Tensor:
         return torch.tensor([self._actuators[joint] for joint in joint_ids])
