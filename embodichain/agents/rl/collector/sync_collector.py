@@ -95,6 +95,7 @@ class SyncCollector(BaseCollector):
         for name, slots in inputs.items():
             slots[0].copy_(self._next[name])
         rollout["final_value"].zero_()
+        reads_entries, has_memory = bool(policy.obs_keys), policy.state_size > 0
         for t in range(num_steps):
             given = {name: slots[t] for name, slots in inputs.items()}
             step = policy.get_action(TensorDict(given, batch_size=batch_size))
@@ -103,9 +104,9 @@ class SyncCollector(BaseCollector):
 
             next_obs, _, terminated, truncated, info = env.step(step["action"].to(env.device))
             inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
-            if policy.obs_keys:
+            if reads_entries:
                 inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
-            if policy.state_size:
+            if has_memory:
                 done = (terminated | truncated).to(self.device)
                 inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
             self._write_final_value(final_values[t], truncated & ~terminated, step, info)
@@ -130,15 +131,14 @@ class SyncCollector(BaseCollector):
         if cut.device.type == "cpu":
             # The host reads the flags for nothing here, and few rows are cut at any one step.
             if cut.any():
-                rows = cut.to(self.device)
-                out[cut.to(out.device)] = self._value(self._final_input(step, info)[rows]).to(out.device)
+                out[cut.to(out.device)] = self._final_value(step, info, cut)
         else:
             # Reading them would wait for the device at every step: all rows are valued instead.
-            value = self._value(self._final_input(step, info))
-            out.copy_(torch.where(cut.to(self.device), value, 0.0))
+            out.copy_(torch.where(cut.to(self.device), self._final_value(step, info, slice(None)), 0.0))
 
-    def _final_input(self, step: TensorDict, info: dict[str, Any]) -> TensorDict:
-        return policy_input(self.policy, info["final_obs"], step.get("next_state", None), self.device)
+    def _final_value(self, step: TensorDict, info: dict[str, Any], rows: torch.Tensor | slice) -> torch.Tensor:
+        state = step["next_state"] if self.policy.state_size else None
+        return self._value(policy_input(self.policy, info["final_obs"], state, self.device, rows))
 
     def _value(self, td: TensorDict) -> torch.Tensor:
         value: torch.Tensor = self.policy.get_value(td)["value"]

@@ -17,7 +17,13 @@ from embodichain.utils.observations import flatten_dict_observation, select_entr
 __all__ = ["Policy", "policy_input"]
 
 
-def policy_input(policy: Policy, obs: TensorDict, state: torch.Tensor | None, device: torch.device) -> TensorDict:
+def policy_input(
+    policy: Policy,
+    obs: TensorDict,
+    state: torch.Tensor | None,
+    device: torch.device,
+    rows: torch.Tensor | slice = slice(None),
+) -> TensorDict:
     """Return what a policy is given of a structured observation.
 
     Args:
@@ -25,16 +31,18 @@ def policy_input(policy: Policy, obs: TensorDict, state: torch.Tensor | None, de
         obs: observation [N], nested; on any device.
         state: recurrent state [N, S], for policies with memory.
         device: where the policy is.
+        rows: mask [N] bool, on the observation's device, of the environments to take; default all.
 
     Returns:
         ``obs`` [N, O], and ``entries`` and ``state`` as the policy's attributes ask for, on ``device``.
     """
-    fields: dict[str, torch.Tensor | TensorDict] = {"obs": flatten_dict_observation(obs).to(device)}
+    flat = flatten_dict_observation(obs)[rows].to(device)
+    fields: dict[str, torch.Tensor | TensorDict] = {"obs": flat}
     if policy.obs_keys:
-        fields["entries"] = select_entries(obs, policy.obs_keys).to(device)
+        fields["entries"] = select_entries(obs, policy.obs_keys)[rows].to(device)
     if state is not None:
-        fields["state"] = state
-    return TensorDict(fields, batch_size=obs.batch_size)
+        fields["state"] = state[rows]
+    return TensorDict(fields, batch_size=flat.shape[:1])
 
 
 class Policy(nn.Module, ABC):
