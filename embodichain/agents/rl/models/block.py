@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium import spaces
-from pydantic import Discriminator, PositiveInt, Tag, model_validator
+from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator
 from tensordict import TensorDict
 from torch import nn
 
@@ -74,23 +74,29 @@ class PolicyCfg:
     """Action size; inferred from the environment, and checked against it when given."""
     normalize_obs: bool = False
     """Normalise the flat observation by its running mean and deviation."""
-    init_log_std: float = 0.0
-    """Initial log-standard-deviation of the action."""
     log_std_range: tuple[float, float] = LOG_STD_RANGE
     """Lowest and highest log-standard-deviation."""
+    init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
+    """Initial log-standard-deviation of the action."""
     squash: bool = False
     """Bring actions into the action space's bounds by tanh, instead of letting the environment clip them."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Which entries of the flat observation each network reads; by default all."""
 
-    @model_validator(mode="after")
-    def _within_range(self) -> Self:
-        low, high = self.log_std_range
-        if not low < high:
-            raise ValueError(f"log_std_range: the lowest must be below the highest, got {[low, high]}")
-        if not low <= self.init_log_std <= high:
-            raise ValueError(f"init_log_std: {self.init_log_std} is outside log_std_range {[low, high]}")
-        return self
+    @field_validator("log_std_range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError("the lowest must be below the highest")
+        return value
+
+    @field_validator("init_log_std")
+    @classmethod
+    def _within_range(cls, value: float, info: ValidationInfo) -> float:
+        low, high = info.data.get("log_std_range", (value, value))  # absent where it was refused itself
+        if not low <= value <= high:
+            raise ValueError(f"{value} is outside log_std_range [{low}, {high}]")
+        return value
 
 
 @dataclass(frozen=True)

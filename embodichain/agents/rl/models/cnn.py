@@ -42,8 +42,7 @@ class CNNNetworkCfg:
     def _of_one_length(self) -> Self:
         if not len(self.channels) == len(self.kernel_sizes) == len(self.strides):
             raise ValueError(
-                f"channels, kernel_sizes and strides describe the same convolutions and must be of one length, got "
-                f"{len(self.channels)}, {len(self.kernel_sizes)} and {len(self.strides)}"
+                "channels, kernel_sizes and strides are of the same convolutions, and must be of one length"
             )
         return self
 
