@@ -7,7 +7,7 @@ import functools
 import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -61,7 +61,7 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
 
 
 def _validate(cls: type[T], data: Any) -> T:
-    adapter = _adapter(cls)
+    adapter = _adapter(cast(Any, cls))
     try:
         text = json.dumps(data)
     except TypeError:
@@ -87,7 +87,9 @@ def _describe(item: Any, cls: type, data: Any, noun: str) -> tuple[str, str]:
     """Return what is wrong, and what was got."""
     keys = _keys(item["loc"], data)
     if item["type"] in _UNKNOWN_KEY:
-        return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1]), noun), ""
+        return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
+    if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
+        return "too few values", f", got {item['input']!r}"
     if item["type"] in _ABSENT_KEY:
         return "required, but missing", ""
     return item["msg"], f", got {item['input']!r}"
@@ -111,12 +113,15 @@ def _path(place: str, keys: Sequence[int | str]) -> str:
     return path.lstrip(".")
 
 
-def _known_keys(cls: type, keys: Sequence[int | str]) -> list[str]:
+def _known_keys(cls: type, keys: Sequence[int | str], data: Any) -> list[str]:
     """Return the field names of the config classes that may stand at a place inside another."""
     kinds = list(_members(cls))
     for key in keys:
+        data = data[key]
         kinds = [member for kind in kinds for inner in _inner(kind, key) for member in _members(inner)]
-    return [f.name for kind in kinds if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)]
+    classes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    tagged = [kind for kind in classes if _is_tagged(kind, data)]
+    return list(dict.fromkeys(f.name for kind in tagged or classes for f in dataclasses.fields(kind)))
 
 
 def _members(kind: Any) -> Iterator[Any]:
@@ -133,7 +138,7 @@ def _members(kind: Any) -> Iterator[Any]:
 def _inner(kind: Any, key: int | str) -> list[Any]:
     """Return the type of what stands in a value of a type under a key."""
     if dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
+        hints = _hints(cast(Any, kind))
         return [hints[str(key)]] if key in hints else []
     arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
     return arguments[-1:]  # list[X], tuple[X, ...], dict[K, X]

@@ -81,8 +81,8 @@ class EmbodiedEnv(BaseEnv):
     """Of the observation before the terms. A config is checked against them, unless a class overrides ``_base_obs``
     or ``_extend_obs``."""
     added_uids: ClassVar[tuple[str, ...]] = ()
-    """What a class adds to the scene beside the config's things; configs are checked against these names too. Where a class
-    overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say, only the built scene tells."""
+    """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
+    class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
@@ -49,7 +49,7 @@ TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
 """The blocks of terms in ``env``, and what a term is in each."""
 
 _SCENE_KEYS = ("robot", "rigid_object", "background", "articulation")
-ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in _SCENE_KEYS)  # type: ignore[arg-type]
+ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in _SCENE_KEYS)
 """The keys of the ``env`` block."""
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
@@ -82,7 +82,7 @@ class EnvFileCfg:
     """Not supported yet, and must be empty."""
 
 
-_FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))  # type: ignore[arg-type]
+_FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))
 _BOTH_KEYS = ("max_episode_steps", "num_envs")
 TOP_KEYS = (*_FILE_KEYS, *_BOTH_KEYS, *_SCENE_KEYS)
 """The keys of the whole file."""
@@ -163,20 +163,21 @@ def terms_to_cfg(
     found = {}
     for name, data in _dict(block).items():
         term, func = f"{place}.{name}", _dict(data).get("func")
-        is_right = False
+        value: Cfg | None = None
         # A function that Python code put there is set aside, so that the rest is checked as strictly as a file's.
         plain = data | {"func": getattr(func, "__name__", "")} if callable(func) else data
         with collected(problems):
-            from_dict(cls, plain, term)
-            is_right = True
+            value = from_dict(cls, plain, term)
         with collected(problems), suppress(ValidationError):
             if isinstance(func, str):
                 func = find_functor(func, manager_modules, f"{term}.func")
             # Without the keys that may be wrong by themselves.
-            cfg = cls(func=func, **{key: plain[key] for key in ("mode", "name", "params") if key in _dict(plain)})
+            cfg = cls(
+                func=cast(Any, func), **{key: plain[key] for key in ("mode", "name", "params") if key in _dict(plain)}
+            )
             parse_term(cfg, term, names)
-            if is_right:
-                found[name] = replace(cfg, **{key: plain[key] for key in plain if key not in ("func", "params")})
+            if value is not None:
+                found[name] = replace(value, func=func)
     return found
 
 

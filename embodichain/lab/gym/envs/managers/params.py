@@ -42,7 +42,7 @@ def read_signature(func: Callable[..., Any], skip: int) -> Signature:
     defaults = {a.name: a.default for a in own if a.default is not a.empty}
     name = f"{func.__qualname__} params" if hasattr(func, "__qualname__") else "params"
     try:
-        cls = configclass(type(name, (), {"__annotations__": hints, **defaults}))
+        cls: type = configclass(type(name, (), {"__annotations__": hints, **defaults}))
     except PydanticUserError:  # an annotation is no type: `callable`, for example
         hints = dict.fromkeys(hints, Any)
         cls = configclass(type(name, (), {"__annotations__": hints, **defaults}))
