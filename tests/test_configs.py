@@ -40,7 +40,7 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
-    assert {path.name for path in REPOSITORY.glob("configs/**/*.json")} == {
+    assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
         path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
     }
     for folder in ("push_cube", "basic/cart_pole"):

@@ -19,7 +19,14 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
-__all__ = ["PolicyCfg", "build_policy", "check_policy_block", "get_registered_policy_names", "register_policy"]
+__all__ = [
+    "PolicyCfg",
+    "build_policy",
+    "check_policy_block",
+    "get_policy_cfg_class",
+    "get_registered_policy_names",
+    "register_policy",
+]
 
 P = TypeVar("P", bound=type)
 
@@ -57,6 +64,11 @@ def register_policy(name: str) -> Callable[[P], P]:
 def get_registered_policy_names() -> list[str]:
     """Return the names that ``build_policy`` knows, sorted."""
     return sorted(_POLICIES)
+
+
+def get_policy_cfg_class(name: str) -> type | None:
+    """Return the config class of a registered policy's block, or None where the policy reads its block itself."""
+    return PolicyCfg if _POLICIES[name] is ActorCritic else None
 
 
 def check_policy_block(block: Mapping[str, Any]) -> None:
