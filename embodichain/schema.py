@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema, to_jsonable_python
 
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names

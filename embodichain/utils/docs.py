@@ -44,7 +44,7 @@ def argument_docs(function: Any) -> dict[str, str]:
 
 def first_line(thing: Any) -> str:
     """Return the first line of a docstring."""
-    return inspect.cleandoc(thing.__doc__ or "").split("\n")[0]
+    return _one_line(inspect.cleandoc(thing.__doc__ or "").split("\n")[0])
 
 
 def _one_line(text: str) -> str:
