@@ -296,6 +296,24 @@ def action_functor_for_a_reward(train: Config, env: Config) -> tuple[str, str]:
 
 
 @mistake
+def reward_functor_for_an_observation(train: Config, env: Config) -> tuple[str, str]:
+    env["env"]["observations"]["more"] = {"func": "success_reward"}
+    return "env.observations.more.func", "takes obs, action, info, but is only given env"
+
+
+@mistake
+def change_without_its_mode(train: Config, env: Config) -> tuple[str, str]:
+    env["env"]["observations"]["more"] = {"func": "normalize_robot_joint_data", "name": "robot/qpos"}
+    return "env.observations.more.mode", "must be 'modify', got 'add'"
+
+
+@mistake
+def functor_that_changes_nothing_for_a_change(train: Config, env: Config) -> tuple[str, str]:
+    env["env"]["observations"]["more"] = {"func": "target_position", "mode": "modify", "name": "robot/qpos"}
+    return "env.observations.more.func", "does not take env, data"
+
+
+@mistake
 def typo_in_a_key_of_a_term(train: Config, env: Config) -> tuple[str, str]:
     env["env"]["rewards"]["more"] = {"func": "success_reward", "wieght": 2.0}
     return "env.rewards.more.wieght", "Did you mean 'weight'?"
