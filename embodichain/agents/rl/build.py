@@ -261,7 +261,7 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += [f"algorithm.cfg.{problem}" for problem in cfg.check_run(num_envs, buffer_size)]
+            problems += cfg.check_run(num_envs, buffer_size)
     return problems
 
 
