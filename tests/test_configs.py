@@ -63,7 +63,7 @@ def test_environment_config_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
-    run = load_run_config(path, tiny(path))
+    run = load_run_config(path, [override for override in tiny(path) if override != "trainer.events={}"])
     for env in build_envs(run):
         if env is None:
             continue
