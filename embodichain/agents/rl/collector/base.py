@@ -33,3 +33,7 @@ class BaseCollector(ABC):
         Raises:
             ValueError: ``rollout`` is not of batch size [N, T+1].
         """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin new episodes in all environments; those that were going on are cut."""

@@ -24,7 +24,8 @@ __all__ = ["SyncCollector"]
 class SyncCollector(BaseCollector):
     """Steps the environments with the current policy, and returns when the rollout is complete.
 
-    Episodes run on from one rollout to the next: the environments are reset once, here, and then reset themselves.
+    Episodes run on from one rollout to the next: the environments are reset once, here, and then reset themselves,
+    unless ``reset`` is called.
 
     Args:
         env: the environments.
@@ -41,7 +42,11 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
-        obs, _ = env.reset()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin new episodes in all environments; see ``BaseCollector.reset``."""
+        obs, _ = self.env.reset()
         self._obs = flatten_dict_observation(obs).to(self.device, copy=True)  # [N, O], where the next rollout starts
 
     @torch.no_grad()
