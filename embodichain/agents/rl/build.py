@@ -138,7 +138,9 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
             env_id, cfg, env_data = _read_env_config(trainer["gym_config"], Path(path).parent)
     if errors:
         raise ConfigError("\n".join(errors))
+    algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
     env, eval_env = _env_configs(cfg, train.trainer, events)
+    env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
     return RunConfig(train, env_id, env, eval_env, resolved)
 

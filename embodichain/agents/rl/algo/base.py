@@ -34,6 +34,16 @@ class AlgorithmCfg:
     max_grad_norm: PositiveFloat = 0.5
     """Norm to which the gradient of all parameters together is cut."""
 
+    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
+        """Return what makes these settings impossible for rollouts of so many environments and steps, a line each."""
+        transitions = num_envs * buffer_size
+        if self.batch_size <= transitions:
+            return []
+        return [
+            f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
+            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
+        ]
+
 
 class BaseAlgorithm(ABC):
     """Improves a policy from rollouts.

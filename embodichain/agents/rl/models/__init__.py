@@ -1,6 +1,7 @@
 """Policies: what chooses the actions and values the states."""
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic
+from embodichain.agents.rl.models.actor_only import ActorOnly
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy, policy_input
@@ -14,6 +15,7 @@ from embodichain.agents.rl.models.registry import (
 __all__ = [
     "MLP",
     "ActorCritic",
+    "ActorOnly",
     "MLPCfg",
     "NetworkCfg",
     "Policy",

@@ -13,6 +13,7 @@ from pydantic import PositiveInt
 from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic
+from embodichain.agents.rl.models.actor_only import ActorOnly
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError, configclass
@@ -23,7 +24,7 @@ __all__ = ["PolicyCfg", "build_policy", "check_policy_block", "get_registered_po
 
 P = TypeVar("P", bound=type)
 
-_POLICIES: dict[str, Any] = {"actor_critic": ActorCritic}
+_POLICIES: dict[str, Any] = {"actor_critic": ActorCritic, "actor_only": ActorOnly}
 
 
 @configclass
@@ -68,9 +69,13 @@ def check_policy_block(block: Mapping[str, Any]) -> None:
     """
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
-    if _find_policy_class(block["name"]) is ActorCritic:
+    policy_class = _find_policy_class(block["name"])
+    if policy_class in (ActorCritic, ActorOnly):
         cfg = from_dict(PolicyCfg, dict(block), "policy")
-        _require_networks(cfg.actor, cfg.critic)
+        if policy_class is ActorCritic:
+            _require_networks(cfg.actor, cfg.critic)
+        else:
+            _require_actor_alone(cfg.actor, cfg.critic)
 
 
 def build_policy(
@@ -92,7 +97,7 @@ def build_policy(
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
         device: where the parameters go.
-        actor: for ``actor_critic``: used instead of the block's ``actor``.
+        actor: for ``actor_critic`` and ``actor_only``: used instead of the block's ``actor``.
         critic: for ``actor_critic``: used instead of the block's ``critic``.
 
     Raises:
@@ -110,6 +115,9 @@ def build_policy(
     if policy_class is ActorCritic:
         cfg = block if isinstance(block, PolicyCfg) else PolicyCfg(**block)
         return _build_actor_critic(cfg, obs_dim, action_dim, device, actor, critic)
+    if policy_class is ActorOnly:
+        cfg = block if isinstance(block, PolicyCfg) else PolicyCfg(**block)
+        return _build_actor_only(cfg, obs_dim, action_dim, device, actor, critic)
     offered = {
         "obs_dim": obs_dim,
         "action_dim": action_dim,
@@ -163,6 +171,28 @@ def _build_actor_critic(
     assert actor is not None
     assert critic is not None
     return ActorCritic(obs_dim, action_dim, device, actor, critic, cfg.normalize_obs, cfg.init_log_std)
+
+
+def _build_actor_only(
+    cfg: PolicyCfg,
+    obs_dim: int,
+    action_dim: int,
+    device: torch.device | str,
+    actor: nn.Module | None,
+    critic: nn.Module | None,
+) -> ActorOnly:
+    if actor is None and cfg.actor is not None:
+        actor = build_mlp_from_cfg(cfg.actor, obs_dim, action_dim, output_gain=0.01)
+    _require_actor_alone(actor, critic or cfg.critic)
+    assert actor is not None
+    return ActorOnly(obs_dim, action_dim, device, actor, cfg.normalize_obs, cfg.init_log_std)
+
+
+def _require_actor_alone(actor: object | None, critic: object | None) -> None:
+    if actor is None:
+        raise ConfigError("policy 'actor_only' needs an 'actor' network; the block has none")
+    if critic is not None:
+        raise ConfigError("policy 'actor_only' has no critic: remove 'critic', or name the policy 'actor_critic'")
 
 
 def _require_networks(actor: object | None, critic: object | None) -> None:
