@@ -89,7 +89,7 @@ def test_reference_adds_its_weighted_divergence() -> None:
     )
     loss, metrics = algo.loss(batch)
     # pi/old = 2, ref/pi = 3: 2 (3 - 1 - log 3), and nothing from the second; the third is masked
-    assert metrics["reference_kl"].item() == pytest.approx((2 - math.log(3)))
+    assert metrics["reference_kl"].item() == pytest.approx(2 - math.log(3))
     assert loss.item() == pytest.approx(0.5 * (2 - math.log(3)))
 
 
@@ -185,7 +185,7 @@ def test_divergence_pulls_the_policy_back_to_its_reference() -> None:
     policy = make_policy()
     algo = GRPO(GRPOCfg(kl_coef=1.0, group_size=2, learning_rate=0.01, n_epochs=5), policy)
     with torch.no_grad():
-        policy.log_std += 0.5  # the reference's is 0
+        policy.log_std.add_(0.5)  # the reference's is 0
     rollout = make_rollout(policy, N=64, T=16)
     rollout["reward"].zero_()
     metrics = algo.update(rollout)

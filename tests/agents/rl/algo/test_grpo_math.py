@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ def test_masked_mean_ignores_what_is_masked() -> None:
 # --- advantages ---
 
 
-def advantages(returns: list[list[float]], valid: list[list[int]] | None = None, K: int = 2) -> list[list[float]]:
+def advantages(returns: list[list[float]], valid: list[list[int]] | None = None, K: int = 2) -> list[Any]:
     table = torch.tensor(returns)
     mask = torch.ones_like(table, dtype=torch.bool) if valid is None else flags(*valid)
     return [pytest.approx(row, abs=1e-5) for row in group_advantages(table, mask, K, eps=1e-8).tolist()]
@@ -74,13 +75,13 @@ def test_advantage_is_the_distance_from_the_group_s_mean_in_unbiased_deviations(
     # step 0: mean 2, deviation sqrt((1 + 0 + 1) / 2) = 1; step 1: mean 4, deviation sqrt((16 + 4 + 4) / 2) = sqrt(12)
     returns = [[1.0, 0.0], [2.0, 6.0], [3.0, 6.0]]
     s = math.sqrt(12)
-    assert [[-1, -4 / s], [0, 2 / s], [1, 2 / s]] == advantages(returns, K=3)
+    assert advantages(returns, K=3) == [[-1, -4 / s], [0, 2 / s], [1, 2 / s]]
 
 
 def test_groups_are_consecutive_envs_and_do_not_mix() -> None:
     # pairs: deviation of (0, 2) is sqrt(2), of (100, 100) it is 0
     r = 1 / math.sqrt(2)
-    assert [[-r], [r], [0], [0]] == advantages([[0.0], [2.0], [100.0], [100.0]])
+    assert advantages([[0.0], [2.0], [100.0], [100.0]]) == [[-r], [r], [0], [0]]
 
 
 def test_eps_is_added_to_the_deviation() -> None:
@@ -92,12 +93,12 @@ def test_members_that_are_done_count_neither_in_the_mean_nor_in_the_deviation() 
     # step 0: all three; step 1: 1 and 3 only: mean 2, deviation sqrt(2)
     returns = [[1.0, 1.0], [2.0, 3.0], [3.0, 999.0]]
     r = 1 / math.sqrt(2)
-    assert [[-1, -r], [0, r], [1, 0]] == advantages(returns, [[1, 1], [1, 1], [1, 0]], K=3)
+    assert advantages(returns, [[1, 1], [1, 1], [1, 0]], K=3) == [[-1, -r], [0, r], [1, 0]]
 
 
 def test_last_member_alive_has_nobody_to_be_compared_with() -> None:
-    assert [[0], [0]] == advantages([[5.0], [1.0]], [[1], [0]])
-    assert [[0], [0]] == advantages([[5.0], [1.0]], [[0], [0]])
+    assert advantages([[5.0], [1.0]], [[1], [0]]) == [[0], [0]]
+    assert advantages([[5.0], [1.0]], [[0], [0]]) == [[0], [0]]
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])

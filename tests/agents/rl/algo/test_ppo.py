@@ -232,14 +232,12 @@ def test_learning_rate_adapts_before_every_step_but_the_first() -> None:
     assert metrics["kl"] > 0
 
 
-def test_adapted_learning_rate_steers_the_divergence_of_an_update() -> None:
+@pytest.mark.parametrize("learning_rate", [1e-5, 1e-2])
+def test_adapted_learning_rate_steers_the_divergence_to_where_it_should_be(learning_rate: float) -> None:
     policy = make_policy()
-    algo = adaptive(0.01, policy, n_epochs=10, learning_rate=1e-5)
-    rollout = make_rollout(policy, N=16, T=20)
-    kls = [algo.update(make_rollout(policy, N=16, T=20))["kl"] for _ in range(12)]
-    assert kls[0] < 1e-3
-    assert 0.002 < kls[-1] < 0.05
-    assert rollout["action"].isfinite().all()
+    algo = adaptive(0.01, policy, n_epochs=10, learning_rate=learning_rate)
+    kls = [algo.update(make_rollout(policy, N=4, T=10))["kl"] for _ in range(3)]
+    assert 0.002 < kls[-1] < 0.03  # within the rule's band, 0.005 to 0.02, and some room
 
 
 def test_adapted_learning_rate_comes_back_from_the_state() -> None:
