@@ -52,7 +52,7 @@ class GRPOCfg(AlgorithmCfg):
     """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return what does not fit the run; see ``AlgorithmCfg.check_run``."""
+        """Return what makes these settings impossible for such rollouts; see ``AlgorithmCfg.check_run``."""
         return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
 
 
@@ -177,5 +177,6 @@ def _group_problems(num_envs: int, group_size: int) -> list[str]:
     below = num_envs // group_size * group_size
     near = " or ".join(str(multiple) for multiple in (below, below + group_size) if multiple)
     return [
-        f"group_size: num_envs {num_envs} cannot be divided into groups of {group_size}; the nearest multiple is {near}"
+        f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
+        f"{group_size}; the nearest multiple is {near}"
     ]

@@ -38,7 +38,8 @@ class EnvCfg:
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
     """Time limit in steps; None: the registered one, or no limit."""
     group_size: Annotated[int, Field(ge=1)] = 1
-    """Environments i // group_size share all random draws, and so begin their episodes alike; 1: each has its own."""
+    """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
+    its own. A training takes it from the algorithm."""
 
 
 class BaseEnv(gym.Env[Any, Any]):

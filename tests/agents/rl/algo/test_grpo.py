@@ -211,7 +211,10 @@ def test_reference_and_optimiser_come_back_from_the_state() -> None:
 @pytest.mark.parametrize(("num_envs", "near"), [(10, "8 or 12"), (3, "4")])
 def test_indivisible_number_of_environments_is_refused_before_and_in_the_update(num_envs: int, near: str) -> None:
     cfg = GRPOCfg(group_size=4, batch_size=1)
-    message = f"group_size: num_envs {num_envs} cannot be divided into groups of 4; the nearest multiple is {near}"
+    message = (
+        f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of 4; "
+        f"the nearest multiple is {near}"
+    )
     assert cfg.check_run(num_envs, 5) == [message]
     policy = make_policy()
     with pytest.raises(ConfigError) as caught:
@@ -223,8 +226,8 @@ def test_problems_of_a_run_are_reported_together() -> None:
     assert GRPOCfg(group_size=4, batch_size=40).check_run(8, 5) == []
     problems = GRPOCfg(group_size=4, batch_size=41).check_run(6, 5)
     assert [problem.partition(":")[0] for problem in problems] == [
-        "batch_size",
-        "group_size",
+        "algorithm.cfg.batch_size",
+        "algorithm.cfg.group_size",
     ]
 
 

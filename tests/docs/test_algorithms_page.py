@@ -15,7 +15,7 @@ from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
