@@ -151,6 +151,8 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     raise_problems(name_overrides(problems, overrides))
     assert cfg is not None
     env, eval_env = _env_configs(cfg, train.trainer, events)
+    algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
+    env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
     return RunConfig(train, env_data["id"], env, eval_env, resolved)
 

@@ -169,6 +169,15 @@ def test_without_evaluation_there_is_no_second_environment() -> None:
     assert isinstance(env, CartPoleEnv)
 
 
+def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone() -> None:
+    grpo = {"name": "grpo", "cfg": {"group_size": 4, "batch_size": 8}}
+    config = tiny_config(policy__name="actor_only", policy__critic=None, algorithm=grpo, trainer__num_envs=8)
+    run = load_run_config(write_config(Path(), config))
+    assert run.eval_env is not None
+    assert (run.env.group_size, run.eval_env.group_size) == (4, 1)
+    assert load_run_config(write_config(Path(), tiny_config())).env.group_size == 1
+
+
 def test_resolved_config_is_all_of_it_as_plain_data() -> None:
     run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9"])
     resolved = json.loads(json.dumps(run.resolved))

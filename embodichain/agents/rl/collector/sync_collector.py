@@ -25,7 +25,7 @@ class SyncCollector(BaseCollector):
     """Steps the environments with the current policy, and returns when the rollout is complete.
 
     Episodes, and with them the policy's recurrent state, run on from one rollout to the next: the environments are
-    reset once, here, and then reset themselves.
+    reset once, here, and then reset themselves, unless ``reset`` is called.
 
     Args:
         env: the environments.

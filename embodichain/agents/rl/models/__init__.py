@@ -2,6 +2,7 @@
 
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg
 from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
+from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
@@ -21,6 +22,8 @@ __all__ = [
     "ActorCriticCfg",
     "ActorCriticRecurrent",
     "ActorCriticRecurrentCfg",
+    "ActorOnly",
+    "ActorOnlyCfg",
     "CNNCfg",
     "CNNNetworkCfg",
     "MLPCfg",

@@ -18,6 +18,7 @@ from embodichain.agents.rl.models.actor_critic_recurrent import (
     ActorCriticRecurrentCfg,
     build_actor_critic_recurrent,
 )
+from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, build_actor_only
 from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError
@@ -53,9 +54,14 @@ class _BuiltIn:
 _BUILT_IN: dict[Any, _BuiltIn] = {
     ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
     ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
+    ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_only, ("actor",)),
 }
 
-_POLICIES: dict[str, Any] = {"actor_critic": ActorCritic, "actor_critic_recurrent": ActorCriticRecurrent}
+_POLICIES: dict[str, Any] = {
+    "actor_critic": ActorCritic,
+    "actor_critic_recurrent": ActorCriticRecurrent,
+    "actor_only": ActorOnly,
+}
 
 
 def register_policy(name: str) -> Callable[[P], P]:

@@ -112,6 +112,13 @@ def test_scripted_env_keeps_the_contract() -> None:
     assert isinstance(ScriptedEnv(), VecEnv)
 
 
+def test_rollout_after_a_reset_begins_with_new_episodes() -> None:
+    collector = make_collector(ScriptedEnv())
+    collector.collect(5)
+    collector.reset()
+    assert torch.equal(collector.collect(5)["obs"].squeeze(-1), FIRST)
+
+
 def test_every_field_is_in_its_own_slot() -> None:
     rollout = make_collector(ScriptedEnv()).collect(5)
     assert rollout.batch_size == (3, 6)
