@@ -8,12 +8,16 @@ of the deviation, a^2 - 1, are 0. What is left of a gradient is the work of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.doctor.patient import GROUP_SIZE, Patient
 from embodichain.agents.rl.doctor.probes import alternating, bandit, gradients, means, one_hot, play, table_policy
 from embodichain.agents.rl.doctor.report import Finding, failed, passed, skipped
+from embodichain.agents.rl.models import ActorCritic
 
 __all__ = [
     "advantage_sign",
@@ -25,14 +29,14 @@ __all__ = [
 ]
 
 NEGLIGIBLE = 1e-3  # of a gradient, against one that should be there
+_UPDATES = 20
 
 
 def advantage_sign(patient: Patient) -> Finding:
     """Actions above 0 are rewarded: the mean rises (rung 4 of the ladder, see ``value_checks.py``)."""
     policy = table_policy(1)
     states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
-    patient.learn(policy, lambda: bandit(policy, states, 1, lambda a: (a > 0).float()), 15, n_epochs=4)
-    (mean,) = means(policy, 1)
+    (mean,) = _trained(patient, policy, lambda: bandit(policy, states, 1, lambda a: (a > 0).float()))
     if mean > 0.3:
         return passed()
     return failed(
@@ -49,8 +53,7 @@ def policy_of_observation(patient: Patient) -> Finding:
     policy = table_policy(2)
     states = torch.arange(8).remainder(2).repeat_interleave(GROUP_SIZE)
     sign = 1.0 - 2.0 * states
-    patient.learn(policy, lambda: bandit(policy, states, 2, lambda a: (a * sign > 0).float()), 20, n_epochs=4)
-    first, second = means(policy, 2)
+    first, second = _trained(patient, policy, lambda: bandit(policy, states, 2, lambda a: (a * sign > 0).float()))
     if first > 0.3 and second < -0.3:
         return passed()
     return failed(
@@ -147,6 +150,14 @@ def credit_stops_at_episode_end(patient: Patient) -> Finding:
                 "done = terminated | truncated",
             )
     return passed()
+
+
+def _trained(patient: Patient, policy: ActorCritic, collect: Callable[[], TensorDict]) -> list[float]:
+    """Train a table policy for a while, and return its mean action in each state."""
+    training = patient.train(policy, collect, n_epochs=4)
+    for _ in range(_UPDATES):
+        next(training)
+    return means(policy, policy.obs_dim)
 
 
 def _credit(patient: Patient, end: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tensordict import TensorDict
@@ -63,17 +63,17 @@ class Patient:
         cfg = replace(self._cfg, **{name: value for name, value in wanted.items() if self.has(name)})
         return self.algo_class(cfg, policy)
 
-    def learn(self, policy: Policy, collect: Callable[[], TensorDict], updates: int, **settings: Any) -> None:
-        """Improve a policy by some updates, each from a rollout of its own.
+    def train(self, policy: Policy, collect: Callable[[], TensorDict], **settings: Any) -> Iterator[None]:
+        """Update a policy for ever, each time from a rollout of its own; yield after each update.
 
         Args:
             policy: it is changed.
             collect: returns a rollout [N, T+1] of the policy as it is.
-            updates: how many.
             settings: as in ``build``.
         """
         rollout = collect()
         algorithm = self.build(policy, rollout, **settings)
-        for _ in range(updates):
+        while True:
             algorithm.update(rollout)
+            yield
             rollout = collect()

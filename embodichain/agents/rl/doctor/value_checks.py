@@ -9,6 +9,7 @@ The two last are rungs 2 and 3 of the ladder of probe environments in Jones, "De
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 import torch
 from tensordict import TensorDict
@@ -21,10 +22,11 @@ from embodichain.agents.rl.models import Policy
 
 __all__ = ["value_at_termination", "value_at_truncation", "value_discounts", "value_of_observation"]
 
-_GAMMA = 0.5
+_GAMMA = 0.5  # as the patient has it
 _TOLERANCE = 0.1
+_STILL = 0.002  # of an update: the values have settled
+_MOST_UPDATES = 200  # for an algorithm that makes one small step an update
 _ROWS, _STEPS = 8, 4
-_UPDATES = 30
 
 
 def value_at_termination(patient: Patient) -> Finding:
@@ -111,10 +113,16 @@ def value_discounts(patient: Patient) -> Finding:
 def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], TensorDict]) -> list[float] | None:
     """Return where the values of the states settle, or None where the algorithm has no critic to train."""
     policy = table_policy(num_states)
+    found, still = values(policy, num_states), 0
     with gradients(policy) as sums:
-        patient.learn(policy, lambda: collect(policy), _UPDATES, n_epochs=10, gamma=_GAMMA, gae_lambda=0.95)
+        training = patient.train(policy, lambda: collect(policy), learning_rate=0.1, n_epochs=8, gae_lambda=0.95)
+        for _ in islice(training, _MOST_UPDATES):
+            before, found = found, values(policy, num_states)
+            still = still + 1 if max(abs(b - v) for b, v in zip(before, found, strict=True)) < _STILL else 0
+            if still == 2:
+                break
     critic: Tensor = sums["critic.weight"]
-    return None if not critic.any() and not patient.has("vf_coef") else values(policy, num_states)
+    return None if not critic.any() and not patient.has("vf_coef") else found
 
 
 def _judge(

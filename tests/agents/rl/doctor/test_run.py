@@ -56,6 +56,7 @@ def test_sound_ppo_passes_all_but_the_checks_of_groups(algorithm: str | type[Bas
     assert statuses["skipped"] == GROUP_CHECKS
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[mistake for mistake, _, _ in MISTAKES])
 def test_planted_mistake_fails_the_check_that_names_it_and_no_other(mistake: str, check: str, words: str) -> None:
     (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")
