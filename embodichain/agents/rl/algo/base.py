@@ -48,6 +48,10 @@ class BaseAlgorithm(ABC):
 
     device: torch.device
     """Where updates run."""
+    reset_every_rollout: bool = False
+    """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
+    progress: float = 0.0
+    """Share of the training that is done, [0, 1)."""
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         self.policy = policy
@@ -63,6 +67,10 @@ class BaseAlgorithm(ABC):
         Returns:
             Scalars to log: name -> value.
         """
+
+    def set_progress(self, fraction: float) -> None:
+        """Take note of the share of the training that is done, [0, 1); the trainer says it before each update."""
+        self.progress = fraction
 
     def state_dict(self) -> dict[str, Any]:
         """Return what, beside the policy, the next update depends on, for a checkpoint: here all optimisers' states."""

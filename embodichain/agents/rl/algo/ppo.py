@@ -1,6 +1,6 @@
 """Proximal policy optimisation.
 
-Legend: N envs, T rollout steps, B minibatch.
+Legend: N envs, T rollout steps, B minibatch, L sequence length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from embodichain.agents.rl.algo.common import (
     normalize_advantages,
 )
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import iterate_minibatches, transition_view
+from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import configclass
 
@@ -72,11 +72,8 @@ class PPO(BaseAlgorithm):
         cfg = self.cfg
         rollout = rollout.to(self.device)
         advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda)
-        transitions = transition_view(rollout, flatten=False)
-        batch = transitions.select("obs", "action", "sample_log_prob")
-        batch["advantage"] = normalize_advantages(advantages)
-        batch["return"] = returns
-        batch = batch.reshape(-1)
+        columns = {"advantage": normalize_advantages(advantages), "return": returns}
+        batch = learning_batch(rollout, self.policy, **columns)
 
         sums: dict[str, torch.Tensor] = {}
         num_minibatches = 0
@@ -87,7 +84,7 @@ class PPO(BaseAlgorithm):
                 num_minibatches += 1
 
         metrics = {name: total / num_minibatches for name, total in sums.items()}
-        metrics["explained_variance"] = explained_variance(transitions["value"], returns)
+        metrics["explained_variance"] = explained_variance(rollout["value"][:, :-1], returns)
         metrics |= self.policy.diagnostics()
         # One transfer for all: reading them where they arise would wait for the device at every minibatch.
         values = torch.stack(list(metrics.values())).tolist()
@@ -100,7 +97,7 @@ class PPO(BaseAlgorithm):
         """Return the loss to descend and, detached, the scalars to log.
 
         Args:
-            batch: [B]; ``obs``, ``action``, ``sample_log_prob`` of the rollout, ``advantage`` and ``return``.
+            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``.
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)

@@ -83,6 +83,7 @@ class Trainer:
         progress = make_progress(iterations)
         try:
             while self._iteration < iterations:
+                self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
                 is_last = self._iteration == iterations
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
@@ -113,6 +114,9 @@ class Trainer:
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
         start = time.perf_counter()
+        if self.algorithm.reset_every_rollout:
+            self._collector.reset()
+            self._stats.drop_unfinished()
         rollout = self._collector.collect(self.options.buffer_size)
         collected = time.perf_counter()
         losses = self.algorithm.update(rollout)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic
@@ -59,6 +60,24 @@ def test_actions_are_the_most_likely_ones() -> None:
     evaluate(env, 2, policy)
     obs = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])  # (episode, steps done)
     assert torch.equal(torch.cat(env.actions), policy.actor(obs).detach())
+
+
+class CountingPolicy(ActorCritic):
+    """Its state counts the steps of an episode, and so does the entry that it reads; its actions say both."""
+
+    obs_keys = ("at",)
+    state_size = 1
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        td["action"] = 10 * td["state"] + td["entries", "at"][:, 1:]
+        td["next_state"] = td["state"] + 1
+        return td
+
+
+def test_state_is_carried_over_and_zeroed_where_an_episode_ends() -> None:
+    env = ScriptedEnv(1)
+    evaluate(env, 3, CountingPolicy(2, 1, "cpu", nn.Linear(2, 1), nn.Linear(2, 1)))
+    assert torch.cat(env.actions).squeeze(1).tolist() == [0, 0, 11, 0, 11, 22]  # episodes of 1, 2 and 3 steps
 
 
 def test_policy_is_evaluated_in_evaluation_mode() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
@@ -61,6 +62,29 @@ def test_second_call_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     run.train(24)
     assert [step for step, _ in run.sink.rows] == [8, 16, 24]
     assert len(run.env.resets) == 1
+
+
+def test_algorithm_hears_before_each_update_how_much_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    heard: list[float] = []
+
+    def update(rollout: TensorDict) -> dict[str, float]:
+        heard.append(run.algorithm.progress)
+        return {}
+
+    monkeypatch.setattr(run.algorithm, "update", update)
+    run.train(32)
+    assert heard == [0, 0.25, 0.5, 0.75]
+
+
+def test_rollouts_begin_with_new_episodes_where_the_algorithm_asks_for_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.algorithm.reset_every_rollout = True
+    run.train(16)
+    first, second = run.algorithm.rollouts
+    assert torch.equal(first["obs"], second["obs"])
+    # Episodes 0, 2 and 1 ended in each, as in the test below; 3 was cut in the first, and 2 steps of it must not count.
+    assert run.sink.rows[1][1]["charts/episode_length_avg_100"] == pytest.approx((1 + 3 + 2) / 3)
 
 
 @pytest.mark.parametrize(
