@@ -24,7 +24,7 @@ __all__ = ["value_at_termination", "value_at_truncation", "value_discounts", "va
 
 _GAMMA = 0.5  # as the patient has it
 _TOLERANCE = 0.1
-_STILL = 0.002  # of an update: the values have settled
+_STILL, _STILL_UPDATES = 0.002, 8  # changes below it, so many times: the values have settled, and do not just turn
 _MOST_UPDATES = 200  # for an algorithm that makes one small step an update
 _ROWS, _STEPS = 8, 4
 
@@ -119,7 +119,7 @@ def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], Tens
         for _ in islice(training, _MOST_UPDATES):
             before, found = found, values(policy, num_states)
             still = still + 1 if max(abs(b - v) for b, v in zip(before, found, strict=True)) < _STILL else 0
-            if still == 2:
+            if still == _STILL_UPDATES:
                 break
     critic: Tensor = sums["critic.weight"]
     return None if not critic.any() and not patient.has("vf_coef") else found
