@@ -1,0 +1,274 @@
+"""PPO's learning curves beside those of Stable-Baselines3's PPO: same environment, same hyperparameters, several seeds.
+
+pip install stable-baselines3
+python benchmarks/sb3_curves.py configs/agents/rl/basic/cart_pole/train_config_quickstart.json --seeds 1 2 3 4 5
+python benchmarks/sb3_curves.py configs/agents/rl/push_cube/train_config_quickstart.json --seeds 1 2 3 4 5
+
+Every ``--eval-every`` iterations both are evaluated on the same 200 fixed episodes, without exploration. The plot shows
+the median and the range of the seeds; the last line printed is JSON. Each training is a process of its own, and one
+thread, so that ``--jobs 2`` of them can run side by side: what is compared is learning over steps, not over time.
+
+Where the two still differ: Stable-Baselines3 normalises advantages over each minibatch, updates its observation
+normaliser at every step of a rollout instead of after it, and bootstraps a truncated step inside the reward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from embodichain.agents.rl.algo import build_algo
+from embodichain.agents.rl.build import RunConfig, build_envs, load_run_config
+from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.models import build_policy
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.utils.observations import flatten_dict_observation
+
+LEARNERS = ("ours", "sb3")
+EVAL_SEED = 1_000_004
+EVAL_EPISODES = 200
+
+
+class Curve:
+    """Prints a point of the learning curve, as JSON, whenever one is due."""
+
+    def __init__(self, run: RunConfig, eval_env: Any, every: int) -> None:
+        self._evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
+        self._every = every
+        self._steps = run.train.trainer.buffer_size * run.env.num_envs
+
+    def after(self, iteration: int, policy: Any) -> None:
+        """Evaluate the policy if this iteration (from 1) is due."""
+        if iteration % self._every == 0:
+            result = self._evaluator.run(policy, "")
+            point = {"step": iteration * self._steps, "success": result.success_rate, "return": result.avg_reward}
+            print(json.dumps(point), flush=True)
+
+
+def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
+    """Train with the library's own PPO."""
+    cfg = run.train.trainer
+    policy = build_policy(run.train.policy, env.flattened_observation_space, env.single_action_space, "cpu")
+    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, "cpu")
+    collector = SyncCollector(env, policy, "cpu")
+    for iteration in range(1, cfg.iterations + 1):
+        rollout = collector.collect(cfg.buffer_size)
+        algorithm.update(rollout)
+        policy.update_normalizer(rollout["obs"][:, :-1])
+        curve.after(iteration, policy)
+
+
+def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
+    """Train with Stable-Baselines3's PPO at the same hyperparameters."""
+    from stable_baselines3 import PPO  # noqa: PLC0415 (only this half of the comparison needs it)
+    from stable_baselines3.common.callbacks import BaseCallback  # noqa: PLC0415
+    from stable_baselines3.common.vec_env import VecEnv, VecNormalize  # noqa: PLC0415
+
+    cfg, policy_block = run.train.trainer, run.train.policy
+    algo = run.train.algorithm.cfg
+    network = policy_block["actor"]["network_cfg"]
+    assert policy_block["critic"]["network_cfg"] == network, "Stable-Baselines3 gets one activation for both"
+    assert set(network) == {"hidden_sizes", "activation", "orthogonal_init"}, "no other network options are translated"
+
+    class Adapter(VecEnv):  # type: ignore[misc]
+        """Our environments as Stable-Baselines3 wants them."""
+
+        def __init__(self) -> None:
+            box = env.flattened_observation_space
+            super().__init__(env.num_envs, gym.spaces.Box(box.low, box.high), env.single_action_space)
+
+        def reset(self) -> np.ndarray:
+            return flatten_dict_observation(env.reset()[0]).numpy().copy()
+
+        def step_async(self, actions: np.ndarray) -> None:
+            self._actions = torch.as_tensor(actions, dtype=torch.float32)
+
+        def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+            obs, reward, terminated, truncated, info = env.step(self._actions)
+            done = terminated | truncated
+            infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+            if done.any():
+                final = flatten_dict_observation(info["final_obs"]).numpy()
+                for i in done.nonzero().squeeze(1).tolist():
+                    cut = bool(truncated[i] & ~terminated[i])
+                    infos[i] = {"terminal_observation": final[i].copy(), "TimeLimit.truncated": cut}
+            flat = flatten_dict_observation(obs).numpy().copy()
+            return flat, reward.numpy().copy(), done.numpy().copy(), infos
+
+        def close(self) -> None:
+            pass
+
+        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+            return [getattr(env, attr_name)] * env.num_envs
+
+        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+            raise NotImplementedError
+
+        def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+            raise NotImplementedError
+
+        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+            return [False] * env.num_envs
+
+    vec_env = Adapter()
+    venv = VecNormalize(vec_env, norm_reward=False) if policy_block.get("normalize_obs") else vec_env
+    activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
+    hidden = network["hidden_sizes"]
+    model = PPO(
+        "MlpPolicy",
+        venv,
+        learning_rate=algo["learning_rate"],
+        n_steps=cfg.buffer_size,
+        batch_size=algo["batch_size"],
+        n_epochs=algo["n_epochs"],
+        gamma=algo["gamma"],
+        gae_lambda=algo["gae_lambda"],
+        clip_range=algo["clip_coef"],
+        ent_coef=algo["ent_coef"],
+        vf_coef=algo["vf_coef"] / 2,  # our value loss has the factor 1/2, theirs has not
+        max_grad_norm=algo["max_grad_norm"],
+        policy_kwargs={
+            "net_arch": {"pi": hidden, "vf": hidden},
+            "activation_fn": activations[network["activation"]],
+            "ortho_init": network.get("orthogonal_init", False),
+            "log_std_init": policy_block.get("init_log_std", 0.0),
+        },
+        seed=cfg.seed,
+        device="cpu",
+    )
+
+    class Greedy:
+        """The model's policy for our evaluator."""
+
+        training = False
+
+        def eval(self) -> None:
+            pass
+
+        def train(self, mode: bool) -> None:
+            pass
+
+        def get_action(self, td: Any, deterministic: bool = False) -> dict[str, torch.Tensor]:
+            obs = td["obs"].numpy()
+            obs = venv.normalize_obs(obs) if isinstance(venv, VecNormalize) else obs
+            action, _ = model.predict(obs, deterministic=deterministic)
+            return {"action": torch.as_tensor(action)}
+
+    class AfterIteration(BaseCallback):  # type: ignore[misc]
+        """Evaluates where an iteration's update is over: at the next rollout's start, and at the end."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.iteration = 0
+
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            if self.iteration:
+                curve.after(self.iteration, Greedy())
+            self.iteration += 1
+
+        def _on_training_end(self) -> None:
+            curve.after(self.iteration, Greedy())
+
+    model.learn(cfg.iterations * cfg.buffer_size * env.num_envs, callback=AfterIteration())
+
+
+def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequence[str]) -> None:
+    """Train once, printing the curve's points."""
+    torch.set_num_threads(1)
+    run = load_run_config(config, ["trainer.enable_eval=true", "trainer.events={}", f"trainer.seed={seed}", *overrides])
+    torch.manual_seed(seed)
+    env, eval_env = build_envs(run)
+    assert eval_env is not None
+    train = {"ours": train_ours, "sb3": train_sb3}[learner]
+    train(run, env, Curve(run, eval_env, every))
+
+
+def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, float]]:
+    """Run one training in a process of its own, and return its curve."""
+    command = [sys.executable, __file__, args.config, "--one", learner, "--seeds", str(seed)]
+    command += ["--eval-every", str(args.eval_every), *(f"--override={o}" for o in args.override)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if result.returncode:
+        raise SystemExit(f"{learner}, seed {seed}, failed:\n{result.stdout}{result.stderr}")
+    points = [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"step"')]
+    print(f"{learner:5} seed {seed}: {' '.join(format(p['success'], '4.0%') for p in points)}", flush=True)
+    return points
+
+
+def draw(curves: dict[str, list[list[dict[str, float]]]], picture: Path, title: str) -> None:
+    """Plot median and range of success and return over environment steps."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots(1, 2)
+    figure.suptitle(title)
+    names = {"ours": "this library", "sb3": "Stable-Baselines3"}
+    for axis, key in zip(axes, ("return", "success"), strict=True):
+        for learner, runs in curves.items():
+            steps = [p["step"] for p in runs[0]]
+            values = np.array([[p[key] for p in points] for points in runs])
+            (line,) = axis.plot(steps, np.median(values, axis=0), label=f"{names[learner]}, {len(runs)} seeds")
+            axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+        axis.set(xlabel="environment steps", ylabel=f"{key} (evaluation)")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=110)
+
+
+def main() -> None:
+    """Read the command line, train, draw and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", help="training config of a PPO with an actor-critic of two MLPs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--eval-every", type=int, default=10, metavar="ITERATIONS")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, one core each")
+    parser.add_argument("--override", action="append", default=[], metavar="key=value")
+    parser.add_argument("--picture", type=Path, help="png to draw (default: outputs/sb3_curves_<exp_name>.png)")
+    parser.add_argument("--one", choices=LEARNERS, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        run_one(args.config, args.one, args.seeds[0], args.eval_every, args.override)
+        return
+
+    name = load_run_config(args.config, args.override).train.trainer.exp_name
+    with ThreadPoolExecutor(args.jobs) as pool:
+        futures = {(o, s): pool.submit(spawn, args, o, s) for s in args.seeds for o in LEARNERS}
+        curves = {o: [futures[o, s].result() for s in args.seeds] for o in LEARNERS}
+    picture = args.picture or Path("outputs") / f"sb3_curves_{name}.png"
+    draw(curves, picture, name)
+
+    print(f"\n{'steps':>10}" + "".join(f"{learner + ' success':>30}" for learner in LEARNERS))
+    table = []
+    for i, point in enumerate(curves["ours"][0]):
+        row: dict[str, Any] = {"step": point["step"]}
+        line = f"{point['step']:>10,}"
+        for learner in LEARNERS:
+            values = [points[i]["success"] for points in curves[learner]]
+            row[learner] = {"median": statistics.median(values), "min": min(values), "max": max(values)}
+            line += f"{f'{statistics.median(values):.1%}  ({min(values):.1%}-{max(values):.1%})':>30}"
+        print(line)
+        table.append(row)
+    result = {"benchmark": "sb3_curves", "config": args.config, "seeds": args.seeds, "curve": table}
+    print(f"plot: {picture}")
+    print(json.dumps(result | {"all": curves}))
+
+
+if __name__ == "__main__":
+    main()
