@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorCollection, TensorDict
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["dict_to_tensordict", "flatten_dict_observation", "select_entries"]
+__all__ = ["dict_to_tensordict", "entry_columns", "entry_spaces", "flatten_dict_observation", "select_entries"]
 
-_IMAGE_DIMS = 4  # N, height, width, channels
+_IMAGE_DIMS = 3  # height, width, channels
 
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:
@@ -82,10 +84,38 @@ def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
     return TensorDict(entries, batch_size=td.batch_size, device=td.device)
 
 
+def entry_spaces(space: spaces.Dict) -> dict[str, spaces.Box]:
+    """Return the spaces of a structured observation space's entries by name, in the order of the flat observation."""
+    entries: dict[str, spaces.Box] = {}
+    for name, inner in sorted(space.spaces.items()):
+        if isinstance(inner, spaces.Dict):
+            entries |= {f"{name}/{key}": value for key, value in entry_spaces(inner).items()}
+        else:
+            assert isinstance(inner, spaces.Box)  # environments make nothing else
+            entries[name] = inner
+    return entries
+
+
+def entry_columns(space: spaces.Dict) -> dict[str, slice]:
+    """Return which columns of the flat observation each entry is, by name; images are not in it.
+
+    Args:
+        space: the structured observation space of one environment.
+    """
+    columns: dict[str, slice] = {}
+    start = 0
+    for name, entry in entry_spaces(space).items():
+        if entry.dtype != np.uint8 or len(entry.shape) < _IMAGE_DIMS:
+            stop = start + int(np.prod(entry.shape))
+            columns[name] = slice(start, stop)
+            start = stop
+    return columns
+
+
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:
     for _, value in sorted(td.items()):  # keys are unique: values are never compared
         if isinstance(value, torch.Tensor):
-            if value.dtype != torch.uint8 or value.dim() < _IMAGE_DIMS:
+            if value.dtype != torch.uint8 or value.dim() - 1 < _IMAGE_DIMS:
                 leaves.append(value.reshape(num_rows, -1))
         else:
             _collect_leaves(value, num_rows, leaves)

@@ -60,7 +60,7 @@ def _describe(item: Any, cls: type, data: Any) -> tuple[str, str]:
         return f"unknown key.{nearest(str(keys[-1]), _known_keys(cls, keys[:-1]))}", ""
     if item["type"] in _ABSENT_KEY:
         return "required, but missing", ""
-    return item["msg"], f", got {item['input']!r}"
+    return item["msg"].removeprefix("Value error, "), f", got {item['input']!r}"
 
 
 def _keys(loc: Sequence[int | str], data: Any) -> list[int | str]:

@@ -162,7 +162,13 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
 
 def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it."""
-    policy = build_policy(run.train.policy, env.flattened_observation_space, env.single_action_space, device)
+    policy = build_policy(
+        run.train.policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+    )
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device)
     return policy, algorithm
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from pydantic import Field
-from tensordict import TensorDict
+from tensordict import TensorCollection, TensorDict
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
@@ -313,11 +313,16 @@ class BaseEnv(gym.Env[Any, Any]):
         self.flattened_observation_space = _unbounded((flatten_dict_observation(obs).shape[1],))
 
 
-def _space_of(obs: TensorDict) -> gym.spaces.Dict:
+def _space_of(obs: TensorCollection) -> gym.spaces.Dict:
     spaces: dict[str, gym.Space[Any]] = {}
     for name, value in obs.items():
-        spaces[str(name)] = _space_of(value) if isinstance(value, TensorDict) else _unbounded(tuple(value.shape[1:]))
+        spaces[str(name)] = _entry_space(value) if isinstance(value, Tensor) else _space_of(value)
     return gym.spaces.Dict(spaces)
+
+
+def _entry_space(value: Tensor) -> gym.spaces.Box:
+    shape = tuple(value.shape[1:])
+    return gym.spaces.Box(0, 255, shape, np.uint8) if value.dtype == torch.uint8 else _unbounded(shape)
 
 
 def _unbounded(shape: tuple[int, ...]) -> gym.spaces.Box:
