@@ -26,6 +26,7 @@ TINY = [
     "trainer.num_eval_episodes=2",
     "trainer.events={}",
     "algorithm.cfg.n_epochs=1",
+    "algorithm.cfg.batch_size=8",
 ]
 
 
@@ -55,7 +56,7 @@ def test_environment_config_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
-    run = load_run_config(path, ["trainer.num_envs=2", "trainer.num_eval_envs=2"])
+    run = load_run_config(path, ["trainer.num_envs=2", "trainer.num_eval_envs=2", "algorithm.cfg.batch_size=8"])
     for env in build_envs(run):
         if env is None:
             continue

@@ -38,12 +38,12 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl buffer"]),
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
+    ("rl doctor", ["agents.rl.doctor"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
     (
-        "rl doctor",
-        ["agents.rl.doctor"],
-        ["root", "utils", "rl", "rl buffer", "rl models", "rl collector", "rl algo"],
+        "rl config",
+        ["agents.rl.utils.config", "agents.rl.utils.legacy"],
+        ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"],
     ),
-    ("rl config", ["agents.rl.utils.config"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
     # The package's own file offers AlgorithmCfg to users, so it belongs here, above the algorithms.
     (
         "rl utils",

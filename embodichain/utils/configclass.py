@@ -29,7 +29,7 @@ __all__ = ["MISSING", "configclass", "field", "is_required", "replace"]
 
 T = TypeVar("T")
 
-_PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False)
+_PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False, allow_inf_nan=False)
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
 
 

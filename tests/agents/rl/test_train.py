@@ -151,15 +151,15 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "unknown policy": (
         lambda: config_with(policy__name="actor"),
-        "unknown policy 'actor'.",
+        "policy: unknown policy 'actor'.",
     ),
     "unknown algorithm": (
         lambda: config_with(algorithm__name="pppo"),
-        "unknown algorithm 'pppo'. Did you mean 'ppo'? Known: ",
+        "algorithm.name: unknown algorithm 'pppo'. Did you mean 'ppo'? Known: ",
     ),
     "no networks": (
         lambda: config_with(policy__actor=None, policy__critic=None),
-        "policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no 'actor' and 'critic'",
+        "policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no 'actor' and 'critic'",
     ),
     "action size": (
         lambda: config_with(policy__action_dim=7),
@@ -177,7 +177,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: config_with(
             trainer__events={"eval": {"look": {"func": "record_camera_data", "params": {"resolution": [65, 48]}}}}
         ),
-        "record_camera_data: resolution: even numbers up to 1920x1080 are needed, got 65x48",
+        "trainer.events.eval.look.params.resolution[0]: Input should be a multiple of 2, got 65",
     ),
 }
 
@@ -211,7 +211,7 @@ def test_output_folder_that_cannot_be_written_is_one_message(capsys: pytest.Capt
 
 
 def test_several_errors_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_main(trainer__num_env=2, algorithm__cfg={"gama": 1}) == 2
+    assert run_main(trainer__num_env=2, algorithm__cfg={"gama": 1, "batch_size": 8}) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error: trainer.num_env: unknown key. Did you mean 'num_envs'?",
         "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
