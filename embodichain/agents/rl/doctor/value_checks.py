@@ -115,7 +115,7 @@ def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], Tens
     policy = table_policy(num_states)
     found, still = values(policy, num_states), 0
     with gradients(policy) as sums:
-        training = patient.train(policy, lambda: collect(policy), learning_rate=0.1, n_epochs=8, gae_lambda=0.95)
+        training = patient.train(policy, lambda: collect(policy), learning_rate=0.1, n_epochs=4, gae_lambda=0.95)
         for _ in islice(training, _MOST_UPDATES):
             before, found = found, values(policy, num_states)
             still = still + 1 if max(abs(b - v) for b, v in zip(before, found, strict=True)) < _STILL else 0
