@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
-    assert {path.name for path in REPOSITORY.glob("configs/**/*.json")} == {
+    assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
         path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
     }
     for folder in ("push_cube", "basic/cart_pole"):
@@ -69,6 +70,16 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
             assert reward.isfinite().all()
             assert all(value.isfinite().all() for value in (info["rewards"] | info["metrics"]).values())
         env.close()
+
+
+def test_loading_takes_no_time_to_speak_of() -> None:
+    path = REPOSITORY / "configs/agents/rl/push_cube/train_config.json"
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        load_run_config(path)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
 
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)

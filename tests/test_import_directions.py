@@ -50,8 +50,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["agents.rl.utils"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
     ),
-    # The two files that know both worlds.
-    ("build", ["agents.rl.build", "agents.rl.train"], ["*"]),
+    # The files that know both worlds.
+    ("build", ["agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
 ]
 
 # Third-party packages that belong to one layer.

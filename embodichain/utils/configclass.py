@@ -62,7 +62,7 @@ def _missing() -> Any:
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
     """Return whether a field of a config class must be given a value."""
-    return field.default_factory is _missing
+    return field.default is MISSING and field.default_factory in (MISSING, _missing)
 
 
 def _make(cls: type[T], frozen: bool) -> type[T]:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["ConfigError", "collected", "nearest", "raise_problems", "unknown_key", "unknown_name"]
+__all__ = ["ConfigError", "collected", "nearest", "placed", "raise_problems", "unknown_key", "unknown_name"]
 
 _FEW = 8
 
@@ -43,6 +43,15 @@ def collected(problems: list[str], place: str = "") -> Iterator[None]:
         yield
     except ConfigError as error:
         problems += [place + line for line in str(error).splitlines()]
+
+
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """Put ``place`` before each line of a ConfigError."""
+    problems: list[str] = []
+    with collected(problems, place):
+        yield
+    raise_problems(problems)
 
 
 def raise_problems(problems: Iterable[str]) -> None:

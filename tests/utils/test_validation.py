@@ -110,3 +110,54 @@ def test_unknown_tag_lists_the_known_ones() -> None:
     (line,) = errors({"uid": "a", "shape": {"kind": "bal"}})
     assert line.startswith("thing.shape: ")
     assert "'ball', 'mesh'" in line
+
+
+@configclass
+class Strict:
+    whole: int = 1
+    number: float = 1.0
+    flag: bool = False
+    text: str = ""
+    pair: tuple[float, float] = (0.0, 0.0)
+    call: Any = None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("whole", "4"),
+        ("whole", True),
+        ("whole", 1.5),
+        ("number", "0.1"),
+        ("number", True),
+        ("number", float("inf")),
+        ("flag", 1),
+        ("flag", "true"),
+        ("text", 3),
+        ("pair", "12"),
+        ("pair", {"0": 1, "1": 2}),
+        ("whole", None),
+    ],
+)
+def test_types_are_strict_where_json_has_the_type(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_dict(Strict, {key: value}, "")
+    assert str(caught.value).startswith(f"{key}: Input should be a ")
+    assert str(caught.value).endswith(f"got {value!r}")
+
+
+def test_integer_stands_for_a_number_and_a_list_for_a_tuple() -> None:
+    strict = from_dict(Strict, {"number": 2, "pair": [1, 2.5]}, "")
+    assert (strict.number, strict.pair) == (2.0, (1.0, 2.5))
+
+
+def test_data_with_python_objects_are_converted() -> None:
+    strict = from_dict(Strict, {"call": len, "pair": (1, 2)}, "")
+    assert (strict.call, strict.pair) == (len, (1.0, 2.0))
+
+
+def test_too_few_and_too_many_values_are_counted() -> None:
+    for pair, problem in (([1], "too few values, got [1]"), ([1, 2, 3], "Tuple should have at most 2 items")):
+        with pytest.raises(ConfigError) as caught:
+            from_dict(Strict, {"pair": pair}, "")
+        assert str(caught.value).startswith(f"pair: {problem}")

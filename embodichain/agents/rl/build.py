@@ -263,7 +263,8 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     wrong = {re.split(r"[.\[:]", line.removeprefix("algorithm.cfg."))[0] for line in problems}
     num_envs = trainer.get("num_envs") or env_data.get("num_envs") or EmbodiedEnvCfg.num_envs
     buffer_size = trainer.get("buffer_size", TrainerCfg.buffer_size)
-    if isinstance(num_envs, int) and isinstance(buffer_size, int) and isinstance(block.get("cfg", {}), dict):
+    sizes_are_right = all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
+    if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
             problems += [f"algorithm.cfg.{problem}" for problem in cfg.check_run(num_envs, buffer_size)]

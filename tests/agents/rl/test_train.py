@@ -139,7 +139,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "no such mesh": (
         lambda: config_with(trainer__gym_config=broken_env(rigid_object=[mesh("cup.obj")])),
-        "rigid object 'cup': shape.fpath: no such mesh file: ",
+        "env.json: rigid_object[0].shape.fpath: no such mesh file: ",
     ),
     "no CUDA": (
         lambda: config_with(trainer__device="cuda:0"),

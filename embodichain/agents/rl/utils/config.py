@@ -117,9 +117,11 @@ class TrainCfg:
     """A whole training config."""
 
     trainer: TrainerCfg
+    """How long, on what, and what is logged."""
     policy: dict[str, Any]
     """Has ``name``; the rest is the policy's own."""
     algorithm: AlgorithmBlockCfg
+    """What improves the policy."""
 
 
 def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:

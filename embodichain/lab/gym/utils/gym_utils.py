@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, choose_part
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, FunctorCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
 from embodichain.lab.gym.utils.registration import find_env_class
+from embodichain.lab.gym.utils.scene_checks import scene_problems
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
@@ -24,6 +25,7 @@ from embodichain.utils.module_utils import find_function_from_modules, public_na
 from embodichain.utils.validation import from_dict
 
 __all__ = [
+    "BLOCK_MODULES",
     "DEFAULT_MANAGER_MODULES",
     "ENV_KEYS",
     "TERM_BLOCKS",
@@ -35,9 +37,14 @@ __all__ = [
 ]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
-DEFAULT_MANAGER_MODULES = [
-    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record")
-]
+BLOCK_MODULES = {
+    "actions": [f"{_MANAGERS}.actions"],
+    "observations": [f"{_MANAGERS}.observations"],
+    "rewards": [f"{_MANAGERS}.rewards"],
+    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.record"],
+}
+"""The shipped functors of each block."""
+DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
 """Where functors named in configs are looked up, in this order."""
 
 TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
@@ -111,7 +118,13 @@ def config_to_cfg(
     if not isinstance(env, dict):
         problems.append(f"env: must be an object, got {env!r}")
         env = {}
-    names = names_in_config(data, env_class or find_env_class(data.get("id")))
+    problems += scene_problems(data)
+    env_class = env_class or find_env_class(data.get("id"))
+    names = names_in_config(data, env_class)
+    if names.uids is not None and data.get("robot") is None:
+        problems.append("robot: required, but missing")
+    if env_class is not None and not env.get("actions"):
+        problems.append("env.actions: at least one action term is needed")
     terms: dict[str, Any] = {}
     for block, cls in TERM_BLOCKS.items():
         terms[block] = terms_to_cfg(env.get(block, {}), cls, f"env.{block}", names, problems, manager_modules)
@@ -171,11 +184,9 @@ def terms_to_cfg(
         with collected(problems), suppress(ValidationError):
             if isinstance(func, str):
                 func = find_functor(func, manager_modules, f"{term}.func")
-            # Without the keys that may be wrong by themselves.
-            cfg = cls(
-                func=cast(Any, func), **{key: plain[key] for key in ("mode", "name", "params") if key in _dict(plain)}
-            )
-            parse_term(cfg, term, names)
+            # Without the keys that have nothing to do with the functor, and may be wrong by themselves.
+            needed = {key: plain[key] for key in ("mode", "params") if key in _dict(plain)}
+            parse_term(cls(func=cast(Any, func), **needed), term, names)
             if value is not None:
                 found[name] = replace(value, func=func)
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.utils.scene_checks import entities_in_config
 
 __all__ = ["names_in_config"]
 
@@ -29,7 +30,7 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     added = _added_uids(env_class)
     if added is None:
         return SceneNames(None, None, entries)
-    uids = {uid for entity in _entities(data) if isinstance(uid := entity.get("uid"), str)}
+    uids = {uid for _, entity in entities_in_config(data) if isinstance(uid := entity.get("uid"), str)}
     return SceneNames(frozenset({*uids, *added}), _parts(data.get("robot")), entries)
 
 
@@ -41,13 +42,6 @@ def _added_uids(env_class: type[EmbodiedEnv]) -> tuple[str, ...] | None:
         if any(hook in vars(cls) for hook in _SCENE_HOOKS):
             return None
     return None
-
-
-def _entities(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    lists = [data.get(key) for key in ("rigid_object", "background", "articulation")]
-    for entity in [data.get("robot"), *(item for entry in lists if isinstance(entry, list) for item in entry)]:
-        if isinstance(entity, Mapping):
-            yield entity
 
 
 def _parts(robot: Any) -> dict[str, frozenset[str]] | None:

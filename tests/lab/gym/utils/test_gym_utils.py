@@ -25,6 +25,10 @@ def own_term(env: Any, **params: Any) -> None:
     """A user's own functor."""
 
 
+def own_event(env: Any, env_ids: Any = None, force: float = 0.0) -> None:
+    """A user's own event."""
+
+
 def test_original_config_becomes_typed_values() -> None:
     cfg = config_to_cfg(PUSH_CUBE)
     assert cfg.max_episode_steps == 80
@@ -59,6 +63,11 @@ def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules()
     assert config_to_cfg(data).events["own"].func is own_term
     data = {"robot": CART, "env": {"events": {"own": {"func": "own_term"}}}}
     assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
+
+
+def test_what_a_manager_gives_may_have_a_default() -> None:
+    data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_event", "params": {"force": 1}}}}}
+    assert config_to_cfg(data).events["own"].func is own_event
 
 
 def test_unknown_key_of_the_file_has_the_nearest() -> None:

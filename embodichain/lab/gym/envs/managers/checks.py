@@ -5,6 +5,7 @@ The same check runs when a config is read, with the names that the config has, a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["SceneNames", "build_terms", "check_modified_entries", "leading_arguments", "parse_term"]
+
+_GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,11 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     elif isinstance(func, type):
         if not issubclass(func, Functor):
             raise ConfigError(f"{place}.func: must be a function or a Functor class, got the class {_name_of(func)}")
+        _check_kind(cfg, func.__call__, skip + 1, place)
         parsed = parse_params(func.__call__, skip + 1, cfg.params, f"{place}.params")
         raise_problems(f"{place}.params.{problem}" for problem in func.check_params(parsed))
     else:
+        _check_kind(cfg, func, skip, place)
         parsed = parse_params(func, skip, cfg.params, f"{place}.params")
     raise_problems(_unknown_names(parsed, f"{place}.params", names))
     return {key: parsed[key] for key in cfg.params}
@@ -126,6 +131,23 @@ def check_modified_entries(cfgs: Mapping[str, ObservationCfg], place: str, names
         elif name not in entries:
             problems.append(f"{place}.{term}.name: {unknown_name('entry', name, entries)}")
     return problems
+
+
+def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
+    """Raise a ConfigError where a function is one for another block, or for another mode."""
+    arguments = inspect.signature(func).parameters
+    if any(a.kind is a.VAR_POSITIONAL for a in arguments.values()):
+        return
+    names, given, what = list(arguments), ", ".join(leading_arguments(cfg)), _name_of(cfg.func)
+    required = {name for name, a in arguments.items() if a.default is a.empty}
+    foreign = [n for n in names[skip:] if n in _GIVEN_BY_MANAGERS and n in required and n not in cfg.params]
+    if foreign == ["data"] and isinstance(cfg, ObservationCfg):
+        raise ConfigError(f"{place}.mode: {what} changes an entry, so it must be 'modify', got '{cfg.mode}'")
+    if foreign:
+        raise ConfigError(f"{place}.func: {what} takes {', '.join(foreign)}, but is only given {given} here")
+    # The last of what it is given: an argument of its own would have a default, or be a parameter.
+    if len(names) < skip or (names[skip - 1] not in required and names[skip - 1] not in _GIVEN_BY_MANAGERS):
+        raise ConfigError(f"{place}.func: {what} does not take {given}, which it is given here")
 
 
 def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
-from pydantic import PydanticUserError
+from pydantic.dataclasses import rebuild_dataclass
+from pydantic.warnings import ArbitraryTypeWarning
 
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.utils import configclass
@@ -41,13 +43,22 @@ def read_signature(func: Callable[..., Any], skip: int) -> Signature:
     hints = {a.name: _hint(func, a) for a in own}
     defaults = {a.name: a.default for a in own if a.default is not a.empty}
     name = f"{func.__qualname__} params" if hasattr(func, "__qualname__") else "params"
-    try:
-        cls: type = configclass(type(name, (), {"__annotations__": hints, **defaults}))
-    except PydanticUserError:  # an annotation is no type: `callable`, for example
-        hints = dict.fromkeys(hints, Any)
-        cls = configclass(type(name, (), {"__annotations__": hints, **defaults}))
+    with warnings.catch_warnings():
+        # What is no type, such as `callable`, allows anything.
+        warnings.simplefilter("ignore", ArbitraryTypeWarning)
+        try:
+            cls = _make_class(name, hints, defaults)
+        except NameError:  # a name inside a type: list["EmbodiedEnv"]
+            hints = dict.fromkeys(hints, Any)
+            cls = _make_class(name, hints, defaults)
     untyped = frozenset(name for name, hint in hints.items() if hint is Any)
     return Signature(cls, untyped, any(a.kind is a.VAR_KEYWORD for a in arguments))
+
+
+def _make_class(name: str, hints: dict[str, Any], defaults: dict[str, Any]) -> type:
+    cls: type = configclass(type(name, (), {"__annotations__": hints, **defaults}))
+    rebuild_dataclass(cast(Any, cls))
+    return cls
 
 
 def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any], place: str) -> dict[str, Any]:
