@@ -45,7 +45,7 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
-        self._written = ("action", "sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
+        self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
         self.reset()
 
     def reset(self) -> None:
@@ -90,7 +90,7 @@ class SyncCollector(BaseCollector):
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
-        final_values = rollout["final_value"].transpose(0, 1).unbind(0)
+        actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
         inputs = self._input_slots(rollout)
         for name, slots in inputs.items():
             slots[0].copy_(self._next[name])
@@ -99,10 +99,12 @@ class SyncCollector(BaseCollector):
         for t in range(num_steps):
             given = {name: slots[t] for name, slots in inputs.items()}
             step = policy.get_action(TensorDict(given, batch_size=batch_size))
+            action = step["action"]
+            actions[t].copy_(action)
             for name, slots in written.items():
                 slots[t].copy_(step[name])
 
-            next_obs, _, terminated, truncated, info = env.step(step["action"].to(env.device))
+            next_obs, _, terminated, truncated, info = env.step(action.to(env.device))
             inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
             if reads_entries:
                 inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))

@@ -15,6 +15,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import BaseEnv, EmbodiedEnv, EnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
 from tests.lab.originals import CART_POLE, PUSH_CUBE
 from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of, state
@@ -165,6 +166,21 @@ def test_spaces_describe_the_actions_and_observations() -> None:
             one, many = one[part], many[part]
         assert one.shape == value.shape[1:]
         assert many.shape == value.shape
+
+
+def test_images_have_a_space_of_bytes_and_are_not_part_of_the_flat_observation() -> None:
+    class Seeing(Scripted):
+        def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+            return obs | {"sensor/cam/color": torch.full((2, 4, 6, 3), 7, dtype=torch.uint8)}
+
+    env = Seeing(cart_cfg(2))
+    obs, _ = env.reset(seed=1)
+    space: Any = env.single_observation_space
+    image = space["sensor"]["cam"]["color"]
+    assert (image.shape, image.dtype, image.high.max()) == ((4, 6, 3), "uint8", 255)
+    assert obs["sensor", "cam", "color"].dtype == torch.uint8
+    assert env.flattened_observation_space.shape == scripted().flattened_observation_space.shape
+    assert flatten_dict_observation(obs).shape[1:] == env.flattened_observation_space.shape
 
 
 def test_attributes_that_training_asks_for_are_reachable_through_wrappers() -> None:
