@@ -39,7 +39,7 @@ def groups_are_apart(patient: Patient) -> Finding:
     """The returns of one group do not matter to another."""
     if not patient.has("group_size"):
         return skipped(_NO_GROUPS)
-    action = alternating(2 * GROUP_SIZE)
+    action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: of a group of every second one, too, half are +
     other = torch.arange(2 * GROUP_SIZE) >= GROUP_SIZE
     plain, shifted = (_group_gradient(patient, action + bonus * other, action)[0] for bonus in (0.0, 100.0))
     if (plain - shifted).abs() <= NEGLIGIBLE * plain.abs():

@@ -48,18 +48,18 @@ CHECKS = (
     Check(update_checks.first_ratio_is_one),
     Check(update_checks.gradient_norm_is_cut, _SOUND),
     Check(actor_checks.equal_rewards_move_nothing, _SOUND),
+    Check(group_checks.nothing_after_first_done, _FINITE),
+    Check(group_checks.groups_are_apart, _FINITE),
+    Check(group_checks.equal_group_returns_move_nothing, (*_FINITE, "groups_are_apart")),
     Check(value_checks.value_at_termination, _FINITE),
     Check(value_checks.value_of_observation, (*_FINITE, "value_at_termination")),
     Check(value_checks.value_discounts, (*_FINITE, "value_of_observation")),
     Check(value_checks.value_at_truncation, (*_FINITE, "value_discounts")),
-    Check(actor_checks.advantage_sign, _FINITE),
+    Check(actor_checks.advantage_sign, (*_FINITE, "nothing_after_first_done", "groups_are_apart")),
     Check(actor_checks.policy_of_observation, _ACTOR),
     Check(actor_checks.clipped_samples_give_no_gradient, _ACTOR),
     Check(actor_checks.entropy_bonus_widens, _FINITE),
-    Check(actor_checks.credit_stops_at_episode_end, _FINITE),
-    Check(group_checks.equal_group_returns_move_nothing, _SOUND),
-    Check(group_checks.groups_are_apart, _FINITE),
-    Check(group_checks.nothing_after_first_done, _FINITE),
+    Check(actor_checks.credit_stops_at_episode_end, (*_FINITE, "groups_are_apart")),
 )
 
 

@@ -12,8 +12,10 @@ from embodichain.agents.rl.doctor.run import CHECKS
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 from tests.agents.rl.doctor.sick import SickPPO, with_bugs
+from tests.agents.rl.doctor.sick_groups import SickGroups, with_group_bugs
 
 GROUP_CHECKS = {"equal_group_returns_move_nothing", "groups_are_apart", "nothing_after_first_done"}
+VALUE_CHECKS = {"value_at_termination", "value_of_observation", "value_discounts", "value_at_truncation"}
 # The mistake, the one check that is to fail, and words of the cause that it is to name.
 MISTAKES = [
     ("loss is NaN", "losses_are_finite", "division by zero"),
@@ -45,6 +47,18 @@ MISTAKES = [
 ]
 
 
+# The same for algorithms that compare within groups.
+GROUP_MISTAKES = [
+    ("no eps", "losses_are_finite", "division by zero"),
+    ("no baseline", "equal_group_returns_move_nothing", "zero spread"),
+    ("one group of all", "groups_are_apart", "over all environments"),
+    ("groups interleaved", "groups_are_apart", "not consecutive"),
+    ("nothing masked", "nothing_after_first_done", "not left out"),
+    ("masked from the first done on", "nothing_after_first_done", "begins too early"),
+    ("returns not cut", "credit_stops_at_episode_end", "(1 - done_t)"),
+]
+
+
 def by_status(results: list[CheckResult]) -> dict[str, set[str]]:
     return {status: {r.name for r in results if r.status == status} for status in ("passed", "failed", "skipped")}
 
@@ -57,13 +71,27 @@ def test_sound_ppo_passes_all_but_the_checks_of_groups(algorithm: str | type[Bas
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[mistake for mistake, _, _ in MISTAKES])
+@pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[row[0] for row in MISTAKES])
 def test_planted_mistake_fails_the_check_that_names_it_and_no_other(mistake: str, check: str, words: str) -> None:
     (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")
     assert failure.name == check
     assert words in failure.cause
     assert failure.expected
     assert failure.got
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("mistake", "check", "words"), GROUP_MISTAKES, ids=[row[0] for row in GROUP_MISTAKES])
+def test_planted_mistake_in_groups_fails_the_check_that_names_it(mistake: str, check: str, words: str) -> None:
+    (failure,) = (result for result in check_algorithm(with_group_bugs(mistake)) if result.status == "failed")
+    assert failure.name == check
+    assert words in failure.cause
+
+
+def test_sound_groups_pass_all_but_the_checks_of_a_critic() -> None:
+    statuses = by_status(check_algorithm(SickGroups))
+    assert statuses["failed"] == set()
+    assert statuses["skipped"] == VALUE_CHECKS | {"entropy_bonus_widens"}
 
 
 def test_two_mistakes_fail_two_checks() -> None:
