@@ -39,7 +39,6 @@ Json = dict[str, Any]
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
-_NETWORKS = {"actor_critic": ["actor", "critic"], "actor_only": ["actor"]}
 
 
 def train_schema() -> Json:
@@ -53,8 +52,9 @@ def train_schema() -> Json:
     policy = _named("A registered name, or the dotted path of a class.", names)
     policy["allOf"] = []
     for name in names:
-        required = {"required": _NETWORKS[name]} if name in _NETWORKS else {}
-        policy["allOf"].append(_if("name", name, _of(cast(type, get_policy_cfg_class(name)), defs) | required))
+        block = _of(cast(type, get_policy_cfg_class(name)), defs)
+        networks = [network for network in ("actor", "critic") if network in block["properties"]]
+        policy["allOf"].append(_if("name", name, block | {"required": networks}))
     root["properties"]["policy"] = policy
     names = [name for name in get_registered_algo_names() if _is_shipped(get_algo_class(name))]
     algorithm = _named("A registered name.", names)

@@ -174,7 +174,7 @@ def discount_above_one(train: Config, env: Config) -> tuple[str, str]:
 @mistake
 def batch_larger_than_the_rollout(train: Config, env: Config) -> tuple[str, str]:
     train["algorithm"]["cfg"]["batch_size"] = 10**9
-    return "algorithm.cfg.batch_size", "larger than the rollout"
+    return "algorithm.cfg.batch_size", "more than a rollout has"
 
 
 @mistake

@@ -141,27 +141,16 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
             resolve_device(trainer["device"])
     with collected(problems):
         _check_policy(policy)
-    place, env_data, names = "", None, SceneNames(None, None)
-    with collected(problems):
-        place, env_data = _read_env_data(trainer.get("gym_config"), Path(path).parent)
-    if env_data is not None:
-        with collected(problems, f"{place}id: "):
-            get_env_spec(_env_id(env_data))
-        # Of an unknown task, the rest is checked as that of a plain environment.
-        env_class = find_env_class(env_data.get("id")) or EmbodiedEnv
-        with collected(problems, place):
-            env = config_to_cfg(env_data, env_class=env_class)
-        names = names_in_config(env_data, env_class)
-        problems += [place + line for line in _evaluation_problems(trainer, env_data)]
+    env_data, cfg, names = _load_env(trainer, Path(path).parent, problems)
     events = {
         name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
         for name, block in _block(trainer, "events").items()
         if name in ("train", "eval") and isinstance(block, dict)
     }
-    problems += _algorithm_problems(algorithm, trainer, env_data or {})
+    problems += _algorithm_problems(algorithm, trainer, env_data)
     raise_problems(name_overrides(problems, overrides))
-    assert env_data is not None
-    env, eval_env = _env_configs(env, train.trainer, events)
+    assert cfg is not None
+    env, eval_env = _env_configs(cfg, train.trainer, events)
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
     return RunConfig(train, env_data["id"], env, eval_env, resolved)
 
@@ -267,8 +256,34 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += [f"algorithm.cfg.{problem}" for problem in cfg.check_run(num_envs, buffer_size)]
+            problems += cfg.check_run(num_envs, buffer_size)
     return problems
+
+
+def _load_env(
+    trainer: dict[str, Any], folder: Path, problems: list[str]
+) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
+    """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
+
+    Args:
+        trainer: the ``trainer`` block.
+        folder: of the training config.
+        problems: every error found is added; the typed form is None then.
+    """
+    place, data = "", None
+    with collected(problems):
+        place, data = _read_env_data(trainer.get("gym_config"), folder)
+    if data is None:
+        return {}, None, SceneNames(None, None)
+    with collected(problems, f"{place}id: "):
+        get_env_spec(_env_id(data))
+    # Of an unknown task, the rest is checked as that of a plain environment.
+    env_class = find_env_class(data.get("id")) or EmbodiedEnv
+    cfg: EmbodiedEnvCfg | None = None
+    with collected(problems, place):
+        cfg = config_to_cfg(data, env_class=env_class)
+    problems += [place + line for line in _evaluation_problems(trainer, data)]
+    return data, cfg, names_in_config(data, env_class)
 
 
 def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:

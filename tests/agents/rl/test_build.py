@@ -64,7 +64,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         "policy.actor.network_cfg.activation: Input should be 'elu'",
         "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
         "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
-        "algorithm.cfg.batch_size: 9 is larger than the rollout of 8 transitions (num_envs 2 x buffer_size 4)",
+        "algorithm.cfg.batch_size: 9 is more than a rollout has: 2 environments (trainer.num_envs) x 4 steps",
         "trainer.events.train.push.func: unknown function 'push_the_cart'.",
         "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
         "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, ",

@@ -35,20 +35,13 @@ class AlgorithmCfg:
     """Norm to which the gradient of all parameters together is cut."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return what does not fit the run, each problem beginning with a key of this config.
-
-        This runs when the config is read, before anything is built. A subclass may add to it.
-
-        Args:
-            num_envs: environments of the training.
-            buffer_size: steps of each in one rollout.
-        """
+        """Return what makes these settings impossible for rollouts of so many environments and steps, a line each."""
         transitions = num_envs * buffer_size
         if self.batch_size <= transitions:
             return []
         return [
-            f"batch_size: {self.batch_size} is larger than the rollout of {transitions} transitions "
-            f"(num_envs {num_envs} x buffer_size {buffer_size})"
+            f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
+            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
         ]
 
 

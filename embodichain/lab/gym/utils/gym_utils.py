@@ -128,12 +128,7 @@ def config_to_cfg(
     terms: dict[str, Any] = {}
     for block, cls in TERM_BLOCKS.items():
         terms[block] = terms_to_cfg(env.get(block, {}), cls, f"env.{block}", names, problems, manager_modules)
-    if names.entries is not None:
-        # Entries of terms with errors of their own are not missing.
-        mentioned = {key: term for key, term in _dict(env.get("observations")).items() if isinstance(term, dict)}
-        broken = {term.get("name") or key for key, term in mentioned.items() if key not in terms["observations"]}
-        names = dataclasses.replace(names, entries=names.entries | broken)
-    problems += check_modified_entries(terms["observations"], "env.observations", names)
+    problems += _entry_problems(env.get("observations"), terms["observations"], names)
     parts = env.get("control_parts")
     if names.parts and isinstance(parts, list):
         with collected(problems):
@@ -190,6 +185,14 @@ def terms_to_cfg(
             if value is not None:
                 found[name] = replace(value, func=func)
     return found
+
+
+def _entry_problems(block: Any, terms: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
+    """Return the problems of terms that modify an entry; those of terms with errors of their own are not missing."""
+    if names.entries is not None:
+        broken = {_dict(term).get("name") or key for key, term in _dict(block).items() if key not in terms}
+        names = dataclasses.replace(names, entries=names.entries | broken)
+    return check_modified_entries(terms, "env.observations", names)
 
 
 def find_functor(name: str, modules: Sequence[str], place: str) -> Any:
