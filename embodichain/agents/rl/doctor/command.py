@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from embodichain.agents.rl.doctor.report import format_result, format_totals
 from embodichain.agents.rl.doctor.run import run_checks
-from embodichain.utils.module_utils import import_allowed_modules
+from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PREFIX",
-        help="let --import name modules below this one",
+        help="let --import name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON list of results instead of text")
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
     """
-    import_allowed_modules(args.modules, args.allow_import, "--import")
+    import_allowed_modules(args.modules, [*args.allow_import, *imports_allowed_by_environment()], "--import")
     results = []
     for result in run_checks(args.algo):
         results.append(result)

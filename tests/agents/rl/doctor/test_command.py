@@ -1,21 +1,17 @@
-"""The command, without the console script around it."""
+"""The command ``embodichain doctor``."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.doctor.command import add_arguments, run
-from embodichain.utils import ConfigError
+from embodichain.cli import main
 
 
 def doctor(*argv: str) -> int:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
+    return main(["doctor", *argv])
 
 
 def test_sound_algorithm_gives_0_and_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,6 +54,25 @@ def test_sick_algorithm_of_a_users_module_gives_1_and_names_the_cause(
     }
 
 
-def test_module_that_is_not_allowed_is_not_imported() -> None:
-    with pytest.raises(ConfigError, match="pass --allow-import some_module"):
-        doctor("--algo", "ppo", "--import", "some_module")
+def test_module_allowed_by_the_environment_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "doctor_visitor.py").write_text(SICK.format(name="sick_visitor"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "something,doctor_visitor")
+    assert doctor("--algo", "sick_visitor", "--import", "doctor_visitor") == 1
+    assert "1 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--algo", "ppo", "--import", "some_module"), "pass --allow-import some_module"),
+        (("--algo", "ppoo"), "unknown algorithm 'ppoo'. Did you mean 'ppo'?"),
+    ],
+)
+def test_wrong_usage_gives_2_and_says_what_would_be_right(
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor(*argv) == 2
+    assert message in capsys.readouterr().err
