@@ -1,6 +1,7 @@
 """The command ``embodichain``.
 
 embodichain schema --kind env --out env.schema.json
+embodichain doctor --algo ppo
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from embodichain.agents.rl.doctor import command as doctor
 from embodichain.schema import SCHEMAS
 from embodichain.utils import ConfigError
 
@@ -22,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="embodichain", description="Tools around the training of robots on MuJoCo.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_schema(commands)
+    _add_doctor(commands)
     args = parser.parse_args(argv)
     try:
         code: int = args.run(args)
@@ -49,6 +52,13 @@ def _schema(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"--out {args.out}: cannot be written: {error.strerror}") from error
     return 0
+
+
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Examine an algorithm by closed-form probes, and name what is wrong with it."
+    parser = commands.add_parser("doctor", help=text, description=text)
+    doctor.add_arguments(parser)
+    parser.set_defaults(run=doctor.run)
 
 
 if __name__ == "__main__":

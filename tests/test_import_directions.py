@@ -38,6 +38,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl buffer"]),
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
+    ("rl doctor", ["agents.rl.doctor"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
     (
         "rl config",
         ["agents.rl.utils.config", "agents.rl.utils.legacy"],
