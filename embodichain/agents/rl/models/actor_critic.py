@@ -116,6 +116,7 @@ class ActorCritic(Policy):
         self.critic = critic
         self.obs_keys = network_keys(actor, critic)
         self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
+        self.has_normalizer = normalize_obs
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.log_std = nn.Parameter(torch.full((action_dim,), float(init_log_std)))
         self.log_std_range = log_std_range

@@ -126,6 +126,7 @@ class ActorCriticRecurrent(Policy):
         self.state_size = memory.hidden_size
         self.sequence_length = sequence_length
         self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
+        self.has_normalizer = normalize_obs
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.actor_obs = nn.Identity() if actor_columns is None else Columns(actor_columns)
         self.critic_obs = nn.Identity() if critic_columns is None else Columns(critic_columns)

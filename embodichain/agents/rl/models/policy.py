@@ -64,6 +64,8 @@ class Policy(nn.Module, ABC):
     """L: ``evaluate_actions`` is given [B, L] consecutive steps instead of [B] single ones. None: single steps, and for
     policies with memory the whole rollout. ``state`` is that before each step, as the rollout's policy had it; an
     episode begins after each step that is ``done``."""
+    has_normalizer: bool = False
+    """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
 
     @property
     def evaluation_fields(self) -> tuple[str, ...]:
