@@ -47,7 +47,7 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     try:
         value = _validate(cls, data)
     except ValidationError as error:
-        items = [(item, _keys(item, data)) for item in error.errors()]
+        items = [(item, _keys(item, cls, data)) for item in error.errors()]
         for item, keys in items:
             # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
             is_choice = len(keys) < len(item["loc"])
@@ -98,15 +98,20 @@ def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str)
     return item["msg"].removeprefix("Value error, "), f", got {item['input']!r}"
 
 
-def _keys(item: Any, data: Any) -> list[int | str]:
-    """Return the part of an error's location that is in the data: without the names of a union's members."""
+def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
+    """Return the part of an error's location that is in the data: without the names of a union's members.
+
+    The last key may be absent: something required, or a default that does not fit what was written.
+    """
     keys: list[int | str] = []
-    loc, is_absent = item["loc"], item["type"] in _ABSENT_KEY
+    loc, is_absent, inside_data = item["loc"], item["type"] in _ABSENT_KEY, data
     for i, part in enumerate(loc):
-        inside: Any = dict(enumerate(data)) if isinstance(data, (list, tuple)) else data
+        inside: Any = dict(enumerate(inside_data)) if isinstance(inside_data, (list, tuple)) else inside_data
         if isinstance(inside, Mapping) and part in inside:
-            data = inside[part]
-        elif not (is_absent and isinstance(data, Mapping) and i == len(loc) - 1):
+            inside_data = inside[part]
+        elif not (isinstance(inside_data, Mapping) and i == len(loc) - 1):
+            continue
+        elif not (is_absent or part in _known_keys(cls, keys, data)):
             continue
         keys.append(part)
     return keys
