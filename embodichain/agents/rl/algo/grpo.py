@@ -132,7 +132,7 @@ class GRPO(BaseAlgorithm):
             informative_fraction=(advantage != 0).sum() / valid.sum(),
             **self.policy.diagnostics(),
         )
-        return scalars | {"learning_rate": cfg.learning_rate}
+        return scalars | {"learning_rate": self.optimizer.param_groups[0]["lr"]}
 
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss to descend and, detached, the scalars to log.
