@@ -109,11 +109,9 @@ def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
         inside: Any = dict(enumerate(inside_data)) if isinstance(inside_data, (list, tuple)) else inside_data
         if isinstance(inside, Mapping) and part in inside:
             inside_data = inside[part]
-        elif not (isinstance(inside_data, Mapping) and i == len(loc) - 1):
-            continue
-        elif not (is_absent or part in _known_keys(cls, keys, data)):
-            continue
-        keys.append(part)
+            keys.append(part)
+        elif isinstance(inside_data, Mapping) and i == len(loc) - 1:
+            keys += [part] if is_absent or part in _known_keys(cls, keys, data) else []
     return keys
 
 

@@ -129,11 +129,18 @@ def test_normaliser_learns_between_updates_only_and_from_real_slots_only(tmp_pat
     assert normalizer.count == 58
 
 
-def test_normaliser_begins_with_steps_that_are_neither_learned_from_nor_counted(tmp_path: Path) -> None:
+def test_normaliser_begins_with_steps_that_are_neither_learned_from_nor_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tmp_path, normalize_obs=True)
     given: list[Tensor] = []
     update = run.policy.update_normalizer
-    run.policy.update_normalizer = lambda obs: (given.append(obs.clone()), update(obs))[1]  # type: ignore[method-assign]
+
+    def take(obs: Tensor) -> None:
+        given.append(obs.clone())
+        update(obs)
+
+    monkeypatch.setattr(run.policy, "update_normalizer", take)
     run.train(16)
     assert [obs.shape for obs in given] == [(2, WARM_UP_STEPS + 1, 2), (2, 4, 2), (2, 4, 2)]
     for obs, rollout in zip(given[1:], run.algorithm.rollouts, strict=True):
