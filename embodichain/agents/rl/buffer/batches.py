@@ -64,11 +64,11 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
     return batch.reshape(num_envs * num_steps // length, length)
 
 
-def iterate_minibatches(batch: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
+def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
     """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
 
     Args:
-        batch: batch size [M], M transitions; or [M, L], M sequences of L transitions.
+        flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.
         batch_size: B, transitions in a minibatch; of sequences, as many as have no more than B. The last minibatch
             holds the remainder, if there is one.
         device: where the minibatches go.
@@ -76,12 +76,12 @@ def iterate_minibatches(batch: TensorDict, batch_size: int, device: torch.device
     Raises:
         ConfigError: a sequence has more than ``batch_size`` transitions.
     """
-    length = batch.batch_size[1] if batch.batch_dims > 1 else 1
+    length = flat.batch_size[1] if flat.batch_dims > 1 else 1
     if batch_size < length:
         raise ConfigError(
             f"algorithm.cfg.batch_size: {batch_size} transitions are less than one sequence of the policy, {length} "
             f"(policy.sequence_length; by default the whole rollout)"
         )
-    order = torch.randperm(batch.batch_size[0], device=batch.device)
+    order = torch.randperm(flat.batch_size[0], device=flat.device)
     for rows in order.split(batch_size // length):
-        yield batch[rows].to(device)
+        yield flat[rows].to(device)

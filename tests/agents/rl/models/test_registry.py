@@ -123,6 +123,18 @@ def test_user_s_policy_is_given_what_its_init_asks_for(name: str) -> None:
     assert policy.given == (2, block, OBS, 1.0)
 
 
+def test_user_s_policy_may_ask_for_the_structured_observation_space() -> None:
+    class Structured(UserPolicy):
+        def __init__(self, observation_space: spaces.Dict) -> None:
+            super().__init__(0, observation_space, OBS)
+
+    register_policy("structured")(Structured)
+    structured = spaces.Dict({"robot": spaces.Dict({"qpos": OBS})})
+    policy = build_policy({"name": "structured"}, OBS, ACTION, "cpu", observation_space=structured)
+    assert isinstance(policy, UserPolicy)
+    assert policy.given[1] is structured
+
+
 def test_user_s_policy_that_requires_something_else_is_refused() -> None:
     class Demanding(UserPolicy):
         def __init__(self, obs_dim: int, temperature: float) -> None:
