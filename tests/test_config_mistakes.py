@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable
@@ -405,3 +406,36 @@ def test_mistake_is_found_before_an_environment_is_built(
 def test_there_are_mistakes_enough() -> None:
     assert len(MISTAKES) >= 25
     assert len(CONFIGS) >= 4
+
+
+def paths_in(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Return the paths of all values, the first of a list standing for the others."""
+    items = (
+        list(node.items()) if isinstance(node, dict) else list(enumerate(node))[:1] if isinstance(node, list) else []
+    )
+    return [*((path,) if path else ()), *(found for key, item in items for found in paths_in(item, (*path, key)))]
+
+
+NONSENSE: list[Any] = [None, -3, "x", [], {}, True, [[None]], {"uid": {}}]
+
+
+@pytest.mark.parametrize("offset", range(len(NONSENSE)))
+@pytest.mark.parametrize("which", ["train", "env"])
+def test_nonsense_anywhere_is_an_error_of_the_config_if_anything(
+    which: str, offset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = REPOSITORY / "configs/agents/rl/push_cube/train_config.json"
+    files = {"train": load_json(path), "env": load_json(path.parent / "gym_config.json")}
+    files["train"]["trainer"]["gym_config"] = "env.json"
+    # Of all pairs of a place and a value, each test tries some; together they try each place once.
+    for i, place in list(enumerate(paths_in(files[which])))[offset::8]:
+        changed = copy.deepcopy(files)
+        node: Any = changed[which]
+        for key in place[:-1]:
+            node = node[key]
+        node[place[-1]] = NONSENSE[(i // 8 + offset) % len(NONSENSE)]
+        for name, content in changed.items():
+            Path(f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+        with contextlib.suppress(ConfigError):
+            load_run_config("train.json")

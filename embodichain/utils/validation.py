@@ -47,12 +47,16 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     try:
         value = _validate(cls, data)
     except ValidationError as error:
-        for item in error.errors():
-            path = _path(place, _keys(item["loc"], data))
-            problem, ending = _describe(item, cls, data, noun)
-            # A value that fits none of several types has an error for each of them.
-            problems.setdefault(path, []).append(problem)
-            endings[path] = ending
+        items = [(item, _keys(item, data)) for item in error.errors()]
+        for item, keys in items:
+            # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
+            is_choice = len(keys) < len(item["loc"])
+            if is_choice and any(other[: len(keys)] == keys and len(other) > len(keys) for _, other in items):
+                continue
+            path = _path(place, keys)
+            problem, endings[path] = _describe(item, keys, cls, data, noun)
+            if problem not in problems.setdefault(path, []):
+                problems[path].append(problem)
     for path in _missing(cls, data, place):
         problems[path], endings[path] = ["required, but missing"], ""
     if value is None or problems:
@@ -83,9 +87,8 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def _describe(item: Any, cls: type, data: Any, noun: str) -> tuple[str, str]:
+def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:
     """Return what is wrong, and what was got."""
-    keys = _keys(item["loc"], data)
     if item["type"] in _UNKNOWN_KEY:
         return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
     if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
@@ -95,14 +98,15 @@ def _describe(item: Any, cls: type, data: Any, noun: str) -> tuple[str, str]:
     return item["msg"].removeprefix("Value error, "), f", got {item['input']!r}"
 
 
-def _keys(loc: Sequence[int | str], data: Any) -> list[int | str]:
-    """Return the part of pydantic's location that is in the data: without the names of a union's members."""
+def _keys(item: Any, data: Any) -> list[int | str]:
+    """Return the part of an error's location that is in the data: without the names of a union's members."""
     keys: list[int | str] = []
+    loc, is_absent = item["loc"], item["type"] in _ABSENT_KEY
     for i, part in enumerate(loc):
         inside: Any = dict(enumerate(data)) if isinstance(data, (list, tuple)) else data
         if isinstance(inside, Mapping) and part in inside:
             data = inside[part]
-        elif not (isinstance(data, Mapping) and i == len(loc) - 1):  # the last one may be what is missing
+        elif not (is_absent and isinstance(data, Mapping) and i == len(loc) - 1):
             continue
         keys.append(part)
     return keys

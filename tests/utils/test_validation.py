@@ -161,3 +161,10 @@ def test_too_few_and_too_many_values_are_counted() -> None:
         with pytest.raises(ConfigError) as caught:
             from_dict(Strict, {"pair": pair}, "")
         assert str(caught.value).startswith(f"pair: {problem}")
+
+
+def test_error_inside_one_of_several_types_is_the_only_line() -> None:
+    (line,) = errors({"uid": "a", "parts": [{"name": "p", "gain": {"x": None}}]})
+    assert line == "thing.parts[0].gain.x: Input should be a valid number, got None"
+    (line,) = errors({"uid": "a", "count": {"b": 1}})  # an object where none may be
+    assert line == "thing.count: Input should be a valid integer, got {'b': 1}"

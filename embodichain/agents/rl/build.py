@@ -252,9 +252,10 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     with collected(problems):
         from_dict(cfg_class, settings, "algorithm.cfg")
     wrong = {re.split(r"[.\[:]", line.removeprefix("algorithm.cfg."))[0] for line in problems}
-    num_envs = trainer.get("num_envs") or env_data.get("num_envs") or EmbodiedEnvCfg.num_envs
+    given = (trainer.get("num_envs"), env_data.get("num_envs"), EmbodiedEnvCfg.num_envs)
+    num_envs = next(size for size in given if size is not None)
     buffer_size = trainer.get("buffer_size", TrainerCfg.buffer_size)
-    sizes_are_right = all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
+    sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")

@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, Funct
 from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
 from embodichain.lab.gym.utils.registration import find_env_class
 from embodichain.lab.gym.utils.scene_checks import scene_problems
-from embodichain.lab.gym.utils.scene_names import names_in_config
+from embodichain.lab.gym.utils.scene_names import has_config_robot, names_in_config
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
@@ -114,16 +114,16 @@ def config_to_cfg(
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     with collected(problems):
         from_dict(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
+    problems += scene_problems(data)
+    env_class = env_class or find_env_class(data.get("id"))
+    names = names_in_config(data, env_class)
+    if has_config_robot(env_class) and data.get("robot") is None:
+        problems.append("robot: required, but missing")
     env = data.get("env", {})
     if not isinstance(env, dict):
         problems.append(f"env: must be an object, got {env!r}")
         env = {}
-    problems += scene_problems(data)
-    env_class = env_class or find_env_class(data.get("id"))
-    names = names_in_config(data, env_class)
-    if names.uids is not None and data.get("robot") is None:
-        problems.append("robot: required, but missing")
-    if env_class is not None and not env.get("actions"):
+    elif env_class is not None and env.get("actions", {}) == {}:
         problems.append("env.actions: at least one action term is needed")
     terms: dict[str, Any] = {}
     for block, cls in TERM_BLOCKS.items():
@@ -190,7 +190,7 @@ def terms_to_cfg(
 def _entry_problems(block: Any, terms: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
     """Return the problems of terms that modify an entry; those of terms with errors of their own are not missing."""
     if names.entries is not None:
-        broken = {_dict(term).get("name") or key for key, term in _dict(block).items() if key not in terms}
+        broken = {str(_dict(term).get("name") or key) for key, term in _dict(block).items() if key not in terms}
         names = dataclasses.replace(names, entries=names.entries | broken)
     return check_modified_entries(terms, "env.observations", names)
 

@@ -10,7 +10,7 @@ from embodichain.lab.sim.checks import arm_of_robot_type, check_plane, check_uid
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected
 
-__all__ = ["entities_in_config", "scene_problems"]
+__all__ = ["component_kinds", "entities_in_config", "scene_problems"]
 
 
 def entities_in_config(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -22,6 +22,16 @@ def entities_in_config(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
         for i, entity in enumerate(block if isinstance(block, list) else ()):
             if isinstance(entity, Mapping):
                 yield f"{key}[{i}]", entity
+
+
+def component_kinds(robot: Mapping[str, Any]) -> list[str] | None:
+    """Return what a robot is assembled from (``arm``, ``hand``), or None where that is malformed."""
+    urdf = robot.get("urdf_cfg") or {}
+    components = urdf.get("components", []) if isinstance(urdf, Mapping) else None
+    if not isinstance(components, list):
+        return None
+    kinds = [c.get("component_type") if isinstance(c, Mapping) else None for c in components]
+    return [str(kind) for kind in kinds] if all(kind in ("arm", "hand") for kind in kinds) else None
 
 
 def scene_problems(data: Mapping[str, Any]) -> list[str]:
@@ -59,8 +69,8 @@ def _check_robot(robot: Mapping[str, Any], problems: list[str]) -> None:
     if isinstance(robot_type, str):
         with collected(problems, "robot.robot_type: "):
             arm_of_robot_type(robot_type)
-    kinds = [component.get("component_type") for _, component in _components(robot, "robot")]
-    if robot_type is None and robot.get("fpath") is None and "arm" not in kinds:
+    kinds = component_kinds(robot)
+    if robot_type is None and robot.get("fpath") is None and kinds is not None and "arm" not in kinds:
         problems.append("robot: needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
 
 

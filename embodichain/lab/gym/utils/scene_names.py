@@ -7,9 +7,9 @@ from typing import Any
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.utils.scene_checks import entities_in_config
+from embodichain.lab.gym.utils.scene_checks import component_kinds, entities_in_config
 
-__all__ = ["names_in_config"]
+__all__ = ["has_config_robot", "names_in_config"]
 
 _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
 
@@ -28,10 +28,18 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     )
     entries = None if has_own_entries else frozenset(env_class.base_entries)
     added = _added_uids(env_class)
-    if added is None:
+    uids = [entity.get("uid") for _, entity in entities_in_config(data)]
+    is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
+    if added is None or not is_whole:
         return SceneNames(None, None, entries)
-    uids = {uid for _, entity in entities_in_config(data) if isinstance(uid := entity.get("uid"), str)}
-    return SceneNames(frozenset({*uids, *added}), _parts(data.get("robot")), entries)
+    return SceneNames(frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries)
+
+
+def has_config_robot(env_class: type | None) -> bool:
+    """Return whether an environment's robot is that of its config."""
+    if env_class is None or not issubclass(env_class, EmbodiedEnv):
+        return False
+    return env_class._setup_robot is EmbodiedEnv._setup_robot
 
 
 def _added_uids(env_class: type[EmbodiedEnv]) -> tuple[str, ...] | None:
@@ -49,10 +57,8 @@ def _parts(robot: Any) -> dict[str, frozenset[str]] | None:
     if not (isinstance(robot, Mapping) and isinstance(robot.get("uid"), str)):
         return None
     parts = robot.get("control_parts")
-    if isinstance(parts, Mapping):
-        return {robot["uid"]: frozenset(parts)}
+    if parts is not None:
+        return {robot["uid"]: frozenset(parts)} if isinstance(parts, Mapping) else None
     # Without them the scene makes a part of each component.
-    urdf = robot.get("urdf_cfg")
-    components = urdf.get("components") if isinstance(urdf, Mapping) else None
-    hands = [c for c in components or [] if isinstance(c, Mapping) and c.get("component_type") == "hand"]
-    return {robot["uid"]: frozenset(("arm", "hand") if hands else ("arm",))}
+    kinds = component_kinds(robot)
+    return None if kinds is None else {robot["uid"]: frozenset(("arm", *kinds))}
