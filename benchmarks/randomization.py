@@ -4,9 +4,9 @@
     python benchmarks/randomization.py --num-envs 64 --rounds 10
 
 Two environments of PushCube under the same law of actions: one draws friction, mass, the drives' gains and the cube's
-colour at every reset, together and each alone, the other draws only what the task draws. Their episodes are spread over
+colour at every reset, together and each alone; the other draws only what the task draws. Episodes are spread over
 their whole length, so that in nearly every step some end and reset. The two alternate in rounds, so that a busy machine
-slows both. The cost is (mean step with) / (mean step without) - 1 of a round; the table shows the median over the rounds
+slows both. The cost is (mean step with) / (mean step without) - 1 of a round; the table has the median over the rounds
 with its quartiles. The last line is JSON.
 """
 

@@ -135,6 +135,11 @@ class SimulationManager:
         """The names of everything in the scene, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
 
+    @property
+    def robots(self) -> Mapping[str, Robot]:
+        """The robots by their names; there after :meth:`build`."""
+        return self._robots
+
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
         self.backend.step(substeps, env_ids)

@@ -83,8 +83,7 @@ class Backend(Protocol):
     ) -> None:
         """Write a part of a model field, which then has a value of its own for each environment.
 
-        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step, at some 50 us for a few
-        environments.
+        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
 
         Args:
             name: the field.

@@ -155,8 +155,8 @@ class BodyPhysics:
     def _write_inertia(self, env_ids: Tensor) -> None:
         """Write mass and moments of inertia, and what follows from them.
 
-        Of a free body whose centre of mass is at its origin the constants are known: to move it takes its mass along each
-        axis, and its moment of inertia about it. Where it is not, the engine derives them.
+        The constants of a free body whose centre of mass is at its origin are known: they are its mass along each axis,
+        and its moment of inertia about it. Of others the engine derives them, which takes longer.
         """
         mass, inertia = self._mass[env_ids, None], self._inertia(env_ids)
         weight = torch.cat((mass, mass, mass, inertia), dim=1)  # [n, 6]: of the free joint's directions

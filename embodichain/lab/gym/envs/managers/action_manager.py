@@ -3,72 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import check_params
+from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["ActionManager", "ActionTerm"]
-
-
-class ActionTerm:
-    """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
-
-    Attributes:
-        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; empty: nothing.
-        joint_ids: which of the robot's joints they are for; the environment's active ones unless ``choose_joints`` is
-            called.
-        part: the control part they are, or None for all joints.
-    """
-
-    kind: ClassVar[str] = ""
-
-    def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
-        self.cfg = cfg
-        self.env = env
-        self.choose_joints(None)
-        check_params(self.configure, cfg.params, 0, "params")
-        self.configure(**cfg.params)
-
-    def configure(self) -> None:
-        """Take the config's ``params``; a subclass that has any writes them as arguments."""
-
-    def choose_joints(self, part_name: str | None) -> None:
-        """Move the joints of a control part; None: the environment's active joints."""
-        self.part = self.env.active_part if part_name is None else part_name
-        self.joint_ids: list[int] = list(self.env.robot.get_joint_ids(self.part))
-
-    def present_qpos(self) -> Tensor:
-        """Return the present positions of the term's joints, [N, J], rad or m."""
-        return self.env.robot.get_qpos(self.part)
-
-    @property
-    def action_dim(self) -> int:
-        """How many numbers of the action belong to this term: one for each joint, unless a subclass says else."""
-        return len(self.joint_ids)
-
-    @property
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        """Lowest and highest action, [A] each; the environment clips to them."""
-        ones = torch.ones(self.action_dim, device=self.env.device)
-        return -ones, ones
-
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        """Return targets of the term's joints under the term's ``kind``, [N, J], for actions [N, A].
-
-        A tensor [N] under another name becomes a metric of the environment.
-        """
-        raise NotImplementedError
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Forget what belongs to the ended episodes of environments [n]."""
+__all__ = ["ActionManager"]
 
 
 class ActionManager:
@@ -82,15 +30,7 @@ class ActionManager:
     """
 
     def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: EmbodiedEnv) -> None:
-        terms: dict[str, ActionTerm] = {}
-        for name, cfg in cfgs.items():
-            place = f"env.actions.{name}"
-            if not (isinstance(cfg.func, type) and issubclass(cfg.func, ActionTerm)):
-                raise ConfigError(f"{place}.func: must be an ActionTerm class, got {cfg.func!r}")
-            try:
-                terms[name] = cfg.func(cfg, env)
-            except ConfigError as error:
-                raise ConfigError(f"{place}.{error}") from error
+        terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]
         if not self.terms:

@@ -6,14 +6,15 @@ Each moves the environment's active joints, or those of the control part ``part_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-from pydantic import AfterValidator, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.action_manager import ActionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm
+from embodichain.lab.gym.envs.managers.cfg import Interval
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat
 from embodichain.utils import ConfigError
 
@@ -30,16 +31,6 @@ __all__ = [
 # Of inverse kinematics in one step: what is left to go is gone in the steps that follow, since each starts where the
 # last has ended. 64 environments take 1.4 ms.
 _IK_ITERATIONS = 5
-
-
-def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
-    if bounds[0] >= bounds[1]:
-        raise ValueError("must be [lowest, highest] with the lowest below the highest")
-    return bounds
-
-
-Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
-"""``[lowest, highest]``."""
 
 
 class DeltaQposTerm(ActionTerm):

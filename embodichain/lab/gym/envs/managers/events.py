@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.managers.affordances import (
     register_info_to_env,
 )
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range3, SceneEntityCfg, Vec3
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 from embodichain.lab.gym.envs.managers.randomization.physics import entity_uid
 from embodichain.utils import ConfigError
@@ -37,7 +37,6 @@ __all__ = [
     "set_detached_uids_for_env_reset",
 ]
 
-Range3 = Sequence[Sequence[float]]
 _MESHES = (".obj", ".stl")
 
 
@@ -70,7 +69,7 @@ def drop_rigid_object_group_sequentially(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    drop_position: tuple[float, float, float] = (0.0, 0.0, 1.0),
+    drop_position: Vec3 = (0.0, 0.0, 1.0),
     position_range: Range3 = ((-0.1, -0.1, 0.0), (0.1, 0.1, 0.0)),
     physics_step: NonNegativeInt = 2,
 ) -> None:
@@ -84,13 +83,14 @@ def drop_rigid_object_group_sequentially(
         position_range: ``[lowest, highest]`` offset from there along x, y, z, m, drawn for each object.
         physics_step: physics substeps that these environments make after each object.
     """
-    group = env.sim.get_rigid_object_group(entity_cfg.uid)
+    sim: Any = env.sim
+    group = sim.get_rigid_object_group(entity_cfg.uid)
     start = torch.tensor(drop_position, dtype=torch.float32, device=env.device)
     upright = torch.tensor([1.0, 0.0, 0.0, 0.0], device=env.device).expand(len(env_ids), 4)
     for i in range(group.num_objects):
         pos = start + draw(env, env_ids, position_range, 3)
         group.set_local_pose(torch.cat((pos, upright), dim=1)[:, None], env_ids, obj_ids=[i])
-        group.clear_dynamics(env_ids, obj_ids=[i])
+        group.members[i].clear_dynamics(env_ids)
         if physics_step:
             env.sim.update(physics_step, env_ids)
 

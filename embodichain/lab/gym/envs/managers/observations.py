@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import target_pos
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Marker
@@ -131,7 +131,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         data: Tensor,
         joint_ids: Sequence[int] | None = None,
         limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
-        range: tuple[float, float] = (-1.0, 1.0),
+        range: Interval = (-1.0, 1.0),
     ) -> Tensor:
         return torch.addcmul(self._offset, data, self._scale)
 

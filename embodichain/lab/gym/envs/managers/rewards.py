@@ -42,7 +42,7 @@ def distance_between_objects(
     source_entity_cfg: SceneEntityCfg,
     target_entity_cfg: SceneEntityCfg,
     exponential: bool = False,
-    sigma: float = 1.0,
+    sigma: PositiveFloat = 1.0,
 ) -> Tensor:
     """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
 
@@ -69,7 +69,7 @@ def distance_to_target(
     source_entity_cfg: SceneEntityCfg,
     target_pose_key: str = "goal_pose",
     exponential: bool = False,
-    sigma: float = 1.0,
+    sigma: PositiveFloat = 1.0,
     use_xy_only: bool = False,
 ) -> Tensor:
     """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``.

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["randomize_rigid_object_scale", "randomize_rigid_objects_scale"]
-
-Range = Sequence[Sequence[float]]
 
 
 def randomize_rigid_object_scale(
@@ -49,7 +46,7 @@ def randomize_rigid_objects_scale(
     same_scale_all_axes: bool = True,
     shared_sample: bool = False,
 ) -> None:
-    """Draw the sizes of several bodies, as :func:`randomize_rigid_object_scale` does.
+    """Draw the sizes of several bodies, as ``randomize_rigid_object_scale`` does for one.
 
     Args:
         env: the environment.

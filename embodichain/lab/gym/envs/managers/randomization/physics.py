@@ -5,14 +5,14 @@ What is drawn holds until it is drawn again: in mode ``reset`` for an episode, i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.sim.objects import Articulation
 from embodichain.lab.sim.scene import match_names
@@ -28,14 +28,12 @@ __all__ = [
     "randomize_rigid_object_mass",
 ]
 
-Range3 = Sequence[Sequence[float]]
-
 
 def randomize_rigid_object_mass(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    mass_range: tuple[float, float],
+    mass_range: Range1,
     relative: bool = False,
 ) -> None:
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
@@ -83,7 +81,7 @@ def randomize_rigid_object_friction(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    friction_range: tuple[float, float],
+    friction_range: Range1,
     relative: bool = False,
 ) -> None:
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
@@ -106,8 +104,8 @@ def randomize_joint_drive(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    stiffness_range: tuple[float, float] = (1.0, 1.0),
-    damping_range: tuple[float, float] = (1.0, 1.0),
+    stiffness_range: Range1 = (1.0, 1.0),
+    damping_range: Range1 = (1.0, 1.0),
 ) -> None:
     """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range, Range2, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
@@ -29,17 +29,13 @@ __all__ = [
     "randomize_target_pose",
 ]
 
-Range = Sequence[Sequence[float]]
-Range2 = Sequence[Sequence[float]]
-Range3 = Sequence[Sequence[float]]
-
 
 def randomize_rigid_object_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    position_range: Range | None = None,
-    rotation_range: Range | None = None,
+    position_range: Range3 | None = None,
+    rotation_range: Range3 | None = None,
     relative_position: bool = True,
     relative_rotation: bool = True,
 ) -> None:
@@ -95,8 +91,8 @@ def randomize_articulation_root_pose(
 def randomize_target_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
-    position_range: Range,
-    rotation_range: Range | None = None,
+    position_range: Range3,
+    rotation_range: Range3 | None = None,
     relative_position: bool = False,
     reference_entity_cfg: SceneEntityCfg | None = None,
     store_key: str = "target_pose",
@@ -115,7 +111,7 @@ def randomize_target_pose(
     pos = draw(env, env_ids, position_range, 3)
     if relative_position:
         if reference_entity_cfg is None:
-            raise ValueError("randomize_target_pose: relative_position needs reference_entity_cfg")
+            raise ConfigError("randomize_target_pose: relative_position needs reference_entity_cfg")
         pos = pos + env.sim.get_rigid_object(reference_entity_cfg.uid).pos[env_ids]
     rotation = None
     if rotation_range is not None:

@@ -195,7 +195,7 @@ def test_unreachable_tool_pose_leaves_the_joints_where_they_are() -> None:
     env = env_of(PUSH_CUBE, 2)
     env.reset(seed=1)
     before = env.robot.get_qpos().clone()
-    far = [[5.0, 5.0, 5.0], [5.0, 5.0, 5.0]]
+    far = ((5.0, 5.0, 5.0), (5.0, 5.0, 5.0))
     randomize_robot_eef_pose(env, torch.arange(2), SceneEntityCfg("Manipulator", control_parts="arm"), far)
     assert torch.equal(env.robot.get_qpos(), before)
 

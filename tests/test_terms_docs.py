@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts.make_terms import PAGE, page, term_text
 
 # What users' configs may name.
 TERMS = {
@@ -32,30 +29,19 @@ TERMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_terms", ROOT / "scripts" / "make_terms.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_committed_catalogue_is_what_the_script_writes(script: ModuleType) -> None:
-    committed = (ROOT / "docs" / "terms.md").read_text(encoding="utf-8")
-    assert committed == script.page(), "run python scripts/make_terms.py"
+def test_committed_catalogue_is_what_the_script_writes() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python scripts/make_terms.py"
 
 
 @pytest.mark.parametrize("section", TERMS)
-def test_every_term_that_configs_may_name_is_in_its_section(script: ModuleType, section: str) -> None:
-    _, _, text = script.page().partition(f"## {section}\n")
+def test_every_term_that_configs_may_name_is_in_its_section(section: str) -> None:
+    _, _, text = page().partition(f"## {section}\n")
     found = re.findall(r"^### `(\w+)`$", text.partition("\n## ")[0], flags=re.MULTILINE)
     assert set(TERMS[section].split()) <= set(found)
 
 
-def test_every_parameter_is_explained(script: ModuleType) -> None:
-    rows = [line for line in script.page().splitlines() if line.startswith("| `")]
+def test_every_parameter_is_explained() -> None:
+    rows = [line for line in page().splitlines() if line.startswith("| `")]
     assert len(rows) > 100
     assert [row for row in rows if row.endswith("|  |")] == []
 
@@ -74,8 +60,8 @@ def term(cup: str, heights: tuple[int, int] = (1, 2), speed: float | None = None
     """
 
 
-def test_text_of_a_term_is_its_docstring_with_a_table_of_its_parameters(script: ModuleType) -> None:
-    assert script.term_text("term", term) == (
+def test_text_of_a_term_is_its_docstring_with_a_table_of_its_parameters() -> None:
+    assert term_text("term", term) == (
         "### `term`\n\nReturn `nothing` of `cup`.\n\nReturns [N].\n\n"
         "| parameter | type | default | meaning |\n| --- | --- | --- | --- |\n"
         "| `cup` | str | required | which one, or another. |\n"
