@@ -51,6 +51,9 @@ class BodyPhysics:
         self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
         self._is_centred = not variants and bool(model.body_simple[self._body])
         self._scale = torch.ones(n, 3, device=device)
+        # [N, 6], of 1 kg, in the free joint's directions: mass or moment of inertia, and (the mean of) its inverse
+        self._unit_weight, self._unit_ease = torch.ones(n, 6, device=device), torch.ones(n, 6, device=device)
+        self._update_shape(torch.arange(n, device=device))
         self._offset = torch.zeros(n, 3, device=device)
         self.num_variants: int = len(variants)
         """How many meshes there are to choose from, the configured one included; 0: only that one."""
@@ -71,7 +74,7 @@ class BodyPhysics:
 
     def get_inertia(self) -> Tensor:
         """Return the moments of inertia about the principal axes, [N, 3], kg m^2."""
-        return self._inertia(slice(None))
+        return self._mass[:, None] * self._unit_weight[:, 3:]
 
     def get_friction(self) -> Tensor:
         """Return the sliding friction coefficient, [N, 1]."""
@@ -128,6 +131,7 @@ class BodyPhysics:
             axes = ", ".join("xyz"[side] for side in _EVEN_SIDES[shape])
             raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} is scaled by the same factor along {axes}")
         self._scale = self._scale.index_copy(0, env_ids, scale)
+        self._update_shape(env_ids)
         sides = _SIZE_SIDES[shape]
         size = self._size[: len(sides)] * scale[:, sides]
         self._backend.write_model("geom_size", (self._geom, slice(0, len(sides))), size, env_ids)
@@ -144,13 +148,19 @@ class BodyPhysics:
         self._backend.write_model("body_iquat", self._body, self._variant_axes[choice], env_ids)
         self._center = self._center.index_copy(0, env_ids, self._variant_centers[choice])
         self._squares = self._squares.index_copy(0, env_ids, self._variant_squares[choice])
+        self._update_shape(env_ids)
         self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
         if self._cfg.body_type == "dynamic":
             self.set_mass(self._variant_masses[choice], env_ids)
 
-    def _inertia(self, rows: Tensor | slice) -> Tensor:
-        squares = self._squares[rows] * self._scale[rows].square()
-        return self._mass[rows, None] * (squares.sum(dim=1, keepdim=True) - squares)
+    def _update_shape(self, env_ids: Tensor) -> None:
+        """Compute again what depends on shape and size, of 1 kg."""
+        squares = self._squares[env_ids] * self._scale[env_ids].square()
+        inertia = squares.sum(dim=1, keepdim=True) - squares
+        ones = torch.ones_like(inertia)
+        self._unit_weight = self._unit_weight.index_copy(0, env_ids, torch.cat((ones, inertia), dim=1))
+        means = (1.0 / inertia).mean(dim=1, keepdim=True).expand(-1, 3)
+        self._unit_ease = self._unit_ease.index_copy(0, env_ids, torch.cat((ones, means), dim=1))
 
     def _write_inertia(self, env_ids: Tensor) -> None:
         """Write mass and moments of inertia, and what follows from them.
@@ -158,18 +168,19 @@ class BodyPhysics:
         The constants of a free body whose centre of mass is at its origin are known: they are its mass along each axis,
         and its moment of inertia about it. Of others the engine derives them, which takes longer.
         """
-        mass, inertia = self._mass[env_ids, None], self._inertia(env_ids)
-        weight = torch.cat((mass, mass, mass, inertia), dim=1)  # [n, 6]: of the free joint's directions
+        mass = self._mass[env_ids, None]
+        weight = mass * self._unit_weight[env_ids]
+        inertia = weight[:, 3:]
         write = self._backend.write_model
         write("body_mass", self._body, mass[:, 0], env_ids, derive=not self._is_centred)
         write("body_inertia", self._body, inertia, env_ids, derive=not self._is_centred)
         dofs = slice(self._dof, self._dof + 6)
         write("dof_damping", dofs, weight * self._decay, env_ids)
         if self._is_centred:
-            means = torch.stack((1.0 / mass[:, 0], (1.0 / inertia).mean(dim=1)), dim=1)
+            ease = self._unit_ease[env_ids] / mass
             write("body_subtreemass", self._body, mass[:, 0], env_ids)
-            write("body_invweight0", self._body, means, env_ids)
-            write("dof_invweight0", dofs, means.repeat_interleave(3, dim=1), env_ids)
+            write("body_invweight0", self._body, ease[:, ::3], env_ids)
+            write("dof_invweight0", dofs, ease, env_ids)
             write("dof_M0", dofs, weight, env_ids)
 
     def _check_collides(self) -> None:
