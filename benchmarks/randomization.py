@@ -5,9 +5,9 @@
 
 Two environments of PushCube under the same law of actions: one draws friction, mass, the drives' gains and the cube's
 colour at every reset, together and each alone; the other draws only what the task draws. Episodes are spread over
-their whole length, so that in nearly every step some end and reset. The two alternate in rounds, so that a busy machine
-slows both. The cost is (mean step with) / (mean step without) - 1 of a round; the table has the median over the rounds
-with its quartiles. The last line is JSON.
+their whole length, so that in nearly every step some end and reset. The two take turns, step by step, so that a busy
+machine slows both. The cost is (median step with) / (median step without) - 1 of a round; the table has the median over
+the rounds with its quartiles. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from embodichain.utils.utility import load_json
 CONFIG = Path(__file__).parents[1] / "configs" / "agents" / "rl" / "push_cube" / "gym_config.json"
 CUBE = {"uid": "cube"}
 CASES: dict[str, list[str]] = {
-    "friction": ["randomize_rigid_object_friction"],
-    "mass": ["randomize_rigid_object_mass"],
-    "gains": ["randomize_joint_drive"],
-    "colour": ["randomize_visual_material"],
     "friction, mass, gains, colour": [
         "randomize_rigid_object_friction",
         "randomize_rigid_object_mass",
         "randomize_joint_drive",
         "randomize_visual_material",
     ],
+    "friction": ["randomize_rigid_object_friction"],
+    "mass": ["randomize_rigid_object_mass"],
+    "gains": ["randomize_joint_drive"],
+    "colour": ["randomize_visual_material"],
     "size": ["randomize_rigid_object_scale"],
 }
 PARAMS: dict[str, dict[str, Any]] = {
@@ -68,26 +68,28 @@ def build(num_envs: int, terms: list[str]) -> EmbodiedEnv:
     return env
 
 
-def mean_step(env: EmbodiedEnv, steps: int, generator: torch.Generator) -> float:
-    """Return the mean time of a step, s."""
-    shape = (steps, env.num_envs, env.action_manager.total_action_dim)
-    actions = 2.0 * torch.rand(shape, generator=generator) - 1.0
+def timed_step(env: EmbodiedEnv, generator: torch.Generator) -> float:
+    """Return the time of a step under random actions, s."""
+    shape = (env.num_envs, env.action_manager.total_action_dim)
+    action = 2.0 * torch.rand(shape, generator=generator) - 1.0
     start = time.perf_counter()
-    for action in actions:
-        env.step(action)
-    return (time.perf_counter() - start) / steps
+    env.step(action)
+    return time.perf_counter() - start
 
 
 def measure(num_envs: int, terms: list[str], steps: int, rounds: int) -> dict[str, float]:
     """Return the medians over the rounds: milliseconds, and the share that the randomisation adds."""
     envs = [build(num_envs, []), build(num_envs, terms)]
     generators = [torch.Generator().manual_seed(0) for _ in envs]
-    for env, generator in zip(envs, generators, strict=True):
-        mean_step(env, WARM_UP_STEPS, generator)
     times: list[list[float]] = [[], []]
-    for i in range(rounds):
-        for which in (0, 1) if i % 2 == 0 else (1, 0):
-            times[which].append(mean_step(envs[which], steps, generators[which]))
+    for i in range(-1, rounds):
+        of_round: list[list[float]] = [[], []]
+        for step in range(steps if i >= 0 else WARM_UP_STEPS):
+            for which in (0, 1) if step % 2 == 0 else (1, 0):
+                of_round[which].append(timed_step(envs[which], generators[which]))
+        if i >= 0:
+            for which in (0, 1):
+                times[which].append(statistics.median(of_round[which]))
     for env in envs:
         env.close()
     costs = sorted(b / a - 1.0 for a, b in zip(*times, strict=True))

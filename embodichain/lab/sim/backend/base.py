@@ -110,5 +110,10 @@ class Backend(Protocol):
         ...
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state into ``data`` (of ``visual_model``) and compute what drawing it needs."""
+        """Write one environment's state into ``data`` and compute what drawing it needs.
+
+        Args:
+            env_id: which environment.
+            data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
+        """
         ...

@@ -65,6 +65,10 @@ class MujocoBatchBackend(Backend):
         self._derived: dict[str, np.ndarray] = {}
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
+        # The geoms of rigid bodies have names, by which they are found in both models.
+        names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
+        self._named_geoms = [i for i in range(model.ngeom) if model.geom(i).name]
+        self._seen_geoms = [names[model.geom(i).name] for i in self._named_geoms]
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
         self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
@@ -164,9 +168,19 @@ class MujocoBatchBackend(Backend):
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
         for name in ("qpos", "mocap_pos", "mocap_quat"):
             getattr(data, name)[:] = self._batch.bind(name)[env_id]
-        mujoco.mj_kinematics(self.visual_model, data)
-        mujoco.mj_comPos(self.visual_model, data)
-        mujoco.mj_camlight(self.visual_model, data)
+        self._load_shapes(env_id, data.model)
+        mujoco.mj_kinematics(data.model, data)
+        mujoco.mj_comPos(data.model, data)
+        mujoco.mj_camlight(data.model, data)
+
+    def _load_shapes(self, env_id: int, model: mujoco.MjModel) -> None:
+        """Copy what is seen of the fields that differ between environments into a model for pictures."""
+        for name in ("body_pos", "body_quat"):
+            if (values := self._batch.expanded(name)) is not None:
+                getattr(model, name)[:] = values[env_id]
+        for name in ("geom_size", "geom_group"):
+            if (values := self._batch.expanded(name)) is not None:
+                getattr(model, name)[self._seen_geoms] = values[env_id, self._named_geoms]
 
     def _update_constants(self) -> None:
         """Derive the constants again where the model fields behind them were written; once, however many were."""

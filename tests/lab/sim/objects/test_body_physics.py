@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import mujoco
 import pytest
 import torch
 
@@ -212,3 +213,25 @@ def test_only_a_mesh_can_be_replaced(tmp_path: Path) -> None:
         sim.add_mesh_variants("body", [write_box(tmp_path / "a.obj", 0.1)])
     with pytest.raises(ConfigError, match=r"unknown rigid object 'bdoy'\. Did you mean 'body'"):
         sim.add_mesh_variants("bdoy", [])
+
+
+def test_pictures_have_each_envs_sizes_and_meshes(tmp_path: Path) -> None:
+    block = RigidObjectCfg(
+        uid="block", shape=MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1))), body_type="static"
+    )
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(body(CubeCfg(size=(0.2, 0.2, 0.2))))
+    sim.add_rigid_object(block)
+    sim.add_mesh_variants("block", [write_box(tmp_path / "b.obj", 0.4)])
+    sim.build()
+    sim.get_rigid_object("body").physics.set_body_scale(torch.tensor([[2.0, 2.0, 3.0]]), ONE)
+    sim.get_rigid_object("block").physics.choose_variant(torch.tensor([1]), ONE)
+    data = mujoco.MjData(sim.backend.visual_model)
+    model = sim.backend.visual_model
+    first = model.body("block").geomadr[0]
+    seen = []
+    for env_id in (1, 0):
+        sim.backend.load_render_data(env_id, data)
+        seen.append((model.geom("body").size.tolist(), model.geom_group[first : first + 2].tolist()))
+    assert seen[0] == (pytest.approx([0.2, 0.2, 0.3]), [5, 0])
+    assert seen[1] == (pytest.approx([0.1, 0.1, 0.1]), [0, 5])
