@@ -6,12 +6,13 @@ Shapes: B any batch size, J joints of the chain. Poses are 4x4 in the world fram
 from __future__ import annotations
 
 import itertools
-from functools import lru_cache
 
 import mujoco
 import numpy as np
 import torch
 from torch import Tensor
+
+from embodichain.lab.sim.math import pad_batch
 
 __all__ = ["SerialChain"]
 
@@ -64,15 +65,17 @@ class SerialChain:
         """[J, 2] lower and upper joint limits."""
 
     def forward(self, qpos: Tensor) -> Tensor:
-        """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J]."""
+        """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J], whatever B is."""
+        count = len(qpos)
+        qpos = pad_batch(qpos)
         if not self._polynomial:
-            return self._frames(qpos)[-1] @ self._tail
+            return (self._frames(qpos)[-1] @ self._tail)[:count]
         sums, phases, matrices, constant = self._polynomial
         cosines = torch.cos(torch.addmm(phases, qpos, sums))
         pose, *others = torch.addmm(constant, cosines, matrices).view(len(qpos), -1, 4, 4).unbind(1)
         for other in others:
             pose = torch.bmm(pose, other)
-        return pose
+        return pose[:count]
 
     def jacobian(self, qpos: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, world frame)."""
@@ -119,9 +122,10 @@ class SerialChain:
             rot_tolerance: of success, rad.
 
         Returns:
-            ``(success [B] bool, qpos [B, J])``.
+            ``(success [B] bool, qpos [B, J])``; their bits do not depend on B.
         """
-        qpos = seed
+        count = len(seed)
+        qpos, target = pad_batch(seed), pad_batch(target)
         low, high = self.limits.unbind(dim=1)
         ridge = damping**2 * torch.eye(6, device=seed.device)
         for _ in range(iterations):
@@ -132,8 +136,14 @@ class SerialChain:
             step = torch.bmm(jacobian.mT, solution).squeeze(2)
             qpos = torch.clamp(qpos + step.clamp_(-_LARGEST_STEP, _LARGEST_STEP), low, high)
         error, angle = _pose_error(self.forward(qpos), target)
-        success = (error[:, :3].norm(dim=1) < pos_tolerance) & (angle < rot_tolerance)
-        return success, qpos
+        success = (_length(error[:, :3]) < pos_tolerance) & (angle < rot_tolerance)
+        return success[:count], qpos[:count]
+
+
+def _length(vectors: Tensor) -> Tensor:
+    """Return the lengths of vectors [B, 3], summed in the same order whatever B is."""
+    x, y, z = vectors.square().unbind(1)
+    return (x + y + z).sqrt()
 
 
 def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,22 +155,12 @@ def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         ``(error, angle)``: the difference of the positions and the rotation vector, world frame, [B, 6]; its angle [B].
     """
     rotation = torch.bmm(target[:, :3, :3], pose[:, :3, :3].mT).flatten(1)
-    doubled = torch.mm(rotation, _turns(rotation.device))  # twice the vector, and the trace: [B, 4]
-    twice_sine = torch.linalg.vector_norm(doubled[:, :3], dim=1)
-    angle = torch.atan2(twice_sine, doubled[:, 3] - 1.0)
+    doubled = rotation[:, [7, 2, 3]] - rotation[:, [5, 6, 1]]
+    twice_sine = _length(doubled)
+    angle = torch.atan2(twice_sine, rotation[:, 0] + rotation[:, 4] + rotation[:, 8] - 1.0)
     factor = torch.where(twice_sine > 1e-6, angle / twice_sine, 0.5)
     position = target[:, :3, 3] - pose[:, :3, 3]
-    return torch.cat((position, doubled[:, :3] * factor.unsqueeze(1)), dim=1), angle
-
-
-@lru_cache
-def _turns(device: torch.device) -> Tensor:
-    """Return [9, 4]: from a flat rotation matrix to the vector of R - R^T and to its trace."""
-    table = torch.zeros(9, 4)
-    for axis, (plus, minus) in enumerate(((7, 5), (2, 6), (3, 1))):
-        table[plus, axis], table[minus, axis] = 1.0, -1.0
-    table[[0, 4, 8], 3] = 1.0
-    return table.to(device)
+    return torch.cat((position, doubled * factor.unsqueeze(1)), dim=1), angle
 
 
 def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:

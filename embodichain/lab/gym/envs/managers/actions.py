@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.lab.gym.envs.managers.cfg import Interval
-from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat
+from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.utils import ConfigError
 
 __all__ = [
@@ -217,7 +217,8 @@ class EefPoseTerm(ActionTerm):
         robot = self.env.robot
         assert self.part is not None
         scaled = action * self._scale[: action.shape[-1]]
-        rotation = matrix_from_euler(scaled[:, 3:]) if action.shape[-1] == 6 else self._turn(scaled[:, 3:])
+        turn = matrix_from_euler if action.shape[-1] == 6 else _matrix_from_any_quat
+        rotation = turn(pad_batch(scaled[:, 3:]))[: len(action)]
         pose = torch.zeros(len(action), 4, 4, device=action.device)
         pose[:, 3, 3] = 1.0
         if self._relative:
@@ -230,12 +231,6 @@ class EefPoseTerm(ActionTerm):
         seed = self.present_qpos() if self._relative else robot.get_qpos_target(self.part)
         success, qpos = robot.compute_ik(pose, seed, self.part, iterations=_IK_ITERATIONS)
         return {"qpos": qpos, "ik_success": success, "eef_pose": pose}
-
-    def _turn(self, quat: Tensor) -> Tensor:
-        """Return the rotations of quaternions [N, 4] of any length; of length 0 it is none."""
-        length = torch.linalg.vector_norm(quat, dim=1, keepdim=True)
-        unit = torch.where(length > 1e-6, quat / length.clamp(min=1e-6), quat.new_tensor([1.0, 0.0, 0.0, 0.0]))
-        return matrix_from_quat(unit)
 
 
 class QvelTerm(ActionTerm):
@@ -295,6 +290,13 @@ class QfTerm(ActionTerm):
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         return {"qf": torch.clamp(action * self._scale, -self._limit, self._limit)}
+
+
+def _matrix_from_any_quat(quat: Tensor) -> Tensor:
+    """Return the rotations of quaternions [B, 4] of any length; of length 0 it is none."""
+    length = torch.linalg.vector_norm(quat, dim=1, keepdim=True)
+    unit = torch.where(length > 1e-6, quat / length.clamp(min=1e-6), quat.new_tensor([1.0, 0.0, 0.0, 0.0]))
+    return matrix_from_quat(unit)
 
 
 def _position_limits(term: ActionTerm) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from embodichain.lab.gym.envs.managers.actions import EefPoseTerm
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
-from tests.lab.scenes import env_of
+from tests.lab.scenes import actions_for, cart_cfg, env_of
 
 GYM: dict[str, Any] = {**PUSH_CUBE, "robot": {**PUSH_CUBE["robot"]}}
 GYM["robot"]["drive_pros"] = {
@@ -150,3 +150,18 @@ def test_term_needs_a_part_with_a_tool() -> None:
     env = {**GYM["env"], "actions": {"tool": {"func": "EefPoseTerm"}}, "observations": {}, "rewards": {}}
     with pytest.raises(ConfigError, match=r"env\.actions\.tool\.params\.part_name: EefPoseTerm needs a control part"):
         env_of({**GYM, "robot": robot, "env": env}, 1)
+
+
+@pytest.mark.parametrize("params", [{"pose_dim": 6}, {"relative": True, "scale": 0.05}])
+def test_targets_of_an_env_are_the_same_bits_whatever_the_number_of_envs(params: dict[str, Any]) -> None:
+    actions = {"tool": {"func": "EefPoseTerm", "params": params}}
+    results = []
+    for num_envs in (1, 3, 33):
+        env = env_of({**GYM, "env": {**GYM["env"], "actions": actions}}, num_envs)
+        env.reset(seed=1)
+        for i, action in enumerate(actions_for(EmbodiedEnv(cart_cfg(33)), 3)):
+            wide = torch.cat((action, action.roll(1, 0), action.roll(2, 0)), dim=1).repeat(1, 3)
+            env.step(wide[:num_envs, : env.action_manager.total_action_dim] * (1 + i))
+        results.append(env.robot.get_qpos_target()[:1])
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
