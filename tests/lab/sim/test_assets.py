@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import mujoco
 import numpy as np
 import pytest
 
-from embodichain.lab.sim.assets import asset_path, bundled_assets
+from embodichain.lab.sim.assets import asset_name, asset_spec, bundled_assets
 
 HOME = np.array([0.0, -1.57, 1.57, -1.57, -1.57, 0.0, 0.04, 0.04])
 # Drives recommended for control steps of 0.04 s at dt = 0.01: arm joints, then fingers.
@@ -39,8 +37,8 @@ def dh_product(q: np.ndarray) -> np.ndarray:
 
 def arm_with_gripper() -> mujoco.MjSpec:
     """The arm with the gripper on tool0, robot geoms set not to touch each other."""
-    spec = mujoco.MjSpec.from_file(str(asset_path("ur10")))
-    spec.attach(mujoco.MjSpec.from_file(str(asset_path("dh_pgi_140_80"))), prefix="hand_", site="tool0")
+    spec = asset_spec("ur10")
+    spec.attach(asset_spec("dh_pgi_140_80"), prefix="hand_", site="tool0")
     for geom in spec.geoms:
         if geom.contype:
             geom.contype, geom.conaffinity = 2, 1
@@ -64,14 +62,14 @@ def driven(kp: tuple[float, ...] = KP, kd: tuple[float, ...] = KD) -> tuple[mujo
 
 def cart_pole() -> tuple[mujoco.MjModel, mujoco.MjData]:
     """The cart-pole at rest, upright."""
-    model = mujoco.MjModel.from_xml_path(str(asset_path("cart_pole")))
+    model = asset_spec("cart_pole").compile()
     model.opt.timestep = 0.002
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     return model, mujoco.MjData(model)
 
 
 def test_forward_kinematics_of_the_arm_is_the_dh_product() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -83,7 +81,7 @@ def test_forward_kinematics_of_the_arm_is_the_dh_product() -> None:
 
 
 def test_arm_stretches_along_minus_x_at_zero() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     # x = -0.612 - 0.5723, y = -0.163941 - 0.0922, z = 0.1273 - 0.1157
@@ -91,7 +89,7 @@ def test_arm_stretches_along_minus_x_at_zero() -> None:
 
 
 def test_tool_points_straight_down_in_the_home_pose() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     data = mujoco.MjData(model)
     data.qpos[:] = HOME[:6]
     mujoco.mj_kinematics(model, data)
@@ -100,7 +98,7 @@ def test_tool_points_straight_down_in_the_home_pose() -> None:
 
 
 def test_arm_has_the_published_masses_limits_and_no_actuators() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     np.testing.assert_allclose(model.body_mass[1:], [4.0, 7.778, 12.93, 3.87, 1.96, 1.96, 0.202])
     limit = np.array([2, 2, 1, 2, 2, 2]) * np.pi
     np.testing.assert_allclose(model.jnt_range, np.stack([-limit, limit], axis=1))
@@ -124,7 +122,7 @@ def test_arm_and_gripper_have_eight_joints_arm_first() -> None:
 
 
 def test_gripper_opens_eighty_millimetres_and_weighs_one_kilogram() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    model = asset_spec("dh_pgi_140_80").compile()
     data = mujoco.MjData(model)
     np.testing.assert_allclose(model.jnt_range, [[0, 0.04], [0, 0.04]])
     np.testing.assert_allclose(model.jnt_actfrcrange, [[-140, 140], [-140, 140]])
@@ -138,7 +136,7 @@ def test_gripper_opens_eighty_millimetres_and_weighs_one_kilogram() -> None:
 
 
 def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    model = asset_spec("dh_pgi_140_80").compile()
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     tops = data.geom_xpos[:, 2] + model.geom_size[:, 2] * (model.geom_type == mujoco.mjtGeom.mjGEOM_BOX)
@@ -149,7 +147,7 @@ def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
 
 @pytest.mark.parametrize("name", ["ur10", "dh_pgi_140_80", "cart_pole"])
 def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path(name)))
+    model = asset_spec(name).compile()
     visual = model.geom_group == 2
     assert not model.geom_contype[visual].any()
     assert not model.geom_conaffinity[visual].any()
@@ -216,20 +214,18 @@ def test_cart_pole_has_an_eight_metre_rail_and_a_free_pole() -> None:
     np.testing.assert_allclose(model.body_mass[1:], [1.0, 1.0, 0.1])
 
 
-def test_assets_are_found_under_the_names_of_older_configs() -> None:
-    assert asset_path("DH_PGI_140_80/DH_PGI_140_80.urdf") == asset_path("dh_pgi_140_80")
-    assert asset_path("CartPole/cart_pole.urdf") == asset_path("cart_pole.xml")
-    assert asset_path("UniversalRobots/UR10/UR10.urdf") == asset_path("UR10")
-    assert bundled_assets() == ["cart_pole", "dh_pgi_140_80", "ur10"]
+ALL = ["cart_pole", "dh_pgi_140_80", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"]
 
 
-def test_an_existing_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    own = tmp_path / "mine.xml"
-    own.write_text("<mujoco/>")
-    assert asset_path(str(own)) == own
+def test_assets_are_found_under_the_names_of_older_configs_in_any_case() -> None:
+    assert asset_name("DH_PGI_140_80/DH_PGI_140_80.urdf") == "dh_pgi_140_80"
+    assert asset_name("CartPole/cart_pole.urdf") == asset_name("cart_pole.xml") == "cart_pole"
+    assert asset_name("UniversalRobots/UR10/UR10.urdf") == asset_name("UR10") == "ur10"
+    assert asset_name("UniversalRobots/UR5e/UR5e.urdf") == "ur5e"
+    assert bundled_assets() == ALL
 
 
 @pytest.mark.parametrize("name", ["robots/none.urdf", "", "."])
 def test_an_unknown_asset_is_refused_with_the_bundled_names(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="cart_pole, dh_pgi_140_80, ur10"):
-        asset_path(name)
+    with pytest.raises(FileNotFoundError, match="neither an existing file nor .* Bundled: " + ", ".join(ALL)):
+        asset_spec(name)

@@ -20,7 +20,8 @@ from embodichain.lab.sim.cfg import (
     URDFCfg,
     URDFComponentCfg,
 )
-from embodichain.lab.sim.scene import CompiledScene, SceneBuilder, match_names
+from embodichain.lab.sim.drives import match_names
+from embodichain.lab.sim.scene import CompiledScene, SceneBuilder
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
 from tests.lab.scenes import HOME, ur10
@@ -180,7 +181,7 @@ def test_visual_and_physics_model_have_the_same_states_and_poses() -> None:
 
 def test_robot_of_arm_and_hand_has_the_arms_joints_first_and_a_part_for_each() -> None:
     scene = compiled(RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=GRIPPER, drive_pros=SOFT))
-    joints = scene.joints["r"]
+    joints = list(scene.joints["r"])
     assert joints[0] == "shoulder_pan_joint"
     assert joints[6:] == ["gripper_finger1_joint_1", "gripper_finger2_joint_1"]
     assert scene.parts["r"] == {"arm": joints[:6], "hand": joints[6:]}
