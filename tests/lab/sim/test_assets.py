@@ -14,25 +14,53 @@ KP = (10000.0, 16000.0, 7000.0, 600.0, 600.0, 600.0, 4000.0, 4000.0)
 KD = (500.0, 800.0, 350.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 EFFORT = (330.0, 330.0, 150.0, 56.0, 56.0, 56.0, 140.0, 140.0)
 
-# theta comes from q; rows are (d, a, alpha)
-DH = (
-    (0.1273, 0.0, np.pi / 2),
-    (0.0, -0.612, 0.0),
-    (0.0, -0.5723, 0.0),
-    (0.163941, 0.0, np.pi / 2),
-    (0.1157, 0.0, -np.pi / 2),
-    (0.0922, 0.0, 0.0),
+# a2, a3, d1, d4, d5, d6 as published; rows of the tables are (d, a, alpha), theta comes from q.
+UR = {
+    "ur3": (-0.24365, -0.21325, 0.1519, 0.11235, 0.08535, 0.0819),
+    "ur5": (-0.425, -0.39225, 0.089159, 0.10915, 0.09465, 0.0823),
+    "ur10": (-0.612, -0.5723, 0.1273, 0.163941, 0.1157, 0.0922),
+    "ur3e": (-0.24355, -0.2132, 0.15185, 0.13105, 0.08535, 0.0921),
+    "ur5e": (-0.425, -0.3922, 0.1625, 0.1333, 0.0997, 0.0996),
+    "ur10e": (-0.6127, -0.57155, 0.1807, 0.17415, 0.11985, 0.11655),
+}
+# Craig's convention: rows are (a, d, alpha), the last one is the flange.
+PANDA = (
+    (0.0, 0.333, 0.0),
+    (0.0, 0.0, -np.pi / 2),
+    (0.0, 0.316, np.pi / 2),
+    (0.0825, 0.0, np.pi / 2),
+    (-0.0825, 0.384, -np.pi / 2),
+    (0.0, 0.0, np.pi / 2),
+    (0.088, 0.0, np.pi / 2),
+    (0.0, 0.107, 0.0),
 )
 
 
-def dh_product(q: np.ndarray) -> np.ndarray:
+def ur_product(name: str, q: np.ndarray) -> np.ndarray:
     """Pose 4x4 of DH frame 6 in the base."""
+    a2, a3, d1, d4, d5, d6 = UR[name]
+    quarter = np.pi / 2
+    table = ((d1, 0, quarter), (0, a2, 0), (0, a3, 0), (d4, 0, quarter), (d5, 0, -quarter), (d6, 0, 0))
     pose = np.eye(4)
-    for theta, (d, a, alpha) in zip(q, DH, strict=True):
+    for theta, (d, a, alpha) in zip(q, table, strict=True):
         c, s, ca, sa = np.cos(theta), np.sin(theta), np.cos(alpha), np.sin(alpha)
         link = [[c, -s * ca, s * sa, a * c], [s, c * ca, -c * sa, a * s], [0, sa, ca, d], [0, 0, 0, 1]]
         pose = pose @ np.array(link)
     return pose
+
+
+def panda_product(q: np.ndarray) -> np.ndarray:
+    """Pose 4x4 of the flange in the base."""
+    pose = np.eye(4)
+    for theta, (a, d, alpha) in zip([*q, 0.0], PANDA, strict=True):
+        c, s, ca, sa = np.cos(theta), np.sin(theta), np.cos(alpha), np.sin(alpha)
+        link = [[c, -s, 0, a], [s * ca, c * ca, -sa, -d * sa], [s * sa, c * sa, ca, d * ca], [0, 0, 0, 1]]
+        pose = pose @ np.array(link)
+    return pose
+
+
+def product(name: str, q: np.ndarray) -> np.ndarray:
+    return panda_product(q) if name == "panda" else ur_product(name, q)
 
 
 def arm_with_gripper() -> mujoco.MjSpec:
@@ -68,16 +96,50 @@ def cart_pole() -> tuple[mujoco.MjModel, mujoco.MjData]:
     return model, mujoco.MjData(model)
 
 
-def test_forward_kinematics_of_the_arm_is_the_dh_product() -> None:
-    model = asset_spec("ur10").compile()
+@pytest.mark.parametrize("name", [*UR, "panda"])
+def test_forward_kinematics_of_each_arm_is_the_dh_product_at_zero_and_elsewhere(name: str) -> None:
+    model = asset_spec(name).compile()
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        data.qpos[:] = rng.uniform(-np.pi, np.pi, 6)
+    for q in (np.zeros(model.nq), *rng.uniform(-np.pi, np.pi, (20, model.nq))):
+        data.qpos[:] = q
         mujoco.mj_kinematics(model, data)
-        expected = dh_product(data.qpos)
+        expected = product(name, q)
         np.testing.assert_allclose(data.site("tool0").xpos, expected[:3, 3], atol=1e-9)
         np.testing.assert_allclose(data.site("tool0").xmat.reshape(3, 3), expected[:3, :3], atol=1e-9)
+
+
+def test_panda_at_zero_stands_upright_with_its_flange_down() -> None:
+    # x = 0.0825 - 0.0825 + 0.088, z = 0.333 + 0.316 + 0.384 - 0.107
+    np.testing.assert_allclose(panda_product(np.zeros(7))[:3, 3], [0.088, 0.0, 0.926], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "efforts"),
+    [
+        ("ur3", [56, 56, 28, 12, 12, 12]),
+        ("ur5", [150, 150, 150, 28, 28, 28]),
+        ("ur10e", [330, 330, 150, 56, 56, 56]),
+        ("panda", [87, 87, 87, 87, 12, 12, 12]),
+    ],
+)
+def test_efforts_are_limited_as_the_maker_says(name: str, efforts: list[float]) -> None:
+    model = asset_spec(name).compile()
+    assert model.jnt_actfrcrange.tolist() == [[-effort, effort] for effort in efforts]
+
+
+def test_panda_has_the_published_position_limits() -> None:
+    low = [-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973]
+    high = [2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973]
+    np.testing.assert_allclose(asset_spec("panda").compile().jnt_range, np.stack((low, high), axis=1))
+
+
+def test_centres_of_mass_lie_where_the_maker_says() -> None:
+    # UR5e upper arm: 0.2125 from the elbow's frame towards the shoulder, so -0.425 + 0.2125 from the shoulder's.
+    model = asset_spec("ur5e").compile()
+    np.testing.assert_allclose(model.body("upper_arm_link").ipos, [-0.2125, 0.0, 0.11336])
+    # Wrist 1: Rx(pi/2) (0, -0.0018, 0.01634) is (0, -0.01634, -0.0018), from (0, 0, d4).
+    np.testing.assert_allclose(model.body("wrist_1_link").ipos, [0.0, -0.01634, 0.1333 - 0.0018])
 
 
 def test_arm_stretches_along_minus_x_at_zero() -> None:
@@ -145,7 +207,7 @@ def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
     assert tops.max() == pytest.approx(0.16, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["ur10", "dh_pgi_140_80", "cart_pole"])
+@pytest.mark.parametrize("name", [*UR, "panda", "dh_pgi_140_80", "cart_pole"])
 def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
     model = asset_spec(name).compile()
     visual = model.geom_group == 2
@@ -214,7 +276,7 @@ def test_cart_pole_has_an_eight_metre_rail_and_a_free_pole() -> None:
     np.testing.assert_allclose(model.body_mass[1:], [1.0, 1.0, 0.1])
 
 
-ALL = ["cart_pole", "dh_pgi_140_80", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"]
+ALL = ["cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "panda", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"]
 
 
 def test_assets_are_found_under_the_names_of_older_configs_in_any_case() -> None:

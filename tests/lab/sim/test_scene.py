@@ -17,6 +17,7 @@ from embodichain.lab.sim.cfg import (
     RigidBodyAttributesCfg,
     RigidObjectCfg,
     RobotCfg,
+    SolverCfg,
     URDFCfg,
     URDFComponentCfg,
 )
@@ -45,7 +46,7 @@ def compiled(*entities: Any, **cfg: Any) -> CompiledScene:
 
 
 def thing(uid: str = "thing", shape: ShapeCfg | None = None, **cfg: Any) -> RigidObjectCfg:
-    return RigidObjectCfg(uid=uid, shape=shape or CubeCfg(), **cfg)
+    return RigidObjectCfg(uid=uid, shape=shape or CubeCfg(), **({"init_pos": (2.0, 0.0, 0.05)} | cfg))
 
 
 # --- the scene --------------------------------------------------------------------------------------------------------
@@ -198,7 +199,7 @@ def test_control_parts_are_names_or_regular_expressions_in_joint_order() -> None
 
 def test_two_robots_may_use_the_same_names() -> None:
     scene = compiled(ur10(uid="left"), ur10(uid="right", init_pos=(2.0, 0.0, 0.0)))
-    assert scene.joints["left"] == scene.joints["right"]
+    assert list(scene.joints["left"]) == list(scene.joints["right"])
     assert scene.model.nu == 12
 
 
@@ -307,11 +308,22 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
             r"robot 'arm'\.control_parts\.arm: unknown joint 'shoulder_pan'\. Did you mean 'shoulder_pan_joint'",
         ),
         ([ur10(control_parts={"arm": ["joint["]})], r"'joint\[' is no regular expression"),
-        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* bundled: cart_pole, dh_pgi_140_80, ur10"),
+        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* Did you mean 'ur10'.* Bundled: cart_pole, "),
         ([RobotCfg(uid="r", robot_type="URRobo")], "unknown robot_type 'URRobo'. Did you mean 'URRobot'"),
         ([RobotCfg(uid="r")], "robot 'r': needs an arm"),
-        ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': needs an arm"),
-        ([RobotCfg(uid="r", fpath="cart_pole", urdf_cfg=GRIPPER)], "no site 'tool0' to put the hand on"),
+        ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': a 'hand' needs an arm"),
+        (
+            [RobotCfg(uid="r", robot_type="URRobot", ur_type="ur7")],
+            "robot 'r': unknown ur_type 'ur7'. Did you mean 'ur5'",
+        ),
+        (
+            [ur10(solver_cfg={"amr": SolverCfg()})],
+            r"robot 'arm'\.solver_cfg: unknown control part 'amr'\. Did you mean 'arm'",
+        ),
+        (
+            [ur10(sense_contacts=["wrist_4_link"])],
+            r"robot 'arm'\.sense_contacts: unknown link 'wrist_4_link'\. Did you mean 'wrist_3_link'",
+        ),
         ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a': asset 'none'"),
         ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a': cannot read"),
         ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
