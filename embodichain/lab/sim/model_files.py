@@ -53,7 +53,8 @@ def load_model(name: str, place: str) -> ModelFile:
     """Read a model and check that it compiles.
 
     Args:
-        name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>`` with the extra ``menagerie``.
+        name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>[/<file>]`` with the extra
+            ``menagerie``, which downloads it at its first use.
         place: who asks, for messages.
 
     Raises:
@@ -112,11 +113,12 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
         raise ConfigError(
             f"{place}: '{_MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
         ) from error
-    known = list(mujoco_menagerie.names())
-    if name not in known:
-        raise ConfigError(f"{place}: no model '{name}' in the MuJoCo Menagerie.{nearest(name, known)}")
-    model = mujoco_menagerie.get(name)
-    return model.spec(model.default_model)
+    model, _, entry = name.partition("/")
+    try:
+        robot = mujoco_menagerie.get(model)
+        return robot.spec(entry or robot.default_model)
+    except mujoco_menagerie.MenagerieError as error:
+        raise ConfigError(f"{place}: '{_MENAGERIE}{name}': {error}") from error
 
 
 def _urdf_text(path: Path, place: str) -> str:

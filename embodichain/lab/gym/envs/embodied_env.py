@@ -19,8 +19,11 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
+from embodichain.utils.errors import unknown_name
 
 __all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
+
+_ACTIVE = "<active>"  # the name of a part made of several, or of joints
 
 
 @configclass
@@ -36,7 +39,10 @@ class EmbodiedEnvCfg(EnvCfg):
     articulation: list[ArticulationCfg] = []
     """Articulations beside the robot."""
     control_parts: list[str] | None = None
-    """The robot's control parts that the actions move; None: ``arm`` where the robot has one, else all joints."""
+    """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
+    all joints that have a drive."""
+    active_joint_ids: list[int] | None = None
+    """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
     """By term name."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
@@ -90,13 +96,34 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _choose_part(self) -> str | None:
-        parts = self.cfg.control_parts
+        robot, parts, ids = self.robot, self.cfg.control_parts, self.cfg.active_joint_ids
+        if ids is not None:
+            return self._choose_joints(ids)
         if parts is None:
-            return "arm" if "arm" in self.robot.control_parts else None
-        if len(parts) != 1 or parts[0] not in self.robot.control_parts:
-            known = ", ".join(sorted(self.robot.control_parts))
-            raise ConfigError(f"env.control_parts: one of the robot's parts is needed, got {parts}. There are: {known}")
-        return parts[0]
+            if "arm" in robot.control_parts:
+                return "arm"
+            return None if len(robot.driven_ids) == robot.dof else self._choose_joints(robot.driven_ids)
+        if not parts:
+            raise ConfigError("env.control_parts: at least one is needed")
+        for part in parts:
+            if part not in robot.control_parts:
+                raise ConfigError(f"env.control_parts: {unknown_name('control part', part, robot.control_parts)}")
+        if len(parts) == 1:
+            return parts[0]
+        return self._choose_joints([joint for part in parts for joint in robot.get_joint_ids(part)])
+
+    def _choose_joints(self, ids: list[int]) -> str:
+        """Make a part of these joints and return its name."""
+        robot = self.robot
+        if self.cfg.active_joint_ids is not None and self.cfg.control_parts is not None:
+            raise ConfigError("env.active_joint_ids: not together with control_parts, which says the same")
+        if wrong := [joint for joint in ids if joint not in robot.driven_ids]:
+            allowed = ", ".join(f"{joint} ({robot.joint_names[joint]})" for joint in robot.driven_ids)
+            raise ConfigError(f"env.active_joint_ids: no drives for {wrong}. There are: {allowed}")
+        if not ids or len(set(ids)) < len(ids):
+            raise ConfigError(f"env.active_joint_ids: each joint once, got {ids}")
+        robot.add_part(_ACTIVE, ids)
+        return _ACTIVE
 
     def _action_limits(self) -> tuple[Tensor, Tensor]:
         return self.action_manager.low, self.action_manager.high
