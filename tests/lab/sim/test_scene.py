@@ -21,7 +21,6 @@ from embodichain.lab.sim.cfg import (
     URDFCfg,
     URDFComponentCfg,
 )
-from embodichain.lab.sim.drives import match_names
 from embodichain.lab.sim.scene import CompiledScene, SceneBuilder
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
@@ -332,11 +331,3 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
 def test_mistake_is_a_config_error_that_says_where_and_what_there_is(entities: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compiled(*entities)
-
-
-def test_names_are_matched_whole_and_returned_in_their_own_order() -> None:
-    names = ["ab", "abc", "b"]
-    assert match_names(["b", "ab"], names, "here") == ["ab", "b"]
-    assert match_names(["a.*"], names, "here") == ["ab", "abc"]
-    with pytest.raises(ConfigError, match="here: unknown joint 'a'"):
-        match_names(["a"], names, "here")
