@@ -29,9 +29,9 @@ class ReachEnv(EmbodiedEnv):
     (rad) from the tool to the goal, in the environment's frame.
     """
 
-    pos_threshold: float = 0.02
+    pos_threshold: float = 0.01
     """Largest distance of success, m."""
-    rot_threshold: float = 0.1
+    rot_threshold: float = 0.05
     """Largest angle of success, rad."""
     rot_scale: float = 0.2
     """How many metres of distance a radian counts as in the reward, m/rad."""
@@ -74,9 +74,14 @@ class ReachEnv(EmbodiedEnv):
         return success, self._never, {"distance_to_goal": distance, "angle_to_goal": angle}
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return -tanh(3 (distance + rot_scale angle)), so that every step costs, plus the config's terms."""
+        """Return how far the goal is, squashed, plus the config's terms.
+
+        With x = distance + rot_scale angle (m) it is -(tanh(3 x) + tanh(15 x)) / 2: every step costs, and both from afar
+        and close by the way to the goal pays.
+        """
         reward = super().get_reward(obs, action, info)
         metrics = info["metrics"]
-        far = -torch.tanh(3.0 * (metrics["distance_to_goal"] + self.rot_scale * metrics["angle_to_goal"]))
+        x = metrics["distance_to_goal"] + self.rot_scale * metrics["angle_to_goal"]
+        far = -0.5 * (torch.tanh(3.0 * x) + torch.tanh(15.0 * x))
         info["rewards"]["closeness"] = far
         return reward + far

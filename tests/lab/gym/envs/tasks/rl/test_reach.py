@@ -30,13 +30,13 @@ def set_goals(env: ReachEnv, offsets: list[list[float]], turns: list[float]) -> 
 
 
 def test_tool_within_both_thresholds_is_success(env: ReachEnv) -> None:
-    # 0.019 m and 0.09 rad are inside of 0.02 m and 0.1 rad; 0.11 rad is not.
-    set_goals(env, [[0.019, 0.0, 0.0], [0.0, 0.0, 0.0]], [0.09, -0.11])
+    # 0.009 m and 0.04 rad are inside of 0.01 m and 0.05 rad; 0.06 rad is not.
+    set_goals(env, [[0.009, 0.0, 0.0], [0.0, 0.0, 0.0]], [0.04, -0.06])
     success, fail, metrics = env.compute_task_state()
     assert success.tolist() == [True, False]
     assert not fail.any()
-    torch.testing.assert_close(metrics["distance_to_goal"], torch.tensor([0.019, 0.0]), atol=1e-5, rtol=0)
-    torch.testing.assert_close(metrics["angle_to_goal"], torch.tensor([0.09, 0.11]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(metrics["distance_to_goal"], torch.tensor([0.009, 0.0]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(metrics["angle_to_goal"], torch.tensor([0.04, 0.06]), atol=1e-4, rtol=0)
 
 
 def test_observation_has_the_way_to_the_goal_and_every_step_costs_by_it(env: ReachEnv) -> None:
@@ -46,8 +46,8 @@ def test_observation_has_the_way_to_the_goal_and_every_step_costs_by_it(env: Rea
     torch.testing.assert_close(obs["task", "pose_error"], expected, atol=1e-5, rtol=0)
     info = env.get_info()
     env.get_reward(obs, torch.zeros(2, 6), info)
-    # -tanh(3 * (sqrt(0.05) + 0.2 * 0)) and -tanh(3 * 0.2 * 0.5)
-    torch.testing.assert_close(info["rewards"]["closeness"], torch.tensor([-0.58553, -0.29131]), atol=1e-4, rtol=0)
+    # x is sqrt(0.05) m and 0.2 * 0.5 m: -(tanh(0.6708) + tanh(3.354)) / 2 and -(tanh(0.3) + tanh(1.5)) / 2
+    torch.testing.assert_close(info["rewards"]["closeness"], torch.tensor([-0.79155, -0.59823]), atol=1e-4, rtol=0)
 
 
 def test_goal_is_shown_by_three_bars_that_begin_at_it(env: ReachEnv) -> None:
