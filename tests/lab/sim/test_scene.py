@@ -134,9 +134,12 @@ def test_robot_touches_objects_and_the_ground_but_not_itself() -> None:
     assert touching == {frozenset({"thing", "arm"})}
 
 
-def test_free_base_falls_and_a_fixed_one_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "<freejoint/>"])
+def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: Path, own: str) -> None:
     path = tmp_path / "lump.xml"
-    path.write_text('<mujoco><worldbody><body name="lump"><geom size="0.1" mass="1"/></body></worldbody></mujoco>')
+    path.write_text(
+        f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
+    )
     heights = {}
     for fix_base in (True, False):
         scene = compiled(ArticulationCfg(uid="a", fpath=str(path), fix_base=fix_base, init_pos=(0.0, 0.0, 2.0)))
@@ -268,13 +271,38 @@ def test_damping_of_a_free_body_is_its_rate_times_mass_and_inertia() -> None:
     np.testing.assert_allclose(model.dof_damping, [1.0, 1.0, 1.0, *(0.25 * inertia)])
 
 
+def test_visuals_of_a_users_file_cost_the_physics_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.xml"
+    path.write_text(
+        '<mujoco><option integrator="RK4" timestep="0.001"/><worldbody><body name="b"><geom size="0.1"/>'
+        '<geom size="0.2" contype="0" conaffinity="0"/></body></worldbody><sensor><clock/></sensor></mujoco>'
+    )
+    scene = compiled(ArticulationCfg(uid="a", fpath=str(path), init_pos=(0.0, 0.0, 1.0)))
+    assert (scene.model.ngeom, scene.visual_model.ngeom) == (2, 3)  # with the ground
+    assert scene.model.opt.timestep == 0.01  # the scene's, without a word about the file's
+    assert scene.model.nsensor == 0
+
+
+def test_robot_touches_an_articulation_which_does_not_touch_itself() -> None:
+    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+    cabinet = ArticulationCfg(uid="cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=loose)
+    scene = compiled(ur10(), cabinet)
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_resetDataKeyframe(scene.model, data, 0)
+    mujoco.mj_forward(scene.model, data)
+    bodies = scene.model.geom_bodyid[data.contact.geom]
+    owners = {frozenset(scene.model.body(b).name.split("/")[0] for b in pair) for pair in bodies}
+    assert owners == {frozenset({"arm", "cabinet"})}
+
+
 def test_what_mujoco_lacks_is_listed_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     attrs = RigidBodyAttributesCfg(max_linear_velocity=1.0, restitution=0.1, static_friction=0.9, enable_ccd=True)
     drive = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0, max_velocity=2.0)
-    compiled(thing(attrs=attrs), ur10(drive_pros=drive))
+    compiled(thing(attrs=attrs), ur10(drive_pros=drive, solver_cfg={"arm": SolverCfg(class_type="URSolver")}))
     assert capsys.readouterr().err == (
-        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, thing.attrs.enable_ccd, "
-        "thing.attrs.max_linear_velocity, thing.attrs.restitution, thing.attrs.static_friction\n"
+        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, "
+        "arm.solver_cfg.arm.class_type, thing.attrs.enable_ccd, thing.attrs.max_linear_velocity, "
+        "thing.attrs.restitution, thing.attrs.static_friction\n"
     )
 
 

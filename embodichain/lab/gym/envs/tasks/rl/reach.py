@@ -74,14 +74,9 @@ class ReachEnv(EmbodiedEnv):
         return success, self._never, {"distance_to_goal": distance, "angle_to_goal": angle}
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return how far the goal is, squashed, plus the config's terms.
-
-        With x = distance + rot_scale angle (m) it is -(tanh(3 x) + tanh(15 x)) / 2: every step costs, and both from afar
-        and close by the way to the goal pays.
-        """
+        """Return -tanh(3 (distance + rot_scale angle)), so that every step costs, plus the config's terms."""
         reward = super().get_reward(obs, action, info)
         metrics = info["metrics"]
-        x = metrics["distance_to_goal"] + self.rot_scale * metrics["angle_to_goal"]
-        far = -0.5 * (torch.tanh(3.0 * x) + torch.tanh(15.0 * x))
+        far = -torch.tanh(3.0 * (metrics["distance_to_goal"] + self.rot_scale * metrics["angle_to_goal"]))
         info["rewards"]["closeness"] = far
         return reward + far

@@ -46,8 +46,8 @@ def test_observation_has_the_way_to_the_goal_and_every_step_costs_by_it(env: Rea
     torch.testing.assert_close(obs["task", "pose_error"], expected, atol=1e-5, rtol=0)
     info = env.get_info()
     env.get_reward(obs, torch.zeros(2, 6), info)
-    # x is sqrt(0.05) m and 0.2 * 0.5 m: -(tanh(0.6708) + tanh(3.354)) / 2 and -(tanh(0.3) + tanh(1.5)) / 2
-    torch.testing.assert_close(info["rewards"]["closeness"], torch.tensor([-0.79155, -0.59823]), atol=1e-4, rtol=0)
+    # -tanh(3 * sqrt(0.05)) and -tanh(3 * 0.2 * 0.5)
+    torch.testing.assert_close(info["rewards"]["closeness"], torch.tensor([-0.58553, -0.29131]), atol=1e-4, rtol=0)
 
 
 def test_goal_is_shown_by_three_bars_that_begin_at_it(env: ReachEnv) -> None:
