@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import mujoco
 import numpy as np
 
-from embodichain.lab.sim.assets import UR_TYPES, bundled_assets
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, URDFComponentCfg
+from embodichain.lab.sim.checks import asset_of_robot_type, check_components
 from embodichain.lab.sim.model_files import ModelFile, load_model
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import placed
 
 __all__ = ["FLANGE_NAMES", "Assembly", "assemble"]
 
@@ -35,7 +34,6 @@ _PARENTS: dict[str, tuple[str, ...]] = {
     "left_hand": ("left_arm",),
     "right_hand": ("right_arm",),
 }
-_NEEDS_PARENT = ("hand", "left_hand", "right_hand")
 
 
 @dataclass
@@ -99,33 +97,15 @@ def _components(cfg: ArticulationCfg, place: str) -> dict[str, URDFComponentCfg]
     found: dict[str, URDFComponentCfg] = {}
     if isinstance(cfg, RobotCfg):
         if cfg.robot_type is not None:
-            found["arm"] = URDFComponentCfg("arm", _asset_of_type(cfg, place))
+            with placed(f"{place}: "):
+                found["arm"] = URDFComponentCfg("arm", asset_of_robot_type(cfg.robot_type, cfg.ur_type))
         for part in cfg.urdf_cfg.components if cfg.urdf_cfg is not None else ():
             found[part.component_type] = part
     if cfg.fpath is not None:
         found["arm"] = URDFComponentCfg("arm", cfg.fpath)
-    for kind in _NEEDS_PARENT:
-        if kind in found and not any(parent in found for parent in _PARENTS[kind]):
-            side = kind.removesuffix("hand")
-            raise ConfigError(
-                f"{place}: a '{kind}' needs an arm: fpath, robot_type, or '{side}arm' in urdf_cfg.components"
-            )
-    if not found:
-        raise ConfigError(f"{place}: needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
+    with placed(f"{place}: "):
+        check_components(found)
     return {kind: found[kind] for kind in _PARENTS if kind in found}
-
-
-def _asset_of_type(cfg: RobotCfg, place: str) -> str:
-    assert cfg.robot_type is not None
-    types = {"URRobot": cfg.ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
-    types |= {name: name for name in bundled_assets()}
-    by_lower_case = {name.lower(): asset for name, asset in types.items()}
-    asset = by_lower_case.get(cfg.robot_type.lower())
-    if asset is None:
-        raise ConfigError(f"{place}: {unknown_name('robot_type', cfg.robot_type, types)}")
-    if asset not in bundled_assets():
-        raise ConfigError(f"{place}: {unknown_name('ur_type', asset, UR_TYPES)}")
-    return asset
 
 
 def _attach(result: Assembly, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:

@@ -8,7 +8,7 @@ it in one warning when it is set (see ``scene.py``).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
 
 __all__ = [
+    "COMPONENT_TYPES",
     "ArticulationCfg",
     "JointDrivePropertiesCfg",
     "MarkerCfg",
@@ -34,6 +35,9 @@ NonNegative = Annotated[float, Field(ge=0)]
 PerJoint = NonNegative | dict[str, NonNegative]
 Row4 = tuple[float, float, float, float]
 Matrix4 = tuple[Row4, Row4, Row4, Row4]
+ComponentType = Literal["chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"]
+COMPONENT_TYPES: tuple[str, ...] = get_args(ComponentType)
+"""What a robot can be assembled from, in the order of the joints."""
 _IDENTITY: Matrix4 = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 
 
@@ -116,7 +120,9 @@ class RigidObjectCfg(ObjectBaseCfg):
     """One rigid body."""
 
     shape: ShapeCfg = field(kw_only=True)
+    """What it looks like and collides as."""
     attrs: RigidBodyAttributesCfg = field(default_factory=RigidBodyAttributesCfg)
+    """Mass, friction and the like."""
     body_type: Literal["dynamic", "kinematic", "static"] = "dynamic"
     """Moved by physics, only by calls, or never."""
     rgba: tuple[float, float, float, float] = (0.85, 0.33, 0.2, 1.0)
@@ -130,6 +136,7 @@ class MarkerCfg(ObjectBaseCfg):
     """A thing that is only seen, such as a goal: it touches nothing and weighs nothing."""
 
     shape: ShapeCfg = field(kw_only=True)
+    """What it looks like."""
     rgba: tuple[float, float, float, float] = (0.1, 0.75, 0.3, 0.6)
     """Colour, 0 to 1."""
 
@@ -159,9 +166,7 @@ class JointDrivePropertiesCfg:
 class URDFComponentCfg:
     """One part of an assembled robot."""
 
-    component_type: Literal[
-        "chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"
-    ]
+    component_type: ComponentType
     """Where it goes: arms and a head on the torso or chassis if there is one, else on the base; a hand on its arm's
     flange, which is a site or link ``tool0``, ``attachment_site`` or ``flange``, else on the arm's last link. The names
     of a side's joints and links begin with ``left_`` or ``right_``."""
@@ -176,6 +181,7 @@ class URDFCfg:
     """A robot assembled from parts."""
 
     components: list[URDFComponentCfg] = []
+    """The parts."""
 
 
 @configclass
@@ -206,6 +212,7 @@ class ArticulationCfg(ObjectBaseCfg):
     fpath: str | None = None
     """A file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>`` (extra ``menagerie``)."""
     drive_pros: JointDrivePropertiesCfg = field(default_factory=JointDrivePropertiesCfg)
+    """What moves the joints."""
     init_qpos: list[float] | None = None
     """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
     next to it. Those of joints that mimic others follow from these."""
@@ -226,6 +233,7 @@ class RobotCfg(ArticulationCfg):
     ur_type: str = "ur10"
     """Of a ``"URRobot"``: ``ur3``, ``ur5``, ``ur10``, ``ur3e``, ``ur5e`` or ``ur10e``."""
     urdf_cfg: URDFCfg | None = None
+    """Parts to assemble."""
     control_parts: dict[str, list[str]] | None = None
     """Named groups of joints, by names or regular expressions; None: one for each component. Joints that mimic others
     cannot be driven and belong to no part."""

@@ -13,13 +13,13 @@ from xml.etree import ElementTree
 import mujoco
 
 from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.checks import MENAGERIE
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
 
 __all__ = ["ModelFile", "load_model"]
 
 _MESH_FORMATS = (".obj", ".stl", ".msh")
-_MENAGERIE = "menagerie/"
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _QPOS_SIZE = {
     mujoco.mjtJoint.mjJNT_FREE: 7,
@@ -96,8 +96,8 @@ def load_model(name: str, place: str) -> ModelFile:
 
 
 def _read(name: str, place: str) -> mujoco.MjSpec:
-    if name.startswith(_MENAGERIE):
-        return _from_menagerie(name.removeprefix(_MENAGERIE), place)
+    if name.startswith(MENAGERIE):
+        return _from_menagerie(name.removeprefix(MENAGERIE), place)
     path = Path(name).expanduser()
     if not path.is_file():
         return asset_spec(name)
@@ -111,14 +111,14 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
         import mujoco_menagerie  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
-            f"{place}: '{_MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
+            f"{place}: '{MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
         ) from error
     model, _, entry = name.partition("/")
     try:
         robot = mujoco_menagerie.get(model)
         return robot.spec(entry or robot.default_model)
     except mujoco_menagerie.MenagerieError as error:
-        raise ConfigError(f"{place}: '{_MENAGERIE}{name}': {error}") from error
+        raise ConfigError(f"{place}: '{MENAGERIE}{name}': {error}") from error
 
 
 def _urdf_text(path: Path, place: str) -> str:

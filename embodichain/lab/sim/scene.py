@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import mujoco
 import numpy as np
@@ -23,6 +22,7 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.checks import check_plane, check_uid, mesh_path
 from embodichain.lab.sim.drives import (
     match_driven,
     match_names,
@@ -34,7 +34,7 @@ from embodichain.lab.sim.initial_state import warn_of_collisions, write_keyframe
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import placed, unknown_name
 
 __all__ = ["CompiledScene", "SceneBuilder"]
 
@@ -43,9 +43,6 @@ _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
 _ROBOT_BITS = {"contype": 2, "conaffinity": 5}
 _ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
-
-# Names that the model has already.
-_RESERVED_UIDS = ("ground", "world")
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _GEOM = mujoco.mjtGeom
@@ -99,8 +96,9 @@ class SceneBuilder:
             ConfigError: the uid is taken, the mesh is not there, or a plane is to move.
         """
         self._claim(cfg)
-        if isinstance(cfg.shape, PlaneCfg) and cfg.body_type != "static":
-            raise ConfigError(f"rigid object '{cfg.uid}': a Plane must have body_type 'static', got '{cfg.body_type}'")
+        if isinstance(cfg.shape, PlaneCfg):
+            with placed(f"rigid object '{cfg.uid}': "):
+                check_plane(cfg.body_type)
         attrs = cfg.attrs
         body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
@@ -236,13 +234,7 @@ class SceneBuilder:
         return CompiledScene(model, visual_model, self._joints, self._links, self._parts, self._contact_sensors)
 
     def _claim(self, cfg: ObjectBaseCfg) -> None:
-        if not cfg.uid or "/" in cfg.uid or cfg.uid in _RESERVED_UIDS:
-            reserved = ", ".join(_RESERVED_UIDS)
-            raise ConfigError(
-                f"uid '{cfg.uid}' cannot be used: it must not be empty, have a '/', or be one of {reserved}"
-            )
-        if cfg.uid in self._uids:
-            raise ConfigError(f"uid '{cfg.uid}' is used twice; there are already: {', '.join(sorted(self._uids))}")
+        check_uid(cfg.uid, self._uids)
         self._uids.add(cfg.uid)
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
@@ -263,9 +255,8 @@ class SceneBuilder:
             case PlaneCfg():
                 return body.add_geom(type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1])
             case MeshCfg():
-                path = Path(shape.fpath).expanduser().resolve()
-                if not path.is_file():
-                    raise ConfigError(f"{place}: shape.fpath: no such mesh file: {path}")
+                with placed(f"{place}: shape.fpath: "):
+                    path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
 

@@ -118,6 +118,11 @@ class SimulationManager:
         """The names of everything in the scene, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
 
+    @property
+    def robots(self) -> Mapping[str, Robot]:
+        """The robots by their names; there after :meth:`build`."""
+        return self._robots
+
     def update(self, substeps: int = 1) -> None:
         """Advance the physics by ``substeps`` substeps."""
         self.backend.step(substeps)

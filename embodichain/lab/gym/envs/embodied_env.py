@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -21,7 +21,7 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
+__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "check_parts"]
 
 _ACTIVE = "<active>"  # the name of a part made of several, or of joints
 
@@ -55,6 +55,23 @@ class EmbodiedEnvCfg(EnvCfg):
     """Become attributes of the environment, for the task's own parameters."""
 
 
+def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:
+    """Check the control parts that actions are to move.
+
+    Args:
+        parts: the config's ``env.control_parts``.
+        known: the robot's.
+
+    Raises:
+        ConfigError: there are none, or one that the robot does not have.
+    """
+    if not parts:
+        raise ConfigError("env.control_parts: at least one is needed")
+    for part in parts:
+        if part not in known:
+            raise ConfigError(f"env.control_parts: {unknown_name('control part', part, known)}")
+
+
 class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
@@ -65,6 +82,12 @@ class EmbodiedEnv(BaseEnv):
     """
 
     cfg: EmbodiedEnvCfg
+    base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
+    """Of the observation before the terms, and what a class adds to it. A config is checked against them, unless a
+    class overrides ``_base_obs`` or ``_extend_obs`` and does not say."""
+    added_uids: ClassVar[tuple[str, ...]] = ()
+    """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
+    class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():
@@ -96,6 +119,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _choose_part(self) -> str | None:
+        """Return the control part that the actions move, or None for all joints."""
         robot, parts, ids = self.robot, self.cfg.control_parts, self.cfg.active_joint_ids
         if ids is not None:
             return self._choose_joints(ids)
@@ -103,11 +127,7 @@ class EmbodiedEnv(BaseEnv):
             if "arm" in robot.control_parts:
                 return "arm"
             return None if len(robot.driven_ids) == robot.dof else self._choose_joints(robot.driven_ids)
-        if not parts:
-            raise ConfigError("env.control_parts: at least one is needed")
-        for part in parts:
-            if part not in robot.control_parts:
-                raise ConfigError(f"env.control_parts: {unknown_name('control part', part, robot.control_parts)}")
+        check_parts(parts, robot.control_parts)
         if len(parts) == 1:
             return parts[0]
         return self._choose_joints([joint for part in parts for joint in robot.get_joint_ids(part)])

@@ -23,6 +23,7 @@ class OpenDrawerEnv(EmbodiedEnv):
     tool to the place on the handle where it should be (m, world frame), [N, 5].
     """
 
+    base_entries = (*EmbodiedEnv.base_entries, "task/drawer")
     joint: str = "drawer_top_joint"
     handle: str = "drawer_top_handle"
     success_opening: float = 0.2

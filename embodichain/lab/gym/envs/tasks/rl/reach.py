@@ -29,6 +29,8 @@ class ReachEnv(EmbodiedEnv):
     (rad) from the tool to the goal, in the environment's frame.
     """
 
+    added_uids = ("goal_x", "goal_y", "goal_z")
+    base_entries = (*EmbodiedEnv.base_entries, "task/pose_error")
     pos_threshold: float = 0.01
     """Largest distance of success, m."""
     rot_threshold: float = 0.05

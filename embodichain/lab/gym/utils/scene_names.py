@@ -1,0 +1,64 @@
+"""The names that a scene will have, read from its config before anything is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.utils.scene_checks import component_kinds, entities_in_config
+
+__all__ = ["has_config_robot", "names_in_config"]
+
+_SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
+_OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")
+
+
+def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNames:
+    """Return what the terms of an environment may name, as far as its config tells.
+
+    Args:
+        data: the config's content; parts that are malformed are passed over.
+        env_class: of the environment; None where it is not known.
+    """
+    if env_class is None or not issubclass(env_class, EmbodiedEnv):
+        return SceneNames(None, None, None)
+    declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
+    entries = None if declared is None else frozenset(declared)
+    added = _declared(env_class, "added_uids", _SCENE_HOOKS)
+    uids = [entity.get("uid") for _, entity in entities_in_config(data)]
+    is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
+    if added is None or not is_whole:
+        return SceneNames(None, None, entries)
+    return SceneNames(frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries)
+
+
+def has_config_robot(env_class: type | None) -> bool:
+    """Return whether an environment's robot is that of its config."""
+    if env_class is None or not issubclass(env_class, EmbodiedEnv):
+        return False
+    return env_class._setup_robot is EmbodiedEnv._setup_robot
+
+
+def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> tuple[str, ...] | None:
+    """Return what a class declares to add, or None where a subclass overrides a hook without saying what it adds."""
+    for cls in env_class.__mro__:
+        if name in vars(cls):
+            declared: tuple[str, ...] = getattr(env_class, name)
+            return declared
+        if any(hook in vars(cls) for hook in hooks):
+            return None
+    return None
+
+
+def _parts(robot: Any) -> dict[str, frozenset[str]] | None:
+    """Return the control parts of the config's robot, by its name."""
+    if not (isinstance(robot, Mapping) and isinstance(robot.get("uid"), str)):
+        return None
+    parts = robot.get("control_parts")
+    if parts is not None:
+        return {robot["uid"]: frozenset(parts)} if isinstance(parts, Mapping) else None
+    # Without them the scene makes a part of each component.
+    kinds = component_kinds(robot)
+    return None if kinds is None else {robot["uid"]: frozenset(kinds)}
