@@ -46,6 +46,7 @@ class Assembly:
         links: short name -> name in the spec, of the bodies.
         undriven: short names of the joints that have no drive.
         parts: the driven joints of each part, by short name.
+        ends: where the next part goes, of each part: a site or body in the spec.
         home: initial positions that the files give, by short name.
         base_transform: pose of the first part in the articulation's frame, 4x4.
     """
@@ -55,6 +56,7 @@ class Assembly:
     links: dict[str, str] = field(default_factory=dict)
     undriven: set[str] = field(default_factory=set)
     parts: dict[str, list[str]] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
     home: dict[str, float] = field(default_factory=dict)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
 
@@ -66,29 +68,27 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
         ConfigError: a part is not there or cannot be read, or there is nothing to put it on.
     """
     components = _components(cfg, place)
-    first = next(iter(components))
-    result: Assembly | None = None
+    result = Assembly(mujoco.MjSpec())
     for kind, component in components.items():
         model = load_model(component.urdf_path, place)
         side = f"{kind.partition('_')[0]}_" if "_" in kind else ""
-        if result is None:
-            result = Assembly(model.spec, base_transform=np.array(component.transform))
-            if side:
-                result.spec = mujoco.MjSpec()
-                result.spec.option = model.spec.option
-                _attach(result, model.spec, side, "world", np.eye(4))
-            prefix = side
-        else:
-            prefix = f"{kind}/{side}"
-            parent = next((k for k in _PARENTS[kind] if k in components), None)
-            if parent is None:
-                where, pose = "world", np.linalg.inv(result.base_transform) @ np.array(component.transform)
-            else:
-                where, pose = _end_of(result, parent), np.array(component.transform)
+        pose = np.array(component.transform)
+        prefix = f"{kind}/{side}" if result.parts else side
+        if result.parts:
             model.spec.option = result.spec.option  # a scene has one; the parts' own are no reason for a warning
-            _attach(result, model.spec, prefix, where, pose)
+            parent = next((parent for parent in _PARENTS[kind] if parent in components), None)
+            if parent is None:
+                _attach(result.spec, model.spec, prefix, "world", np.linalg.inv(result.base_transform) @ pose)
+            else:
+                _attach(result.spec, model.spec, prefix, result.ends[parent], pose)
+        else:
+            result.base_transform = pose
+            if side:
+                result.spec.option = model.spec.option
+                _attach(result.spec, model.spec, prefix, "world", np.eye(4))
+            else:
+                result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
-    assert result is not None, f"there is at least the {first}"
     return result
 
 
@@ -108,28 +108,26 @@ def _components(cfg: ArticulationCfg, place: str) -> dict[str, URDFComponentCfg]
     return {kind: found[kind] for kind in _PARENTS if kind in found}
 
 
-def _attach(result: Assembly, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:
+def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:
     """Attach a part to a body or site of the spec, at a pose in its frame."""
-    quat = np.zeros(4)
-    body = result.spec.worldbody if where == "world" else result.spec.body(where)
+    body = spec.worldbody if where == "world" else spec.body(where)
     if body is None:
-        site = result.spec.site(where)
+        site = spec.site(where)
         body, pose = site.parent, _pose_of(site) @ pose
+    quat = np.zeros(4)
     mujoco.mju_mat2Quat(quat, pose[:3, :3].ravel())
-    result.spec.attach(part, prefix=prefix, frame=body.add_frame(pos=pose[:3, 3], quat=quat))
+    spec.attach(part, prefix=prefix, frame=body.add_frame(pos=pose[:3, 3], quat=quat))
 
 
-def _end_of(result: Assembly, kind: str) -> str:
-    """Return the site or body of a part where the next one goes: its flange, else its last link."""
-    joints = [result.joints[name] for name in result.parts[kind]]
-    link = result.spec.joint(joints[-1]).parent if joints else list(result.spec.bodies)[-1]
-    stack = [link]
-    while stack:
-        body = stack.pop(0)
+def _end_of(link: mujoco.MjsBody) -> str:
+    """Return the flange on a link or on what is fixed to it, a site or a body; else the link."""
+    bodies = [link]
+    while bodies:
+        body = bodies.pop(0)
         for element in (*body.sites, body):
             if element.name.rpartition("/")[2].removeprefix("left_").removeprefix("right_") in FLANGE_NAMES:
                 return str(element.name)
-        stack += [child for child in body.bodies if not list(child.joints)]
+        bodies += [child for child in body.bodies if not list(child.joints)]
     return str(link.name)
 
 
@@ -147,7 +145,10 @@ def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix:
     result.joints |= dict(joints.values())
     result.undriven |= {joints[name][0] for name in model.undriven}
     result.home |= {joints[name][0]: q for name, q in model.home.items()}
-    result.parts[kind] = [joints[name][0] for name in model.joints if name not in model.undriven]
+    driven = [name for name in model.joints if name not in model.undriven]
+    result.parts[kind] = [joints[name][0] for name in driven]
+    last = result.spec.joint(prefix + driven[-1]).parent if driven else result.spec.body(prefix + links[-1])
+    result.ends[kind] = _end_of(last)
 
 
 def _shorten(taken: Mapping[str, str], names: list[str], side: str, prefix: str) -> dict[str, tuple[str, str]]:

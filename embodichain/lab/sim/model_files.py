@@ -64,9 +64,9 @@ def load_model(name: str, place: str) -> ModelFile:
         spec = _read(name, place)
     except FileNotFoundError as error:
         raise ConfigError(f"{place}: {error}") from error
+    except ConfigError:
+        raise
     except (ValueError, ElementTree.ParseError) as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
     _check_meshes(spec, place)
     model = ModelFile(spec)

@@ -185,7 +185,7 @@ class SceneBuilder:
             self._sense_contacts(f"{cfg.uid}/{link}", self._links[cfg.uid][link])
         if not isinstance(cfg, RobotCfg):
             return
-        parts = built.parts
+        parts = {part: joints for part, joints in built.parts.items() if joints}
         if cfg.control_parts is not None:
             parts = {
                 part: match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")

@@ -90,3 +90,16 @@ def test_articulation_is_one_part() -> None:
     built = assemble(ArticulationCfg("c", fpath="drawer_cabinet"), "here")
     assert list(built.joints) == ["drawer_top_joint", "drawer_bottom_joint"]
     assert "drawer_top_handle" in built.links
+
+
+def test_parts_on_a_torso_without_joints_go_where_its_flange_is(tmp_path: Any) -> None:
+    path = tmp_path / "torso.xml"
+    path.write_text(
+        '<mujoco><worldbody><body name="torso"><geom size="0.1"/><site name="flange" pos="0 0 0.8"/></body></worldbody>'
+        "</mujoco>"
+    )
+    built = robot(("arm", "ur3"), ("torso", str(path)), ("head", "cart_pole"), ("hand", HAND))
+    assert list(built.parts) == ["torso", "head", "arm", "hand"]
+    assert built.parts["torso"] == []
+    for link in ("slider", "base_link"):
+        assert position(built, link) == [0.0, 0.0, 0.8]
