@@ -7,15 +7,16 @@ in rad or m.
 from __future__ import annotations
 
 import itertools
+from functools import lru_cache
 
 import mujoco
 import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.math import quat_from_matrix
-
 __all__ = ["SerialChain", "bodies_between", "frame_pose"]
+
+_LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 
 
 class SerialChain:
@@ -59,10 +60,13 @@ class SerialChain:
             self._polynomial = []
         self._basis = tensor(basis).flatten(2)  # [J, 4, 16]
         self._tail = tensor(tail @ tcp)
-        # [J, 3] in the body's frame; the joint's own rotation leaves its axis and anchor where they are.
-        self._axes = tensor(model.jnt_axis[joint_ids])
-        self._anchors = tensor(model.jnt_pos[joint_ids])
-        self._is_hinge = tensor(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE))[:, None]
+        # [J, 4, 2] axis and anchor in the body's frame; the joint's own rotation leaves them where they are.
+        self._screws = tensor(
+            np.stack(
+                (_homogeneous(model.jnt_axis[joint_ids], 0.0), _homogeneous(model.jnt_pos[joint_ids], 1.0)), axis=2
+            )
+        )
+        self._is_hinge = tensor(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)).bool()[:, None, None]
         limited = model.jnt_limited[joint_ids].astype(bool)[:, None]
         self.limits = tensor(np.where(limited, model.jnt_range[joint_ids], np.array([-np.inf, np.inf])))
         """[J, 2] lower and upper joint limits."""
@@ -84,12 +88,13 @@ class SerialChain:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, root frame)."""
         frames = self._frames(qpos)
         pose = frames[-1] @ self._tail
-        stacked = torch.stack(frames, dim=1)  # [B, J, 4, 4]: the frame of each joint's body
-        axes = (stacked[..., :3, :3] @ self._axes[:, :, None]).squeeze(-1)
-        anchors = (stacked[..., :3, :3] @ self._anchors[:, :, None]).squeeze(-1) + stacked[..., :3, 3]
-        arms = torch.linalg.cross(axes, pose[:, None, :3, 3] - anchors)
-        linear = self._is_hinge * arms + (1 - self._is_hinge) * axes
-        return pose, torch.cat((linear, self._is_hinge * axes), dim=-1).transpose(1, 2)
+        # [J, B, 3, 2]: of the joints in the world frame
+        axes, anchors = torch.matmul(torch.stack(frames)[:, :, :3], self._screws[:, None]).unbind(-1)
+        linear, angular = torch.linalg.cross(axes, pose[:, :3, 3] - anchors), axes
+        if not self._polynomial:  # there are slides
+            linear = torch.where(self._is_hinge, linear, axes)
+            angular = torch.where(self._is_hinge, axes, 0.0)
+        return pose, torch.cat((linear, angular), dim=2).permute(1, 2, 0)
 
     def _frames(self, qpos: Tensor) -> list[Tensor]:
         """Return the poses of the joints' bodies, J times [B, 4, 4]."""
@@ -127,24 +132,49 @@ class SerialChain:
             ``(success [B] bool, qpos [B, J])``.
         """
         qpos = seed
+        low, high = self.limits.unbind(dim=1)
+        ridge = damping**2 * torch.eye(6, device=seed.device)
         for _ in range(iterations):
             pose, jacobian = self.jacobian(qpos)
-            gram = jacobian @ jacobian.transpose(1, 2)
-            gram.diagonal(dim1=1, dim2=2).add_(damping**2)
-            step = jacobian.transpose(1, 2) @ torch.linalg.solve(gram, _pose_error(pose, target)[..., None])
-            qpos = torch.clamp(qpos + step.squeeze(-1).clamp(-0.5, 0.5), self.limits[:, 0], self.limits[:, 1])
-        error = _pose_error(self.forward(qpos), target)
-        success = (error[:, :3].norm(dim=1) < pos_tolerance) & (error[:, 3:].norm(dim=1) < rot_tolerance)
+            error, _ = _pose_error(pose, target)
+            # (J J^T + lambda^2 I) x = error; the variant without a check of the result does not wait for it.
+            solution, _ = torch.linalg.solve_ex(torch.baddbmm(ridge, jacobian, jacobian.mT), error.unsqueeze(2))
+            step = torch.bmm(jacobian.mT, solution).squeeze(2)
+            qpos = torch.clamp(qpos + step.clamp_(-_LARGEST_STEP, _LARGEST_STEP), low, high)
+        error, angle = _pose_error(self.forward(qpos), target)
+        success = (error[:, :3].norm(dim=1) < pos_tolerance) & (angle < rot_tolerance)
         return success, qpos
 
 
-def _pose_error(pose: Tensor, target: Tensor) -> Tensor:
-    """Return [B, 6]: the target's position minus the pose's, and the rotation vector that remains (world frame)."""
-    quat = quat_from_matrix(target[:, :3, :3] @ pose[:, :3, :3].transpose(1, 2))
-    sine = quat[:, 1:].norm(dim=1, keepdim=True)
-    angle = 2.0 * torch.atan2(sine, quat[:, :1])
-    rotation = quat[:, 1:] * torch.where(sine > 1e-8, angle / sine.clamp(min=1e-8), torch.full_like(sine, 2.0))
-    return torch.cat((target[:, :3, 3] - pose[:, :3, 3], rotation), dim=1)
+def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how a target differs from a pose.
+
+    The rotation R that remains has the vector (R - R^T) / 2 of length sin(angle), along its axis.
+
+    Returns:
+        ``(error, angle)``: the difference of the positions and the rotation vector, world frame, [B, 6]; its angle [B].
+    """
+    rotation = torch.bmm(target[:, :3, :3], pose[:, :3, :3].mT).flatten(1)
+    doubled = torch.mm(rotation, _turns(rotation.device))  # twice the vector, and the trace: [B, 4]
+    twice_sine = torch.linalg.vector_norm(doubled[:, :3], dim=1)
+    angle = torch.atan2(twice_sine, doubled[:, 3] - 1.0)
+    factor = torch.where(twice_sine > 1e-6, angle / twice_sine, 0.5)
+    position = target[:, :3, 3] - pose[:, :3, 3]
+    return torch.cat((position, doubled[:, :3] * factor.unsqueeze(1)), dim=1), angle
+
+
+@lru_cache
+def _turns(device: torch.device) -> Tensor:
+    """Return [9, 4]: from a flat rotation matrix to the vector of R - R^T and to its trace."""
+    table = torch.zeros(9, 4)
+    for axis, (plus, minus) in enumerate(((7, 5), (2, 6), (3, 1))):
+        table[plus, axis], table[minus, axis] = 1.0, -1.0
+    table[[0, 4, 8], 3] = 1.0
+    return table.to(device)
+
+
+def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:
+    return np.concatenate((vectors, np.full((len(vectors), 1), last)), axis=1)
 
 
 def bodies_between(model: mujoco.MjModel, root_id: int, body_id: int) -> list[int] | None:

@@ -13,9 +13,12 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
+from embodichain.lab.sim.drives import match_names
 from embodichain.lab.sim.initial_state import mimics
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
-from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
+from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, quat_from_matrix
+from embodichain.lab.sim.objects.base_pose import BasePose
+from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.kept import Kept
 from embodichain.utils.errors import unknown_name
 
@@ -41,11 +44,13 @@ class BodyData:
 
     Attributes:
         qpos_limits: [N, J, 2] lower and upper position limits, rad or m (infinite where there is none).
+        qvel_limits: [N, J] largest velocity of the config (infinite where there is none), rad/s or m/s.
         qf_limits: [N, J] largest drive effort, Nm or N (infinite where there is no limit, 0 where there is no drive).
         default_qpos: [N, J] initial positions.
     """
 
     qpos_limits: Tensor
+    qvel_limits: Tensor
     qf_limits: Tensor
     default_qpos: Tensor
 
@@ -86,10 +91,11 @@ class Articulation:
         self._ctrl_adr = {j: actuators[j] for j in self.driven_ids}
         self._mimics = self._read_mimics(model)
         self.body_data = self._read_body_data(model)
-        self._stiffness = self._gains(model.actuator_gainprm[:, 0])
-        self._damping = self._gains(-model.actuator_biasprm[:, 2])
+        self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
+        """The joints' drives."""
         self._highest_effort = self.body_data.qf_limits[0]
         self._lowest_effort = -self._highest_effort
+        self._base = BasePose(cfg, backend)
         self._kept = Kept(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
         self._link_chains: dict[str, SerialChain] = {}
@@ -122,7 +128,7 @@ class Articulation:
         return qf if name is None else qf[:, self.get_joint_ids(name)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
-        """Return the drives' target positions [N, J]; of joints without a drive the present positions."""
+        """Return the drives' targets [N, J]: positions, unless in another mode; without a drive the position."""
         ids = self.get_joint_ids(name)
         if all(j in self._ctrl_adr for j in ids):
             return self._backend.ctrl[:, self._columns(self._ctrl_adr, ids)]
@@ -204,9 +210,44 @@ class Articulation:
             rows = value[:, None] if env_ids is None else value[env_ids, None]
             self._backend.write("qpos", slice(follower, follower + 1), rows, env_ids)
 
+    def get_user_ids(self) -> Tensor:
+        """Return the links' numbers in the scene, [N, links] int32."""
+        ids = torch.tensor(self._base.bodies, dtype=torch.int32, device=self._backend.device)
+        return ids.expand(self._backend.num_envs, -1)
+
+    def get_local_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return the pose of the base in the environment's frame, [N, 7] (position, quaternion wxyz) or [N, 4, 4]."""
+        row = self._base.get()
+        return pose_from_row(row) if to_matrix else row
+
+    @property
+    def initial_pose(self) -> Tensor:
+        """The configured pose of the base, [7]: position m, quaternion wxyz."""
+        return self._base.initial
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor) -> None:
+        """Move the base of environments [n] to [n, 7] (position, quaternion wxyz); the joints stay as they are."""
+        self._base.set(pose, env_ids)
+
+    def clear_dynamics(self, env_ids: Tensor) -> None:
+        """Bring the joints of environments [n] to rest."""
+        self.set_qvel(torch.zeros(len(env_ids), self.dof, device=env_ids.device), env_ids=env_ids)
+
+    def get_state(self, env_ids: Tensor) -> Tensor:
+        """Return everything about the motion in environments [n]: base pose, positions, velocities and targets."""
+        parts = (self.get_local_pose(), self.get_qpos(), self.get_qvel(), self.get_qpos_target())
+        return torch.cat(parts, dim=1)[env_ids]
+
+    def set_state(self, state: Tensor, env_ids: Tensor) -> None:
+        """Set what :meth:`get_state` returned; a free base is at rest afterwards."""
+        base, qpos, qvel, targets = state.split((7, self.dof, self.dof, self.dof), dim=1)
+        self.set_local_pose(base, env_ids)
+        self.set_qpos(qpos, env_ids=env_ids, target=False)
+        self.set_qvel(qvel, env_ids=env_ids)
+        self.set_qpos(targets, env_ids=env_ids)
+
     def _compute_qf(self) -> Tensor:
-        error = self.get_qpos_target() - self.get_qpos()
-        effort = torch.addcmul(self._stiffness * error, self._damping, self.get_qvel(), value=-1.0)
+        effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
         return torch.clamp(effort, self._lowest_effort, self._highest_effort)
 
     def _columns(self, addresses: Sequence[int] | Mapping[int, int], joint_ids: Sequence[int]) -> Columns:
@@ -228,7 +269,9 @@ class Articulation:
             ids = [self._joint_ids[j] for j in joints]
             chain = SerialChain(self._backend.model, ids, body, np.eye(4), self._backend.device)
             self._link_chains[name] = chain
-        return chain.forward(self.get_qpos()[:, joints])
+        pose = chain.forward(self.get_qpos()[:, joints])
+        shift = self._base.shift
+        return pose if shift is None else shift @ pose
 
     def _joints_between(self, root: int, body: int) -> list[int] | None:
         """Return the joints from one body to another as indices; None where it moves by more than these."""
@@ -240,11 +283,6 @@ class Articulation:
         if any(j not in self._joint_ids for j in on_the_way):
             return None
         return [self._joint_ids.index(j) for j in on_the_way]
-
-    def _gains(self, values: np.ndarray) -> Tensor:
-        """Return one number for each joint, 0 where it has no drive, [J]."""
-        gains = [float(values[self._ctrl_adr[j]]) if j in self._ctrl_adr else 0.0 for j in range(self.dof)]
-        return torch.tensor(gains, dtype=torch.float32, device=self._backend.device)
 
     def _read_mimics(self, model: mujoco.MjModel) -> list[tuple[int, int, float, float, list[float]]]:
         """Return addresses in qpos and zero positions of follower and leader, and the polynomial's coefficients."""
@@ -266,6 +304,17 @@ class Articulation:
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(
             qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).expand(n, -1, -1),
+            qvel_limits=torch.tensor(self._velocity_limits(), dtype=torch.float32, device=device).expand(n, -1),
             qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
+
+    def _velocity_limits(self) -> list[float]:
+        limit = self.cfg.drive_pros.max_velocity
+        if not isinstance(limit, dict):
+            return [float("inf") if limit is None else limit] * self.dof
+        limits = dict.fromkeys(self.joint_names, float("inf"))
+        for pattern, number in limit.items():
+            matches = match_names([pattern], self.joint_names, f"{self.uid}.drive_pros.max_velocity")
+            limits |= dict.fromkeys(matches, number)
+        return list(limits.values())

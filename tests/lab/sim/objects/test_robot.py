@@ -94,6 +94,28 @@ def test_part_of_the_arm_moves_while_the_other_joints_stay_at_their_start(sim: S
     )
 
 
+def test_tool_and_links_go_along_with_a_base_that_is_moved(sim: SimulationManager, robot: Robot) -> None:
+    initial = robot.get_local_pose()[:1].clone()
+    turned = torch.tensor([[0.5, -0.3, 0.2, 0.5**0.5, 0.0, 0.0, 0.5**0.5]])
+    robot.set_local_pose(turned, torch.tensor([1]))
+    for env_id in (0, 1):
+        data = mujoco.MjData(sim.model)
+        mujoco.mju_copy(data.qpos, sim.backend.qpos[env_id].double().numpy())
+        mujoco.mj_kinematics(sim.model, data)
+        pose = torch.eye(4)
+        pose[:3, :3] = torch.from_numpy(data.body("arm/wrist_3_link").xmat.reshape(3, 3))
+        pose[:3, 3] = torch.from_numpy(data.body("arm/wrist_3_link").xpos)
+        if env_id == 1:  # a quarter turn about z, then the shift
+            turn = torch.tensor([[0.0, -1, 0, 0.5], [1, 0, 0, -0.3], [0, 0, 1, 0.2], [0, 0, 0, 1]])
+            pose = turn @ pose
+        torch.testing.assert_close(robot.get_link_pose("wrist_3_link", True)[env_id], pose, atol=3e-6, rtol=0)
+    target = robot.compute_fk(robot.get_qpos() + 0.1)
+    success, qpos = robot.compute_ik(target)
+    assert success.all()
+    torch.testing.assert_close(robot.compute_fk(qpos)[:, :3, 3], target[:, :3, 3], atol=1e-3, rtol=0)
+    robot.set_local_pose(initial, torch.tensor([1]))
+
+
 def test_part_that_does_not_move_the_flange_has_no_tool_pose() -> None:
     hand = {"components": [{"component_type": "hand", "urdf_path": "dh_pgi_140_80"}]}
     soft = {"stiffness": 100.0, "damping": 5.0}
