@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from pydantic import Field
-from tensordict import TensorDict
+from tensordict import TensorCollection, TensorDict
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
@@ -190,7 +190,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # batched, unlike Gymnasium's own single environments
-        self, action: Tensor | Mapping[str, Tensor]
+        self, action: Tensor | np.ndarray | Mapping[str, Tensor]
     ) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Advance every environment by one control step.
 
@@ -207,8 +207,10 @@ class BaseEnv(gym.Env[Any, Any]):
         """
         if not self._has_begun:
             raise RuntimeError("call reset() before step()")
-        if not isinstance(action, Tensor):
+        if isinstance(action, Mapping):
             action = self._join_action(action)
+        elif not isinstance(action, Tensor):
+            action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
         self._step_action(action)
@@ -300,15 +302,24 @@ class BaseEnv(gym.Env[Any, Any]):
         self.random.reseed(self.cfg.seed)
         self.single_observation_space = _space_of(obs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
-        self.flattened_observation_space = _unbounded((flatten_dict_observation(obs).shape[1],))
+        self.flattened_observation_space = _box(flatten_dict_observation(obs))
 
 
-def _space_of(obs: TensorDict) -> gym.spaces.Dict:
+def _space_of(obs: TensorCollection) -> gym.spaces.Dict:
+    """Return the space of one environment's observation, nested as it is."""
     spaces: dict[str, gym.Space[Any]] = {}
     for name, value in obs.items():
-        spaces[str(name)] = _space_of(value) if isinstance(value, TensorDict) else _unbounded(tuple(value.shape[1:]))
+        spaces[str(name)] = _box(value) if isinstance(value, Tensor) else _space_of(value)
     return gym.spaces.Dict(spaces)
 
 
-def _unbounded(shape: tuple[int, ...]) -> gym.spaces.Box:
-    return gym.spaces.Box(-np.inf, np.inf, shape=shape, dtype=np.float32)
+def _box(value: Tensor) -> gym.spaces.Box:
+    """Return the space of one environment's row of a tensor [N, ...]: all that its type holds, such as 0 to 255."""
+    array = value[0].cpu().numpy()
+    dtype: Any = array.dtype.type
+    low, high = (-np.inf, np.inf)
+    if array.dtype == np.bool_:
+        low, high = 0, 1
+    elif np.issubdtype(dtype, np.integer):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return gym.spaces.Box(low, high, shape=array.shape, dtype=dtype)
