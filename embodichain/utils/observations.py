@@ -13,6 +13,8 @@ from tensordict import TensorCollection, TensorDict
 
 __all__ = ["dict_to_tensordict", "flatten_dict_observation"]
 
+_IMAGE_DIMS = 4  # N, height, width, channels
+
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:
     """Turn nested dictionaries of arrays into a TensorDict.
@@ -52,7 +54,8 @@ def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:
     for _, value in sorted(td.items()):  # keys are unique: values are never compared
         if isinstance(value, torch.Tensor):
-            leaves.append(value.reshape(num_rows, -1))
+            if value.dim() < _IMAGE_DIMS:
+                leaves.append(value.reshape(num_rows, -1))
         else:
             _collect_leaves(value, num_rows, leaves)
 

@@ -19,7 +19,9 @@ import torch
 from embodichain.lab.sim.assets import asset_path
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    EmissionLightCfg,
     JointDrivePropertiesCfg,
+    LightCfg,
     MarkerCfg,
     ObjectBaseCfg,
     RigidObjectCfg,
@@ -27,6 +29,7 @@ from embodichain.lab.sim.cfg import (
     SimulationManagerCfg,
 )
 from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.objects.light import FULL_INTENSITY, ambient_of
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
@@ -43,6 +46,12 @@ _RESERVED_UIDS = ("ground", "world")
 
 _ROBOT_TYPES = {"URRobot": "ur10"}
 _GEOM = mujoco.mjtGeom
+_LIGHTS = {
+    "point": mujoco.mjtLightType.mjLIGHT_POINT,
+    "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+    "direction": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+    "spot": mujoco.mjtLightType.mjLIGHT_SPOT,
+}
 
 
 @dataclass
@@ -172,6 +181,33 @@ class SceneBuilder:
             self._init_qpos |= {f"{cfg.uid}/{name}": q for name, q in zip(names, cfg.init_qpos, strict=True)}
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+
+    def add_light(self, cfg: LightCfg) -> None:
+        """Add a light; the first takes the place of the sun that is there by itself.
+
+        Raises:
+            ConfigError: the uid is taken.
+        """
+        self._claim(cfg)
+        if self._spec.light("sun") is not None:
+            self._spec.delete(self._spec.light("sun"))
+        light = self._spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
+        light.type = _LIGHTS[cfg.light_type]
+        light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
+        light.castshadow = cfg.enable_shadow
+        light.cutoff = cfg.spot_angle_outer
+
+    def set_emission_light(self, cfg: EmissionLightCfg) -> None:
+        """Set the light that comes from everywhere."""
+        self._spec.visual.headlight.ambient = ambient_of(cfg)
+
+    def claim(self, uid: str) -> None:
+        """Take a name for something that the model does not have, such as a camera.
+
+        Raises:
+            ConfigError: it is taken.
+        """
+        self._claim(ObjectBaseCfg(uid))
 
     def compile(self) -> CompiledScene:
         """Compile the model; what MuJoCo has no counterpart for is listed in one warning.

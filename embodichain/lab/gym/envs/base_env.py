@@ -249,6 +249,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def close(self) -> None:
         """Release what the environment holds."""
+        self.sim.close()
 
     # --- inner workings ----------------------------------------------------------------------------------------------
 

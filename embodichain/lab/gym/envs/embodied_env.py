@@ -16,7 +16,8 @@ from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
 from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
-from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
+from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 
@@ -35,6 +36,12 @@ class EmbodiedEnvCfg(EnvCfg):
     """Rigid bodies that never move, such as tables."""
     articulation: list[ArticulationCfg] = []
     """Articulations beside the robot."""
+    rigid_object_group: list[RigidObjectGroupCfg] = []
+    """Groups of rigid bodies."""
+    sensor: list[SensorCfg] = []
+    """Cameras; their images are ``sensor/<uid>/...`` in the observation."""
+    light: LightsCfg = field(default_factory=LightsCfg)
+    """Lights in place of the one that is there by itself."""
     control_parts: list[str] | None = None
     """The robot's control parts that the actions move; None: ``arm`` where the robot has one, else all joints."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
@@ -77,6 +84,16 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_rigid_object(body)
         for articulation in self.cfg.articulation:
             self.sim.add_articulation(articulation)
+        for group in self.cfg.rigid_object_group:
+            self.sim.add_rigid_object_group(group)
+        for light in self.cfg.light.direct:
+            self.sim.add_light(light)
+        if self.cfg.light.indirect is not None:
+            self.sim.add_emission_light(self.cfg.light.indirect.emission_light)
+
+    def _setup_sensors(self) -> None:
+        for sensor in self.cfg.sensor:
+            self.sim.add_sensor(sensor)
 
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None
@@ -116,7 +133,12 @@ class EmbodiedEnv(BaseEnv):
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot
-        return {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+        obs = {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+        for uid, sensor in self.sim.sensors.items():
+            for kind, image in sensor.get_data().items():
+                # All images have channels last, [N, H, W, C], so that a policy may take any of them alike.
+                obs[f"sensor/{uid}/{kind}"] = image if image.dim() == 4 else image.unsqueeze(-1)
+        return obs
 
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.observation_manager.compute(obs)

@@ -23,10 +23,8 @@ DEFAULT_MANAGER_MODULES = [
 """Where functors named in configs are looked up, in this order."""
 
 _TERM_BLOCKS = ("actions", "observations", "rewards", "events")
-_SCENE_KEYS = ("robot", "rigid_object", "background", "articulation")
+_SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
 _TOP_KEYS = ("id", "max_episodes", "max_episode_steps", "num_envs", "env", *_SCENE_KEYS)
-# Of the format; only empty ones are understood so far.
-_EMPTY_KEYS = ("sensor", "light", "rigid_object_group")
 
 
 def config_to_cfg(data: dict[str, Any], manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES) -> EmbodiedEnvCfg:
@@ -39,8 +37,7 @@ def config_to_cfg(data: dict[str, Any], manager_modules: Sequence[str] = DEFAULT
     Raises:
         ConfigError: with every error found, a line each.
     """
-    errors = [f"{key}: unknown key.{nearest(key, _TOP_KEYS)}" for key in data if key not in _TOP_KEYS + _EMPTY_KEYS]
-    errors += [f"{key}: is not supported yet and must be empty" for key in _EMPTY_KEYS if data.get(key)]
+    errors = [f"{key}: unknown key.{nearest(key, _TOP_KEYS)}" for key in data if key not in _TOP_KEYS]
     env = data.get("env", {})
     if not isinstance(env, dict):
         raise ConfigError(f"env: must be an object, got {env!r}")
