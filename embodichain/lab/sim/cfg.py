@@ -8,9 +8,9 @@ it in one warning when it is set (see ``scene.py``).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
@@ -18,6 +18,7 @@ from embodichain.utils import configclass
 __all__ = [
     "ArticulationCfg",
     "EmissionLightCfg",
+    "GroupMemberCfg",
     "IndirectLightCfg",
     "JointDrivePropertiesCfg",
     "LightCfg",
@@ -282,11 +283,12 @@ class LightsCfg:
     """Light from everywhere; None: what is there by itself."""
 
 
-def _name_members(value: Any) -> Any:
-    """Give each member of a group in a config file its key as its name."""
-    if not isinstance(value, dict):
-        return value
-    return {key: {"uid": key} | item if isinstance(item, dict) else item for key, item in value.items()}
+@configclass
+class GroupMemberCfg(RigidObjectCfg):
+    """One rigid body of a group."""
+
+    uid: str = ""
+    """Accepted; its key in the group is its name."""
 
 
 @configclass
@@ -295,7 +297,7 @@ class RigidObjectGroupCfg:
 
     uid: str
     """Name, unique in the scene."""
-    rigid_objects: Annotated[dict[str, RigidObjectCfg], Field(min_length=1), BeforeValidator(_name_members)]
+    rigid_objects: Annotated[dict[str, GroupMemberCfg], Field(min_length=1)]
     """The members by name; with ``folder_path`` one, which says what all are like except for the mesh."""
     body_type: Literal["dynamic", "kinematic"] = "dynamic"
     """Of all members."""

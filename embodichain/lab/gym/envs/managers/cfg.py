@@ -25,6 +25,8 @@ class SceneEntityCfg:
 
     uid: str
     """Its name."""
+    link_names: list[str] | None = None
+    """Some of its links, by names or regular expressions; None: all."""
 
 
 @configclass
