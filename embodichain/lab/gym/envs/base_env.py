@@ -52,10 +52,12 @@ class BaseEnv(gym.Env[Any, Any]):
         device: of all tensors.
         random: the environments' random streams.
         elapsed_steps: [N] int64, steps in the current episode.
+        last_action: [N, A], of the present step, within the limits.
         num_diverged: how many episodes ended because the physics or the action became invalid.
     """
 
     robot: Robot
+    last_action: Tensor
     success_terminates = True
     """Whether an episode ends when the task is achieved."""
 
@@ -213,6 +215,7 @@ class BaseEnv(gym.Env[Any, Any]):
             action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
+        self.last_action = action
         self._step_action(action)
         self.sim.update(self.cfg.sim_steps_per_control)
         # A new tensor each step, so that the one in info stays what it is.

@@ -4,5 +4,6 @@
 """
 
 from embodichain.lab.gym.wrappers.gymnasium_vector import GymnasiumVectorEnv
+from embodichain.lab.gym.wrappers.replay import ReplayEnv
 
-__all__ = ["GymnasiumVectorEnv"]
+__all__ = ["GymnasiumVectorEnv", "ReplayEnv"]

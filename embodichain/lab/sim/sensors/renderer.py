@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import mujoco
@@ -9,6 +10,7 @@ import numpy as np
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.gl import GL_HELP
+from embodichain.lab.sim.sensors.appearance import Appearance
 
 __all__ = ["CameraPose", "Renderer", "RenderingUnavailableError", "make_renderer", "place_camera"]
 
@@ -86,11 +88,12 @@ class CameraPose:
 class Renderer:
     """Draws environments off screen. Use it from the thread that made it."""
 
-    def __init__(self, backend: Backend, width: int, height: int) -> None:
+    def __init__(self, backend: Backend, appearance: Appearance, width: int, height: int) -> None:
         """Get hold of OpenGL.
 
         Args:
             backend: the simulation to draw.
+            appearance: what its environments look like.
             width: of the pictures, pixels.
             height: of the pictures, pixels.
 
@@ -98,13 +101,15 @@ class Renderer:
             RenderingUnavailableError: there is no OpenGL without a window.
         """
         self._backend = backend
-        self._model = backend.visual_model
+        self._appearance = appearance
+        self._model = copy.copy(backend.visual_model)
         self._data = mujoco.MjData(self._model)
         self._size = (width, height)
         self._renderer = make_renderer(self._model, width, height)
 
     def render(self, env_id: int, pose: CameraPose) -> np.ndarray:
         """Return the picture of an environment, [height, width, 3] uint8."""
+        self._appearance.load(env_id, self._model)
         self._backend.load_render_data(env_id, self._data)
         self._renderer.update_scene(self._data)
         eye = np.array(pose.eye)

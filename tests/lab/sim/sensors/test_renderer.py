@@ -32,7 +32,7 @@ def sim() -> SimulationManager:
 
 @pytest.fixture(scope="module")
 def renderer(sim: SimulationManager) -> Iterator[Renderer]:
-    renderer = Renderer(sim.backend, WIDTH, HEIGHT)
+    renderer = Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)
     yield renderer
     renderer.close()
 
@@ -116,4 +116,4 @@ def test_missing_opengl_is_an_error_that_says_what_to_install(
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
     with pytest.raises(RenderingUnavailableError, match=r"apt-get install libegl1 libgl1 .*eglQueryString"):
-        Renderer(sim.backend, WIDTH, HEIGHT)
+        Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)

@@ -46,9 +46,14 @@ class EventManager:
                 with self._env.random.stream(term.name, tick=self._steps):
                     term.func(self._env, self._env.all_env_ids, **term.params)
 
-    def restart(self) -> None:
-        """Count the interval events' steps from 0 again, since the random streams start again."""
-        self._steps = 0
+    @property
+    def steps(self) -> int:
+        """What the interval events count."""
+        return self._steps
+
+    def restart(self, steps: int = 0) -> None:
+        """Count the interval events' steps from the beginning again, since the random streams start again."""
+        self._steps = steps
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the events which environments [n] begin a new episode."""
