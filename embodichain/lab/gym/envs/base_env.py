@@ -122,6 +122,12 @@ class BaseEnv(gym.Env[Any, Any]):
         """Change the reward [N]."""
         return reward
 
+    def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        """Look at a step before the environments that are done reset."""
+
+    def _begin_step(self, obs: TensorDict) -> None:
+        """Look at the observation from which the next step starts."""
+
     def _restart(self) -> None:
         """Forget what was counted so far: the random streams start again."""
 
@@ -188,7 +194,9 @@ class BaseEnv(gym.Env[Any, Any]):
         self._has_begun = True
         ids = options.get("reset_ids")
         self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
-        return self.get_obs(), self.get_info()
+        obs = self.get_obs()
+        self._begin_step(obs)
+        return obs, self.get_info()
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # batched, unlike Gymnasium's own single environments
@@ -234,10 +242,12 @@ class BaseEnv(gym.Env[Any, Any]):
             obs = finite_obs
         done = terminated | truncated
         info["final_obs"] = obs
+        self._record(action, reward, done, info)
         done_ids = done.nonzero().squeeze(1)
         if len(done_ids):
             self._reset_episodes(done_ids)
             obs = self.get_obs()
+        self._begin_step(obs)
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
 

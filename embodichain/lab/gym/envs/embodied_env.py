@@ -13,8 +13,14 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
-from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers import (
+    ActionManager,
+    DatasetManager,
+    EventManager,
+    ObservationManager,
+    RewardManager,
+)
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, DatasetCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.sensors import SensorCfg
@@ -52,6 +58,8 @@ class EmbodiedEnvCfg(EnvCfg):
     """By term name."""
     events: dict[str, EventCfg] = field(default_factory=dict)
     """By term name."""
+    dataset: dict[str, DatasetCfg] = field(default_factory=dict)
+    """Recorders of finished episodes, by name."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
 
@@ -60,7 +68,7 @@ class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
     Attributes:
-        action_manager, observation_manager, reward_manager, event_manager: the managers.
+        action_manager, observation_manager, reward_manager, event_manager, dataset_manager: the managers.
         active_joint_ids: which of the robot's joints the actions move.
         active_part: the control part they are, or None for all joints.
     """
@@ -104,6 +112,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager = EventManager(self.cfg.events, self)
         self.observation_manager = ObservationManager(self.cfg.observations, self)
         self.reward_manager = RewardManager(self.cfg.rewards, self)
+        self.dataset_manager = DatasetManager(self.cfg.dataset, self)
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _choose_part(self) -> str | None:
@@ -154,6 +163,13 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
+        self.dataset_manager.reset(env_ids)
+
+    def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        self.dataset_manager.record(action, reward, done, info)
+
+    def _begin_step(self, obs: TensorDict) -> None:
+        self.dataset_manager.begin(obs)
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""

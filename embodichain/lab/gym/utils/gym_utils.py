@@ -18,11 +18,11 @@ __all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg", "events_to_cfg"]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 DEFAULT_MANAGER_MODULES = [
-    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record")
+    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record", "datasets")
 ]
 """Where functors named in configs are looked up, in this order."""
 
-_TERM_BLOCKS = ("actions", "observations", "rewards", "events")
+_TERM_BLOCKS = ("actions", "observations", "rewards", "events", "dataset")
 _SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
 _TOP_KEYS = ("id", "max_episodes", "max_episode_steps", "num_envs", "env", *_SCENE_KEYS)
 

@@ -11,6 +11,7 @@ from embodichain.utils import configclass
 
 __all__ = [
     "ActionTermCfg",
+    "DatasetCfg",
     "EventCfg",
     "FunctorCfg",
     "ObservationCfg",
@@ -75,3 +76,11 @@ class EventCfg(FunctorCfg):
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: Annotated[int, Field(ge=1)] = 10
     """Control steps between two calls of an interval event."""
+
+
+@configclass
+class DatasetCfg(FunctorCfg):
+    """A recorder of episodes."""
+
+    mode: Literal["save"] = "save"
+    """Written when an episode ends."""
