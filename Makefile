@@ -13,7 +13,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-inpu
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format setup setup-dev lock clean
+.PHONY: help train test check format schema setup setup-dev lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ check: setup-dev ## Set up, then lint, formatting and types
 format: setup-dev ## Correct the formatting, and what the linter can correct by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of docs/configuration.md, from the code
+	$(BIN)/python -m embodichain.cli schema --kind train --out configs/schema/train.schema.json
+	$(BIN)/python -m embodichain.cli schema --kind env --out configs/schema/env.schema.json
+	$(BIN)/python scripts/config_docs.py
 
 setup: $(VENV)/.installed ## Make the virtual environment and install the locked versions
 

@@ -1,8 +1,8 @@
 """PPO's learning curves beside those of Stable-Baselines3's PPO: same environment, same hyperparameters, several seeds.
 
 pip install stable-baselines3
-python benchmarks/sb3_curves.py configs/agents/rl/basic/cart_pole/train_config_quickstart.json --seeds 1 2 3 4 5
-python benchmarks/sb3_curves.py configs/agents/rl/push_cube/train_config_quickstart.json --seeds 1 2 3 4 5
+python benchmarks/sb3_curves.py configs/agents/rl/basic/cart_pole/train_config_quickstart.json --eval-every 2
+python benchmarks/sb3_curves.py configs/agents/rl/push_cube/train_config_quickstart.json
 
 Every ``--eval-every`` iterations both are evaluated on the same 200 fixed episodes, without exploration. The plot shows
 the median and the range of the seeds; the last line printed is JSON. Each training is a process of its own, and one
@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from embodichain.agents.rl.algo import build_algo
-from embodichain.agents.rl.build import RunConfig, build_envs, load_run_config
-from embodichain.agents.rl.collector import SyncCollector
-from embodichain.agents.rl.models import build_policy
+from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, load_run_config
 from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.utils.run_log import RunLog
+from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
@@ -44,30 +44,45 @@ EVAL_EPISODES = 200
 class Curve:
     """Prints a point of the learning curve, as JSON, whenever one is due."""
 
-    def __init__(self, run: RunConfig, eval_env: Any, every: int) -> None:
-        self._evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-        self._every = every
-        self._steps = run.train.trainer.buffer_size * run.env.num_envs
+    def __init__(self, evaluator: Evaluator, every: int, steps_per_iteration: int) -> None:
+        self.evaluator = evaluator
+        self.every = every
+        self._steps = steps_per_iteration
 
     def after(self, iteration: int, policy: Any) -> None:
         """Evaluate the policy if this iteration (from 1) is due."""
-        if iteration % self._every == 0:
-            result = self._evaluator.run(policy, "")
-            point = {"step": iteration * self._steps, "success": result.success_rate, "return": result.avg_reward}
-            print(json.dumps(point), flush=True)
+        if iteration % self.every == 0:
+            result = self.evaluator.run(policy, "")
+            self.print_point(iteration * self._steps, result.success_rate, result.avg_reward)
+
+    @staticmethod
+    def print_point(step: int, success: float, avg_return: float) -> None:
+        """Print one point."""
+        print(json.dumps({"step": step, "success": success, "return": avg_return}), flush=True)
+
+
+class EvaluationSink:
+    """Of all that is logged, prints the evaluations."""
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take scalars."""
+        if "eval/success_rate" in scalars:
+            Curve.print_point(step, scalars["eval/success_rate"], scalars["eval/avg_reward"])
+
+    def close(self) -> None:
+        """Nothing to finish."""
 
 
 def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with the library's own PPO."""
     cfg = run.train.trainer
-    policy = build_policy(run.train.policy, env.flattened_observation_space, env.single_action_space, "cpu")
-    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, "cpu")
-    collector = SyncCollector(env, policy, "cpu")
-    for iteration in range(1, cfg.iterations + 1):
-        rollout = collector.collect(cfg.buffer_size)
-        algorithm.update(rollout)
-        policy.update_normalizer(rollout["obs"][:, :-1])
-        curve.after(iteration, policy)
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    with TemporaryDirectory() as folder:
+        options = TrainerOptions(
+            cfg.exp_name, cfg.buffer_size, f"{curve.every} it", f"{cfg.iterations} it", Path(folder), {}
+        )
+        trainer = Trainer(options, env, policy, algorithm, RunLog([EvaluationSink()]), curve.evaluator)
+        trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
 
 
 def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
@@ -157,7 +172,8 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     env, eval_env = build_envs(run)
     assert eval_env is not None
     train = {"ours": train_ours, "sb3": train_sb3}[learner]
-    train(run, env, Curve(run, eval_env, every))
+    evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
+    train(run, env, Curve(evaluator, every, run.train.trainer.buffer_size * env.num_envs))
 
 
 def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, float]]:
@@ -168,7 +184,8 @@ def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, f
     result = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if result.returncode:
         raise SystemExit(f"{learner}, seed {seed}, failed:\n{result.stdout}{result.stderr}")
-    points = [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"step"')]
+    lines = [line for line in result.stdout.splitlines() if line.startswith('{"step"')]
+    points = [json.loads(line) for line in lines]
     print(f"{learner:5} seed {seed}: {' '.join(format(p['success'], '4.0%') for p in points)}", flush=True)
     return points
 
@@ -207,12 +224,14 @@ def main() -> None:
         run_one(args.config, args.one, args.seeds[0], args.eval_every, args.override)
         return
 
-    name = load_run_config(args.config, args.override).train.trainer.exp_name
+    trainer = load_run_config(args.config, args.override).train.trainer
+    if trainer.iterations % args.eval_every:
+        parser.error(f"--eval-every {args.eval_every}: must divide trainer.iterations, {trainer.iterations}")
     with ThreadPoolExecutor(args.jobs) as pool:
         futures = {(o, s): pool.submit(spawn, args, o, s) for s in args.seeds for o in LEARNERS}
         curves = {o: [futures[o, s].result() for s in args.seeds] for o in LEARNERS}
-    picture = args.picture or Path("outputs") / f"sb3_curves_{name}.png"
-    draw(curves, picture, name)
+    picture = args.picture or Path("outputs") / f"sb3_curves_{trainer.exp_name}.png"
+    draw(curves, picture, trainer.exp_name)
 
     print(f"\n{'steps':>10}" + "".join(f"{learner + ' success':>30}" for learner in LEARNERS))
     table = []

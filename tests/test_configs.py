@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,14 @@ TINY = [
     "trainer.num_eval_episodes=2",
     "trainer.events={}",
     "algorithm.cfg.n_epochs=1",
+    "algorithm.cfg.batch_size=8",
 ]
+
+
+def tiny(path: Path) -> list[str]:
+    """Return the overrides that make a config tiny."""
+    groups = ["algorithm.cfg.group_size=2"] if "group_size" in load_json(path)["algorithm"]["cfg"] else []
+    return [*TINY, *groups]
 
 
 def name_of(path: Path) -> str:
@@ -39,7 +47,7 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
-    assert {path.name for path in REPOSITORY.glob("configs/**/*.json")} == {
+    assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
         path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
     }
     for folder in ("push_cube", "basic/cart_pole"):
@@ -55,7 +63,7 @@ def test_environment_config_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_training_config_is_read_and_its_environments_step_finite(path: Path) -> None:
-    run = load_run_config(path, ["trainer.num_envs=2", "trainer.num_eval_envs=2"])
+    run = load_run_config(path, [override for override in tiny(path) if override != "trainer.events={}"])
     for env in build_envs(run):
         if env is None:
             continue
@@ -68,6 +76,16 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
             assert reward.isfinite().all()
             assert all(value.isfinite().all() for value in (info["rewards"] | info["metrics"]).values())
         env.close()
+
+
+def test_loading_takes_no_time_to_speak_of() -> None:
+    path = REPOSITORY / "configs/agents/rl/push_cube/train_config.json"
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        load_run_config(path)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.5
 
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
@@ -83,6 +101,6 @@ def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     gym_config = REPOSITORY / load_json(path)["trainer"]["gym_config"]
     limited = load_json(gym_config) | {"max_episode_steps": 5}
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
-    assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *TINY]) == 0
+    assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
     (summary,) = tmp_path.glob("outputs/*/summary.json")
     assert load_json(summary)["env_steps"] == 16  # 2 iterations x 4 steps x 2 environments

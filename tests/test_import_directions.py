@@ -40,15 +40,20 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl buffer"]),
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
     ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
-    ("rl config", ["agents.rl.utils.config"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
+    ("rl doctor", ["agents.rl.doctor"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
+    (
+        "rl config",
+        ["agents.rl.utils.config", "agents.rl.utils.legacy"],
+        ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"],
+    ),
     # The package's own file offers AlgorithmCfg to users, so it belongs here, above the algorithms.
     (
         "rl utils",
         ["agents.rl.utils"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
     ),
-    # The two files that know both worlds.
-    ("build", ["agents.rl.build", "agents.rl.train"], ["*"]),
+    # The files that know both worlds.
+    ("build", ["agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
 ]
 
 # Third-party packages that belong to one layer.

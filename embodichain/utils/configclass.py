@@ -29,7 +29,7 @@ __all__ = ["MISSING", "configclass", "field", "is_required", "replace"]
 
 T = TypeVar("T")
 
-_PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False)
+_PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False, allow_inf_nan=False)
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
 
 
@@ -62,7 +62,7 @@ def _missing() -> Any:
 
 def is_required(field: dataclasses.Field[Any]) -> bool:
     """Return whether a field of a config class must be given a value."""
-    return field.default_factory is _missing
+    return field.default is MISSING and field.default_factory in (MISSING, _missing)
 
 
 def _make(cls: type[T], frozen: bool) -> type[T]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-__all__ = ["ConfigError", "nearest", "unknown_name"]
+__all__ = ["ConfigError", "collected", "nearest", "placed", "raise_problems", "unknown_key", "unknown_name"]
+
+_FEW = 8
 
 
 class ConfigError(ValueError):
@@ -23,3 +26,36 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     listed = ", ".join(names) if names else "none"
     return f"unknown {kind} '{name}'.{nearest(name, names)} Known: {listed}"
+
+
+def unknown_key(key: str, known: Iterable[str], noun: str = "key") -> str:
+    """Return the message for a key that may not be there: the nearest that may, and all of them where they are few."""
+    names = list(known)
+    hint = nearest(key, names)
+    listed = f" Known: {', '.join(names) or 'none'}" if not hint or len(names) <= _FEW else ""
+    return f"unknown {noun}.{hint}{listed}"
+
+
+@contextmanager
+def collected(problems: list[str], place: str = "") -> Iterator[None]:
+    """Keep the lines of a ConfigError, with ``place`` put before each, and go on."""
+    try:
+        yield
+    except ConfigError as error:
+        problems += [place + line for line in str(error).splitlines()]
+
+
+@contextmanager
+def placed(place: str) -> Iterator[None]:
+    """Put ``place`` before each line of a ConfigError."""
+    problems: list[str] = []
+    with collected(problems, place):
+        yield
+    raise_problems(problems)
+
+
+def raise_problems(problems: Iterable[str]) -> None:
+    """Raise a ConfigError with a line for each problem, if there are any."""
+    lines = list(dict.fromkeys(problems))
+    if lines:
+        raise ConfigError("\n".join(lines))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["find_function_from_modules", "import_allowed_modules", "public_names"]
+__all__ = ["find_function_from_modules", "import_allowed_modules", "imports_allowed_by_environment", "public_names"]
 
 
 def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> None:
@@ -34,6 +35,11 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
             importlib.import_module(module)
         except ModuleNotFoundError as error:
             raise ConfigError(f"{place}: cannot import '{module}': {error}") from error
+
+
+def imports_allowed_by_environment() -> list[str]:
+    """Return the prefixes in the environment variable ``EMBODICHAIN_ALLOW_IMPORT``, which are comma-separated."""
+    return [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
 
 
 def public_names(modules: Sequence[str]) -> list[str]:

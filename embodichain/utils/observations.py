@@ -1,19 +1,27 @@
 """Observations between the environments' nested TensorDicts and the learner's flat tensors.
 
+An entry of an observation is a leaf of the nested TensorDict; its name is the path to it, ``"sensor/cam/color"``.
+Entries that are images (with height, width and channels: [N, H, W, C]) are not part of the flat tensor: among
+joint angles their numbers would be of little use, and would multiply its size. Policies ask for them by name.
+
 Legend: N envs, O flattened observation size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorCollection, TensorDict
 
-__all__ = ["dict_to_tensordict", "flatten_dict_observation"]
+from embodichain.utils.errors import ConfigError, unknown_name
 
-_IMAGE_DIMS = 4  # N, height, width, channels
+__all__ = ["dict_to_tensordict", "entry_columns", "entry_spaces", "flatten_dict_observation", "select_entries"]
+
+_IMAGE_DIMS = 3  # height, width, channels
 
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:
@@ -37,24 +45,77 @@ def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device
 
 
 def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
-    """Join an observation's leaves into one row per environment.
+    """Join an observation's entries, without the images, into one row per environment.
 
     Args:
         td: nested TensorDict of batch size [N]; leaves [N, ...] of any numeric dtype.
 
     Returns:
-        float32 [N, O]: the leaves in sorted key order, level by level. With a single float32 leaf it is a view of it.
+        float32 [N, O]: the entries in sorted key order, level by level. With a single float32 one it is a view of it.
     """
     leaves: list[torch.Tensor] = []
     _collect_leaves(td, td.batch_size[0], leaves)
+    if not leaves:
+        return torch.zeros(td.batch_size[0], 0, device=td.device)
     flat = leaves[0] if len(leaves) == 1 else torch.cat(leaves, dim=-1)
     return flat.to(torch.float32)
+
+
+def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
+    """Return some of an observation's entries, by their slash-separated names.
+
+    Args:
+        td: nested TensorDict of batch size [N].
+        names: of the entries, ``"sensor/cam/color"``.
+
+    Returns:
+        A TensorDict of batch size [N] with these names as its keys. Nothing is copied.
+
+    Raises:
+        ConfigError: there is no such entry; the message lists those that there are.
+    """
+    entries: dict[str, torch.Tensor] = {}
+    for name in names:
+        value = td.get(tuple(name.split("/")), None)
+        if not isinstance(value, torch.Tensor):
+            known = ["/".join(key) if isinstance(key, tuple) else key for key in td.keys(True, True)]
+            raise ConfigError(unknown_name("entry of the observation", name, known))
+        entries[name] = value
+    return TensorDict(entries, batch_size=td.batch_size, device=td.device)
+
+
+def entry_spaces(space: spaces.Dict) -> dict[str, spaces.Box]:
+    """Return the spaces of a structured observation space's entries by name, in the order of the flat observation."""
+    entries: dict[str, spaces.Box] = {}
+    for name, inner in sorted(space.spaces.items()):
+        if isinstance(inner, spaces.Dict):
+            entries |= {f"{name}/{key}": value for key, value in entry_spaces(inner).items()}
+        else:
+            assert isinstance(inner, spaces.Box)  # environments make nothing else
+            entries[name] = inner
+    return entries
+
+
+def entry_columns(space: spaces.Dict) -> dict[str, slice]:
+    """Return which columns of the flat observation each entry is, by name; images are not in it.
+
+    Args:
+        space: the structured observation space of one environment.
+    """
+    columns: dict[str, slice] = {}
+    start = 0
+    for name, entry in entry_spaces(space).items():
+        if len(entry.shape) < _IMAGE_DIMS:
+            stop = start + int(np.prod(entry.shape))
+            columns[name] = slice(start, stop)
+            start = stop
+    return columns
 
 
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:
     for _, value in sorted(td.items()):  # keys are unique: values are never compared
         if isinstance(value, torch.Tensor):
-            if value.dim() < _IMAGE_DIMS:
+            if value.dim() - 1 < _IMAGE_DIMS:
                 leaves.append(value.reshape(num_rows, -1))
         else:
             _collect_leaves(value, num_rows, leaves)

@@ -59,18 +59,21 @@ class CounterRandom:
 
     Attributes:
         seed: of the whole run; ranks share it.
-        stream_ids: [N] int64, the global env id by default; environments that share an id share all draws.
+        stream_ids: [N] int64, (global env id) // ``group_size``; environments that share an id share all draws.
         episode: [N] int64, the episode number of each environment; counts up at each reset.
     """
 
-    def __init__(self, seed: int, num_envs: int, device: torch.device | str = "cpu", first_id: int = 0) -> None:
+    def __init__(
+        self, seed: int, num_envs: int, device: torch.device | str = "cpu", first_id: int = 0, group_size: int = 1
+    ) -> None:
         self.seed = seed
-        self.stream_ids = torch.arange(first_id, first_id + num_envs, device=device)
+        self.stream_ids = torch.arange(first_id, first_id + num_envs, device=device) // group_size
         self.episode = torch.full((num_envs,), -1, dtype=torch.int64, device=device)
         self._key = torch.zeros_like(self.stream_ids)
         self._enumerate = False
         self._num_envs = num_envs
         self._first_id = first_id
+        self._group_size = group_size
         self._starts: dict[tuple[str, int, int], np.ndarray] = {}
         self._stream = ""
         self._draw = 0
@@ -83,17 +86,29 @@ class CounterRandom:
         Args:
             seed: the new one.
             enumerate_episodes: number the episodes of all environments through, i, i + N, i + 2N, ... for environment
-                i, so that the first E episodes are the same set whatever N is: what an evaluation needs.
+                i, so that the first E episodes are the same set whatever N is: what an evaluation needs. No two
+                environments share an episode then, in groups or not.
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
         self._starts.clear()
         self.episode.fill_(-1)
-        self.stream_ids.copy_(torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id)
+        ids = torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id
         if enumerate_episodes:
-            self.stream_ids -= self._num_envs
+            self.stream_ids.copy_(ids - self._num_envs)
             self.episode.zero_()
+        else:
+            self.stream_ids.copy_(ids // self._group_size)
         self._update_keys(slice(None))
+
+    def align_groups(self) -> None:
+        """Let all members of a group go on from the same episode number, the group's largest.
+
+        Members whose episodes ended at different times have numbers apart. After this and ``next_episode`` everywhere
+        they draw the same again, and what none of them has drawn before.
+        """
+        episode = self.episode.view(-1, self._group_size)
+        episode.copy_(episode.amax(dim=1, keepdim=True))
 
     def next_episode(self, env_ids: Tensor) -> None:
         """Go on to the next episode in environments [n]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,22 @@ def load_json(path: str | Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        ConfigError: the file is not there or not readable, or is not JSON (with line and column).
+        ConfigError: the file is not there or not readable, or is not JSON (with line and column), or gives a key twice.
     """
     text = _read(Path(path))
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except _TwiceError as error:
+        raise ConfigError(f"{path}: invalid JSON{_place_of_second(text, str(error))}: {error}") from None
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
     """Read a JSON or (by its suffix ``.yaml``/``.yml``) YAML file whose top level is a mapping.
+
+    YAML is read by the rules of version 1.2 for what is a number or a bool, so that both formats say the same:
+    ``3e-4`` is a number, ``no`` is text, and keys are text.
 
     Raises:
         ConfigError: as :func:`load_json`, or the top level is not a mapping.
@@ -39,9 +45,63 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
     return data
 
 
+class _TwiceError(ValueError):
+    """A key is given twice in one object."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(f"key '{key}' is given twice")
+        found[key] = value
+    return found
+
+
+def _place_of_second(text: str, problem: str) -> str:
+    """Return ``" at line 3, column 5"``: JSON is YAML too, whose reader knows its place."""
+    try:
+        yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        if error.problem == problem and error.problem_mark:
+            return f" at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
+    return ""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML by the core schema of version 1.2: what it yields is what JSON could have said."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag not in (f"{_TAG}:str", f"{_TAG}:merge"):
+                self._refuse(f"a key must be text, in quotes if need be, got {key.value}", key)
+            if key.value in seen:
+                self._refuse(f"key '{key.value}' is given twice", key)
+            seen.add(key.value)
+        return node
+
+    def _refuse(self, problem: str, node: yaml.Node) -> None:
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+_TAG = "tag:yaml.org,2002"
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", list("-+0123456789.")),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"{_TAG}:{_name}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
 def _load_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(_read(path))
+        return yaml.load(_read(path), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from embodichain.utils.configclass import is_required
-from embodichain.utils.errors import ConfigError, nearest
+from embodichain.utils.errors import ConfigError, unknown_key
 
 __all__ = ["from_dict"]
 
@@ -20,32 +22,41 @@ _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
 
 
-def from_dict(cls: type[T], data: dict[str, Any], place: str) -> T:
+def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     """Build a config class from plain data.
+
+    Types are strict where JSON has the type: ``"4"`` is no number and ``1`` is no bool, but integers stand for floats
+    and lists for tuples. Data with Python objects among them cannot come from a file; they are converted as far as
+    pydantic converts.
 
     Args:
         cls: a ``@configclass``.
         data: what the user wrote.
         place: where it stands, put before each path in the messages.
+        noun: what a key is called in the messages.
 
     Returns:
         The instance.
 
     Raises:
-        ConfigError: with every error of the data, a line each: path, problem and what was got.
+        ConfigError: with every error of the data, a line each: path, problem, what was got and what is allowed.
     """
     problems: dict[str, list[str]] = {}
     endings: dict[str, str] = {}
     value: T | None = None
     try:
-        value = TypeAdapter(cls).validate_python(data)
+        value = _validate(cls, data)
     except ValidationError as error:
-        for item in error.errors():
-            path = _path(place, _keys(item["loc"], data))
-            problem, ending = _describe(item, cls, data)
-            # A value that fits none of several types has an error for each of them.
-            problems.setdefault(path, []).append(problem)
-            endings[path] = ending
+        items = [(item, _keys(item, cls, data)) for item in error.errors()]
+        for item, keys in items:
+            # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
+            is_choice = len(keys) < len(item["loc"])
+            if is_choice and any(other[: len(keys)] == keys and len(other) > len(keys) for _, other in items):
+                continue
+            path = _path(place, keys)
+            problem, endings[path] = _describe(item, keys, cls, data, noun)
+            if problem not in problems.setdefault(path, []):
+                problems[path].append(problem)
     for path in _missing(cls, data, place):
         problems[path], endings[path] = ["required, but missing"], ""
     if value is None or problems:
@@ -53,26 +64,54 @@ def from_dict(cls: type[T], data: dict[str, Any], place: str) -> T:
     return value
 
 
-def _describe(item: Any, cls: type, data: Any) -> tuple[str, str]:
+def _validate(cls: type[T], data: Any) -> T:
+    adapter = _adapter(cast(Any, cls))
+    try:
+        text = json.dumps(data)
+    except TypeError:
+        text = None
+    if text is not None:
+        # Only in its JSON mode does pydantic's strictness allow what JSON cannot say, such as tuples.
+        adapter.validate_json(text, strict=True)
+    value: T = adapter.validate_python(data)
+    return value
+
+
+@functools.cache
+def _adapter(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:
     """Return what is wrong, and what was got."""
-    keys = _keys(item["loc"], data)
     if item["type"] in _UNKNOWN_KEY:
-        return f"unknown key.{nearest(str(keys[-1]), _known_keys(cls, keys[:-1]))}", ""
+        return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
+    if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
+        return "too few values", f", got {item['input']!r}"
     if item["type"] in _ABSENT_KEY:
         return "required, but missing", ""
-    return item["msg"], f", got {item['input']!r}"
+    return item["msg"].removeprefix("Value error, "), f", got {item['input']!r}"
 
 
-def _keys(loc: Sequence[int | str], data: Any) -> list[int | str]:
-    """Return the part of pydantic's location that is in the data: without the names of a union's members."""
+def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
+    """Return the part of an error's location that is in the data: without the names of a union's members.
+
+    The last key may be absent: something required, or a default that does not fit what was written.
+    """
     keys: list[int | str] = []
+    loc, is_absent, inside_data = item["loc"], item["type"] in _ABSENT_KEY, data
     for i, part in enumerate(loc):
-        inside: Any = dict(enumerate(data)) if isinstance(data, (list, tuple)) else data
+        inside: Any = dict(enumerate(inside_data)) if isinstance(inside_data, (list, tuple)) else inside_data
         if isinstance(inside, Mapping) and part in inside:
-            data = inside[part]
-        elif not (isinstance(data, Mapping) and i == len(loc) - 1):  # the last one may be what is missing
-            continue
-        keys.append(part)
+            inside_data = inside[part]
+            keys.append(part)
+        elif isinstance(inside_data, Mapping) and i == len(loc) - 1:
+            keys += [part] if is_absent or part in _known_keys(cls, keys, data) else []
     return keys
 
 
@@ -81,12 +120,15 @@ def _path(place: str, keys: Sequence[int | str]) -> str:
     return path.lstrip(".")
 
 
-def _known_keys(cls: type, keys: Sequence[int | str]) -> list[str]:
+def _known_keys(cls: type, keys: Sequence[int | str], data: Any) -> list[str]:
     """Return the field names of the config classes that may stand at a place inside another."""
     kinds = list(_members(cls))
     for key in keys:
+        data = data[key]
         kinds = [member for kind in kinds for inner in _inner(kind, key) for member in _members(inner)]
-    return [f.name for kind in kinds if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)]
+    classes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    tagged = [kind for kind in classes if _is_tagged(kind, data)]
+    return list(dict.fromkeys(f.name for kind in tagged or classes for f in dataclasses.fields(kind)))
 
 
 def _members(kind: Any) -> Iterator[Any]:
@@ -103,8 +145,8 @@ def _members(kind: Any) -> Iterator[Any]:
 def _inner(kind: Any, key: int | str) -> list[Any]:
     """Return the type of what stands in a value of a type under a key."""
     if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return [hints[key]] if key in hints else []
+        hints = _hints(cast(Any, kind))
+        return [hints[str(key)]] if key in hints else []
     arguments = [argument for argument in get_args(kind) if argument is not Ellipsis]
     return arguments[-1:]  # list[X], tuple[X, ...], dict[K, X]
 

@@ -1,4 +1,4 @@
-"""Environment configs in the original system's format, as users have them."""
+"""Configs in the original system's format, as users have them."""
 
 from __future__ import annotations
 
@@ -170,4 +170,101 @@ CART_POLE: dict[str, Any] = {
     "rigid_object": [],
     "rigid_object_group": [],
     "articulation": [],
+}
+
+PUSH_CUBE_TRAIN: dict[str, Any] = {
+    "trainer": {
+        "exp_name": "push_cube_ppo",
+        "gym_config": "configs/agents/rl/push_cube/gym_config.json",
+        "seed": 42,
+        "device": "auto",
+        "headless": True,
+        "enable_rt": False,
+        "gpu_id": 0,
+        "num_envs": 64,
+        "iterations": 1000,
+        "buffer_size": 1024,
+        "enable_eval": True,
+        "num_eval_envs": 16,
+        "num_eval_episodes": 3,
+        "eval_freq": 100,
+        "save_freq": 100,
+        "use_wandb": False,
+        "wandb_project_name": "embodichain-push_cube",
+        "events": {
+            "eval": {
+                "record_camera": {
+                    "func": "record_camera_data_async",
+                    "mode": "interval",
+                    "interval_step": 1,
+                    "params": {
+                        "name": "main_cam",
+                        "resolution": [640, 480],
+                        "eye": [-1.4, 1.4, 2.0],
+                        "target": [0, 0, 0],
+                        "up": [0, 0, 1],
+                        "intrinsics": [600, 600, 320, 240],
+                        "save_path": "./outputs/videos_ppo1/eval",
+                    },
+                }
+            }
+        },
+    },
+    "policy": {
+        "name": "actor_critic",
+        "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [256, 256], "activation": "relu"}},
+        "critic": {"type": "mlp", "network_cfg": {"hidden_sizes": [256, 256], "activation": "relu"}},
+    },
+    "algorithm": {
+        "name": "ppo",
+        "cfg": {
+            "learning_rate": 0.0001,
+            "n_epochs": 10,
+            "batch_size": 8192,
+            "gamma": 0.99,
+            "gae_lambda": 0.95,
+            "clip_coef": 0.2,
+            "ent_coef": 0.01,
+            "vf_coef": 0.5,
+            "max_grad_norm": 0.5,
+        },
+    },
+}
+
+CART_POLE_TRAIN_GRPO: dict[str, Any] = {
+    "trainer": {
+        "exp_name": "cart_pole_grpo",
+        "gym_config": "configs/agents/rl/basic/cart_pole/gym_config.json",
+        "seed": 42,
+        "device": "auto",
+        "headless": True,
+        "num_envs": 64,
+        "iterations": 1000,
+        "buffer_size": 1024,
+        "enable_eval": True,
+        "eval_freq": 200,
+        "save_freq": 200,
+        "use_wandb": False,
+    },
+    "policy": {
+        "name": "actor_only",
+        "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [256, 256], "activation": "relu"}},
+    },
+    "algorithm": {
+        "name": "grpo",
+        "cfg": {
+            "learning_rate": 0.0001,
+            "n_epochs": 10,
+            "batch_size": 8192,
+            "gamma": 0.99,
+            "clip_coef": 0.2,
+            "ent_coef": 0.001,
+            "kl_coef": 0,
+            "group_size": 4,
+            "eps": 1e-08,
+            "reset_every_rollout": True,
+            "max_grad_norm": 0.5,
+            "truncate_at_first_done": True,
+        },
+    },
 }

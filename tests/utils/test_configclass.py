@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from embodichain.utils import configclass
-from embodichain.utils.configclass import MISSING, field
+from embodichain.utils.configclass import MISSING, field, is_required
 
 
 @configclass
@@ -184,3 +184,35 @@ def test_arrays_are_copied_as_defaults() -> None:
     first = Cell()
     first.array[0] = 1.0
     assert Cell().array.tolist() == [0.0, 0.0]
+
+
+def test_number_that_is_none_is_refused() -> None:
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValidationError, match="finite number"):
+            Drive(stiffness=value)
+
+
+def test_nested_frozen_config_is_replaced_with_its_changes_checked() -> None:
+    @configclass(frozen=True)
+    class Rig:
+        drive: Drive = Drive(stiffness=1.0)
+        count: int = 1
+
+    rig = Rig()
+    other = rig.replace(drive={"stiffness": 2})  # type: ignore[attr-defined]
+    assert (rig.drive.stiffness, other.drive.stiffness) == (1.0, 2.0)
+    assert other.copy(count=3).to_dict() == {"drive": {"stiffness": 2.0, "damping": 1.0, "names": []}, "count": 3}
+    with pytest.raises(ValidationError, match="valid integer"):
+        rig.replace(count="x")  # type: ignore[attr-defined]
+    assert rig.validate("rig") == []  # type: ignore[attr-defined]
+    assert Rig(drive=Drive()).validate("rig") == ["rig.drive.stiffness"]  # type: ignore[attr-defined,call-arg]
+
+
+def test_field_that_must_be_given_by_keyword_is_required_too() -> None:
+    @configclass
+    class Body:
+        uid: str = ""
+        shape: str = field(kw_only=True)
+
+    uid, shape = dataclasses.fields(Body)
+    assert (is_required(uid), is_required(shape)) == (False, True)

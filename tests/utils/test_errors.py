@@ -1,6 +1,16 @@
 from __future__ import annotations
 
-from embodichain.utils.errors import ConfigError, nearest, unknown_name
+import pytest
+
+from embodichain.utils.errors import (
+    ConfigError,
+    collected,
+    nearest,
+    placed,
+    raise_problems,
+    unknown_key,
+    unknown_name,
+)
 
 
 def test_nearest_offers_the_closest_known_name_and_nothing_when_all_are_far() -> None:
@@ -17,3 +27,23 @@ def test_message_of_an_unknown_name_has_the_nearest_and_all_known_ones_sorted() 
 
 def test_config_error_is_a_value_error() -> None:
     assert issubclass(ConfigError, ValueError)
+
+
+def test_unknown_key_has_the_nearest_and_all_where_they_are_few_or_none_is_near() -> None:
+    assert unknown_key("sed", ["seed", "device"]) == "unknown key. Did you mean 'seed'? Known: seed, device"
+    many = [f"key_{i}" for i in range(9)]
+    assert unknown_key("keey_1", many) == "unknown key. Did you mean 'key_1'?"
+    assert unknown_key("other", many).endswith("Known: " + ", ".join(many))
+    assert unknown_key("x", [], noun="parameter") == "unknown parameter. Known: none"
+
+
+def test_collected_problems_are_raised_together_once_each() -> None:
+    problems: list[str] = []
+    for line in ("b", "c", "b"):
+        with collected(problems, "a."):
+            raise ConfigError(line)
+    assert problems == ["a.b", "a.c", "a.b"]
+    with pytest.raises(ConfigError) as caught, placed("env: "):
+        raise_problems(problems)
+    assert str(caught.value) == "env: a.b\nenv: a.c"
+    raise_problems([])

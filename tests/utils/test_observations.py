@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.utils.observations import dict_to_tensordict, flatten_dict_observation
+from embodichain.utils.observations import dict_to_tensordict, entry_columns, flatten_dict_observation, select_entries
 
 
 def test_leaves_are_joined_in_sorted_key_order_level_by_level() -> None:
@@ -54,3 +55,43 @@ def test_observation_without_arrays_is_refused() -> None:
 def test_arrays_that_disagree_on_the_number_of_envs_are_refused() -> None:
     with pytest.raises(RuntimeError):
         dict_to_tensordict({"a": torch.zeros(2, 1), "b": torch.zeros(3, 1)}, "cpu")
+
+
+def with_camera() -> TensorDict:
+    camera = {"color": torch.full((2, 3, 4, 3), 7, dtype=torch.uint8), "depth": torch.ones(2, 1, 1, 1)}
+    return TensorDict({"sensor": {"cam": camera}, "robot": {"qpos": torch.zeros(2, 2)}}, batch_size=[2])
+
+
+def test_images_are_left_out_of_the_flat_observation() -> None:
+    # robot/qpos; colour and depth are images, whatever their numbers are
+    assert flatten_dict_observation(with_camera()).tolist() == [[0, 0]] * 2
+    only_images = with_camera().select(("sensor", "cam", "color"))
+    assert flatten_dict_observation(only_images).shape == (2, 0)
+
+
+def test_entries_are_selected_by_name_with_their_dtype() -> None:
+    entries = select_entries(with_camera(), ["sensor/cam/color", "robot/qpos"])
+    assert list(entries.keys()) == ["sensor/cam/color", "robot/qpos"]
+    assert entries["sensor/cam/color"].shape == (2, 3, 4, 3)
+    assert entries["sensor/cam/color"].dtype == torch.uint8
+
+
+def test_columns_of_entries_follow_the_flat_observation() -> None:
+    # "a" sorts before "a_b" though "a/x" would sort after it: level by level
+    space = spaces.Dict(
+        {
+            "a_b": spaces.Box(0, 1, (1,)),
+            "a": spaces.Dict({"z": spaces.Box(0, 1, (2, 2)), "x": spaces.Box(0, 1, ())}),
+            "image": spaces.Box(0, 255, (2, 2, 3), np.uint8),
+            "last": spaces.Box(0, 1, (2,)),
+        }
+    )
+    assert entry_columns(space) == {"a/x": slice(0, 1), "a/z": slice(1, 5), "a_b": slice(5, 6), "last": slice(6, 8)}
+    td = TensorDict({"a_b": torch.ones(1, 1), "a": {"z": torch.zeros(1, 2, 2), "x": torch.zeros(1)}}, batch_size=[1])
+    assert flatten_dict_observation(td).tolist() == [[0, 0, 0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("name", ["sensor/cam/colour", "sensor/cam"])
+def test_unknown_entry_is_an_error_that_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}'.*robot/qpos, sensor/cam/color, sensor/cam/depth"):
+        select_entries(with_camera(), [name])

@@ -93,6 +93,49 @@ def test_envs_that_share_a_stream_id_share_all_draws() -> None:
     assert not torch.equal(values[0], values[2])
 
 
+def grouped(num_envs: int, group_size: int, first_id: int = 0) -> CounterRandom:
+    random = CounterRandom(1, num_envs, first_id=first_id, group_size=group_size)
+    random.next_episode(torch.arange(num_envs))
+    return random
+
+
+def test_members_of_a_group_share_all_draws_and_groups_do_not() -> None:
+    values = draw(grouped(6, group_size=3))
+    assert torch.equal(values[[0, 0, 0, 3, 3, 3]], values)
+    assert not torch.equal(values[0], values[3])
+    # group g draws as environment g does where each is alone; groups are global, as ids are
+    assert torch.equal(values[[0, 3]], draw(begun(2)))
+    assert torch.equal(draw(grouped(3, group_size=3, first_id=3)), values[3:])
+
+
+def test_groups_of_one_draw_as_without_groups() -> None:
+    assert torch.equal(draw(grouped(4, group_size=1)), draw(begun(4)))
+
+
+def test_members_whose_numbers_of_episodes_differ_are_aligned_at_the_largest() -> None:
+    random = grouped(4, group_size=2)
+    for env in (0, 0, 1, 3):
+        random.next_episode(torch.tensor([env]))
+    assert random.episode.tolist() == [2, 1, 0, 1]
+    random.align_groups()
+    random.next_episode(torch.arange(4))
+    assert random.episode.tolist() == [3, 3, 2, 2]
+    values = draw(random)
+    assert torch.equal(values[[0, 0, 2, 2]], values)
+
+
+def test_reseeding_keeps_the_groups_and_enumerating_episodes_does_not() -> None:
+    random = grouped(4, group_size=2)
+    first = draw(random)
+    random.reseed(1, enumerate_episodes=True)
+    random.align_groups()
+    random.next_episode(torch.arange(4))
+    assert torch.equal(draw(random), draw(begun(4, enumerate_episodes=True)))
+    random.reseed(1)
+    random.next_episode(torch.arange(4))
+    assert torch.equal(draw(random), first)
+
+
 def test_same_arguments_give_the_same_bits_and_any_other_argument_others() -> None:
     reference = draw(begun(2))
     assert torch.equal(draw(begun(2)), reference)

@@ -69,3 +69,37 @@ def test_yaml_that_would_build_objects_is_refused(tmp_path: Path) -> None:
 def test_config_file_whose_top_level_is_no_mapping_is_refused(tmp_path: Path, text: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"top level must be an object, got {kind}"):
         load_config_file(write(tmp_path, "a.json", text))
+
+
+def test_yaml_says_what_json_would(tmp_path: Path) -> None:
+    text = "a: 3e-4\nb: no\nc: 2026-01-02\nd: [1, -2.5, .5, 1e3, null, ~, true, 'true']\ne:\non: {f: 0x10, g: 1_000}\n"
+    assert load_config_file(write(tmp_path, "a.yaml", text)) == {
+        "a": 0.0003,
+        "b": "no",
+        "c": "2026-01-02",
+        "d": [1, -2.5, 0.5, 1000.0, None, None, True, "true"],
+        "e": None,
+        "on": {"f": "0x10", "g": "1_000"},
+    }
+
+
+def test_yaml_blocks_may_be_merged(tmp_path: Path) -> None:
+    text = "base: &base {p: 1, q: 2}\nother:\n  <<: *base\n  q: 3\n"
+    assert load_config_file(write(tmp_path, "a.yaml", text))["other"] == {"p": 1, "q": 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.json", '{"a": 1,\n  "b": {"c": 1, "c": 2}}', "invalid JSON at line 2, column 17: key 'c' is given twice"),
+        ("a.yaml", "a: 1\nb: 2\na: 3\n", "invalid YAML at line 3, column 1: key 'a' is given twice"),
+        ("a.yaml", "a:\n  1: 2\n", "invalid YAML at line 2, column 3: a key must be text, in quotes if need be, got 1"),
+    ],
+)
+def test_key_that_is_given_twice_or_no_text_is_refused_with_its_place(
+    tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    path = write(tmp_path, name, text)
+    with pytest.raises(ConfigError) as caught:
+        load_config_file(path)
+    assert str(caught.value) == f"{path}: {problem}"

@@ -54,25 +54,27 @@ def test_nested_plain_data_become_config_classes() -> None:
 
 
 def test_unknown_key_is_named_with_its_path_and_the_nearest_field() -> None:
-    assert errors({"uid": "a", "cuont": 2}) == ["thing.cuont: unknown key. Did you mean 'count'?"]
+    assert errors({"uid": "a", "cuont": 2}) == [
+        "thing.cuont: unknown key. Did you mean 'count'? Known: uid, parts, by_name, shape, spare, count"
+    ]
 
 
 def test_unknown_key_has_its_nearest_field_at_any_depth() -> None:
     assert errors({"uid": "a", "parts": [{"name": "p"}, {"name": "q", "gian": 1}]}) == [
-        "thing.parts[1].gian: unknown key. Did you mean 'gain'?"
+        "thing.parts[1].gian: unknown key. Did you mean 'gain'? Known: name, gain"
     ]
     assert errors({"uid": "a", "by_name": {"x": {"name": "p", "gian": 1}}}) == [
-        "thing.by_name.x.gian: unknown key. Did you mean 'gain'?"
+        "thing.by_name.x.gian: unknown key. Did you mean 'gain'? Known: name, gain"
     ]
     assert errors({"uid": "a", "spare": {"name": "p", "gian": 1}}) == [
-        "thing.spare.gian: unknown key. Did you mean 'gain'?"
+        "thing.spare.gian: unknown key. Did you mean 'gain'? Known: name, gain"
     ]
 
 
 def test_path_of_an_error_has_only_what_stands_in_the_file() -> None:
     # Pydantic's own location is shape.ball.raduis: the tag is no key.
     assert errors({"uid": "a", "shape": {"kind": "ball", "raduis": 1}}) == [
-        "thing.shape.raduis: unknown key. Did you mean 'radius'?"
+        "thing.shape.raduis: unknown key. Did you mean 'radius'? Known: kind, radius"
     ]
 
 
@@ -80,7 +82,7 @@ def test_value_that_fits_none_of_several_types_is_one_error() -> None:
     (line,) = errors({"uid": "a", "parts": [{"name": "p", "gain": "much"}]})
     assert line.startswith("thing.parts[0].gain: ")
     assert "valid number" in line
-    assert "valid dictionary" in line
+    assert "should be an object" in line
     assert line.endswith("got 'much'")
 
 
@@ -108,3 +110,61 @@ def test_unknown_tag_lists_the_known_ones() -> None:
     (line,) = errors({"uid": "a", "shape": {"kind": "bal"}})
     assert line.startswith("thing.shape: ")
     assert "'ball', 'mesh'" in line
+
+
+@configclass
+class Strict:
+    whole: int = 1
+    number: float = 1.0
+    flag: bool = False
+    text: str = ""
+    pair: tuple[float, float] = (0.0, 0.0)
+    call: Any = None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("whole", "4"),
+        ("whole", True),
+        ("whole", 1.5),
+        ("number", "0.1"),
+        ("number", True),
+        ("number", float("inf")),
+        ("flag", 1),
+        ("flag", "true"),
+        ("text", 3),
+        ("pair", "12"),
+        ("pair", {"0": 1, "1": 2}),
+        ("whole", None),
+    ],
+)
+def test_types_are_strict_where_json_has_the_type(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_dict(Strict, {key: value}, "")
+    assert str(caught.value).startswith(f"{key}: Input should be a ")
+    assert str(caught.value).endswith(f"got {value!r}")
+
+
+def test_integer_stands_for_a_number_and_a_list_for_a_tuple() -> None:
+    strict = from_dict(Strict, {"number": 2, "pair": [1, 2.5]}, "")
+    assert (strict.number, strict.pair) == (2.0, (1.0, 2.5))
+
+
+def test_data_with_python_objects_are_converted() -> None:
+    strict = from_dict(Strict, {"call": len, "pair": (1, 2)}, "")
+    assert (strict.call, strict.pair) == (len, (1.0, 2.0))
+
+
+def test_too_few_and_too_many_values_are_counted() -> None:
+    for pair, problem in (([1], "too few values, got [1]"), ([1, 2, 3], "Tuple should have at most 2 items")):
+        with pytest.raises(ConfigError) as caught:
+            from_dict(Strict, {"pair": pair}, "")
+        assert str(caught.value).startswith(f"pair: {problem}")
+
+
+def test_error_inside_one_of_several_types_is_the_only_line() -> None:
+    (line,) = errors({"uid": "a", "parts": [{"name": "p", "gain": {"x": None}}]})
+    assert line == "thing.parts[0].gain.x: Input should be a valid number, got None"
+    (line,) = errors({"uid": "a", "count": {"b": 1}})  # an object where none may be
+    assert line == "thing.count: Input should be a valid integer, got {'b': 1}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,17 +19,27 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import check_policy_block
-from embodichain.agents.rl.utils.config import TrainCfg, TrainerCfg, parse_train_config, read_train_config
+from embodichain.agents.rl.utils.config import (
+    TrainCfg,
+    TrainerCfg,
+    name_overrides,
+    parse_train_config,
+    read_train_config,
+    resolve_device,
+)
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, Sink, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg, events_to_cfg
-from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
@@ -106,7 +117,7 @@ class RunFolder:
 
 
 def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
-    """Read and check a training config and the environment config that it names.
+    """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
         path: of the training config.
@@ -116,42 +127,42 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
-    data = read_train_config(path, overrides)
+    problems: list[str] = []
+    data = read_train_config(path, overrides, problems)
     trainer, policy, algorithm = (_block(data, name) for name in ("trainer", "policy", "algorithm"))
     modules = trainer.get("import_modules")
     if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
         import_allowed_modules(modules, allowed_imports, "trainer.import_modules")
     # Each check reads the plain data, so that an error in one place hides none in another.
-    errors: list[str] = []
-    with _collected(errors):
+    with collected(problems):
         train = parse_train_config(data)
-    with _collected(errors):
+    if isinstance(trainer.get("device"), str):
+        with collected(problems):
+            resolve_device(trainer["device"])
+    with collected(problems):
         _check_policy(policy)
-    with _collected(errors):
-        _check_algorithm(algorithm)
-    events: dict[str, dict[str, EventCfg]] = {}
-    for name, block in _block(trainer, "events").items():
-        with _collected(errors):
-            events[name] = events_to_cfg(block if isinstance(block, dict) else {}, f"trainer.events.{name}")
-    if isinstance(trainer.get("gym_config"), str):
-        with _collected(errors):
-            env_id, cfg, env_data = _read_env_config(trainer["gym_config"], Path(path).parent)
-    if errors:
-        raise ConfigError("\n".join(errors))
+    env_data, cfg, names = _load_env(trainer, Path(path).parent, problems)
+    events = {
+        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
+        for name, block in _block(trainer, "events").items()
+        if name in ("train", "eval") and isinstance(block, dict)
+    }
+    problems += _algorithm_problems(algorithm, trainer, env_data)
+    raise_problems(name_overrides(problems, overrides))
+    assert cfg is not None
     env, eval_env = _env_configs(cfg, train.trainer, events)
+    algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
+    env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
-    return RunConfig(train, env_id, env, eval_env, resolved)
+    return RunConfig(train, env_data["id"], env, eval_env, resolved)
 
 
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
     """Build the training environment, and the one for evaluation where the config enables it.
 
     Raises:
-        ConfigError: a config does not fit the scene, or evaluation episodes would have no end.
+        ConfigError: a config does not fit the scene.
     """
-    limit = run.env.max_episode_steps or get_env_spec(run.env_id).max_episode_steps
-    if run.eval_env is not None and limit is None:
-        raise ConfigError("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
     env = build_env(run.env_id, run.env)
     try:
         return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
@@ -162,7 +173,13 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
 
 def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it."""
-    policy = build_policy(run.train.policy, env.flattened_observation_space, env.single_action_space, device)
+    policy = build_policy(
+        run.train.policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+    )
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device)
     return policy, algorithm
 
@@ -206,15 +223,6 @@ def build_trainer(
     return trainer
 
 
-@contextmanager
-def _collected(errors: list[str], place: str = "") -> Iterator[None]:
-    """Keep the lines of a ConfigError, with the place put before them, and go on."""
-    try:
-        yield
-    except ConfigError as error:
-        errors += [place + line for line in str(error).splitlines()]
-
-
 def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a block of a config, or an empty one where there is none."""
     block = data.get(name)
@@ -224,31 +232,90 @@ def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
 def _check_policy(block: dict[str, Any]) -> None:
     if "name" in block and not isinstance(block["name"], str):
         raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
+    problems: list[str] = []
     if block:
-        check_policy_block(block)
+        with collected(problems):
+            check_policy_block(block)
+    raise_problems(line if line.startswith("policy.") else f"policy: {line}" for line in problems)
 
 
-def _check_algorithm(block: dict[str, Any]) -> None:
-    if isinstance(block.get("name"), str):
-        from_dict(get_algo_class(block["name"]).cfg_class, _block(block, "cfg"), "algorithm.cfg")
+def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
+    """Return what is wrong with the algorithm's settings, by themselves and for the size of the run."""
+    problems: list[str] = []
+    if not isinstance(block.get("name"), str):
+        return problems
+    with collected(problems, "algorithm.name: "):
+        cfg_class = get_algo_class(block["name"]).cfg_class
+    if problems:
+        return problems
+    settings = _block(block, "cfg")
+    with collected(problems):
+        from_dict(cfg_class, settings, "algorithm.cfg")
+    wrong = {re.split(r"[.\[:]", line.removeprefix("algorithm.cfg."))[0] for line in problems}
+    given = (trainer.get("num_envs"), env_data.get("num_envs"), EmbodiedEnvCfg.num_envs)
+    num_envs = next(size for size in given if size is not None)
+    buffer_size = trainer.get("buffer_size", TrainerCfg.buffer_size)
+    sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
+    if sizes_are_right and isinstance(block.get("cfg", {}), dict):
+        with suppress(ConfigError):  # something required is missing
+            cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
+            problems += cfg.check_run(num_envs, buffer_size)
+    return problems
 
 
-def _read_env_config(name: str, folder: Path) -> tuple[str, EmbodiedEnvCfg, dict[str, Any]]:
-    """Return the environment's registered name, its config, and the same as plain data."""
-    path = _find_gym_config(name, folder)
+def _load_env(
+    trainer: dict[str, Any], folder: Path, problems: list[str]
+) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
+    """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
+
+    Args:
+        trainer: the ``trainer`` block.
+        folder: of the training config.
+        problems: every error found is added; the typed form is None then.
+    """
+    place, data = "", None
+    with collected(problems):
+        place, data = _read_env_data(trainer.get("gym_config"), folder)
+    if data is None:
+        return {}, None, SceneNames(None, None)
+    with collected(problems, f"{place}id: "):
+        get_env_spec(_env_id(data))
+    # Of an unknown task, the rest is checked as that of a plain environment.
+    env_class = find_env_class(data.get("id")) or EmbodiedEnv
+    cfg: EmbodiedEnvCfg | None = None
+    with collected(problems, place):
+        cfg = config_to_cfg(data, env_class=env_class)
+    problems += [place + line for line in _evaluation_problems(trainer, data)]
+    return data, cfg, names_in_config(data, env_class)
+
+
+def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
+    env_class = find_env_class(env_data.get("id"))
+    if trainer.get("enable_eval") is not True or env_class is None:
+        return []
+    given = env_data.get("max_episode_steps", _block(env_data, "env").get("max_episode_steps"))
+    if given is None and get_env_spec(env_data["id"]).max_episode_steps is None:
+        return ["max_episode_steps: evaluation needs a time limit, and neither config nor task gives one"]
+    return []
+
+
+def _read_env_data(gym_config: Any, folder: Path) -> tuple[str, dict[str, Any] | None]:
+    """Return what to put before the paths in the environment's config, and its plain data."""
+    if isinstance(gym_config, dict):
+        return "trainer.gym_config.", gym_config
+    if not isinstance(gym_config, str):
+        return "", None  # a wrong type, which is reported with the others
+    path = _find_gym_config(gym_config, folder)
     data = load_config_file(path)
+    return f"{path}: ", {key: value for key, value in data.items() if key != "$schema"}
+
+
+def _env_id(data: dict[str, Any]) -> str:
     env_id = data.get("id")
-    errors: list[str] = []
-    with _collected(errors, f"{path}: id: "):
-        if not isinstance(env_id, str):
-            known = ", ".join(get_registered_env_ids())
-            raise ConfigError(f"the name of an environment is needed, got {env_id!r}. Known: {known}")
-        get_env_spec(env_id)
-    with _collected(errors, f"{path}: "):
-        cfg = config_to_cfg(data)
-    if errors:
-        raise ConfigError("\n".join(errors))
-    return str(env_id), cfg, data
+    if not isinstance(env_id, str):
+        known = ", ".join(get_registered_env_ids())
+        raise ConfigError(f"the name of an environment is needed, got {env_id!r}. Known: {known}")
+    return env_id
 
 
 def _find_gym_config(name: str, folder: Path) -> Path:

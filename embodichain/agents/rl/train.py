@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.module_utils import imports_allowed_by_environment
 
 __all__ = ["main", "parse_args", "train_from_config"]
 
@@ -74,8 +74,7 @@ def train_from_config(
     """
     if distributed:
         raise ConfigError("--distributed: training over several processes is not available yet")
-    from_environment = [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
-    run = load_run_config(config_path, overrides, [*allowed_imports, *from_environment])
+    run = load_run_config(config_path, overrides, [*allowed_imports, *imports_allowed_by_environment()])
     device = resolve_device(run.train.trainer.device)
     torch.manual_seed(run.train.trainer.seed)
     np.random.seed(run.train.trainer.seed)  # noqa: NPY002 (the generator that users' code draws from)

@@ -123,7 +123,9 @@ class RigidObjectCfg(ObjectBaseCfg):
     """One rigid body."""
 
     shape: ShapeCfg = field(kw_only=True)
+    """What it looks like and collides as."""
     attrs: RigidBodyAttributesCfg = field(default_factory=RigidBodyAttributesCfg)
+    """Mass, friction and the like."""
     body_type: Literal["dynamic", "kinematic", "static"] = "dynamic"
     """Moved by physics, only by calls, or never."""
     rgba: tuple[float, float, float, float] = (0.85, 0.33, 0.2, 1.0)
@@ -135,6 +137,7 @@ class MarkerCfg(ObjectBaseCfg):
     """A thing that is only seen, such as a goal: it touches nothing and weighs nothing."""
 
     shape: ShapeCfg = field(kw_only=True)
+    """What it looks like."""
     rgba: tuple[float, float, float, float] = (0.1, 0.75, 0.3, 0.6)
     """Colour, 0 to 1."""
 
@@ -175,6 +178,7 @@ class URDFCfg:
     """A robot assembled from parts."""
 
     components: list[URDFComponentCfg] = []
+    """The parts."""
 
 
 @configclass
@@ -197,6 +201,7 @@ class ArticulationCfg(ObjectBaseCfg):
     fpath: str | None = None
     """A file (URDF or MJCF), or the name of a bundled asset."""
     drive_pros: JointDrivePropertiesCfg = field(default_factory=JointDrivePropertiesCfg)
+    """What moves the joints."""
     init_qpos: list[float] | None = None
     """Initial joint positions in joint order, m or rad; None: the model's."""
     fix_base: bool = True
@@ -210,6 +215,7 @@ class RobotCfg(ArticulationCfg):
     robot_type: str | None = None
     """A bundled arm that ``urdf_cfg`` does not name, for example ``"URRobot"``."""
     urdf_cfg: URDFCfg | None = None
+    """Parts to assemble."""
     control_parts: dict[str, list[str]] | None = None
     """Named groups of joints, by names or regular expressions; None: ``arm`` and ``hand`` by component."""
     solver_cfg: dict[str, SolverCfg] = {}

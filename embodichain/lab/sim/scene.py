@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import mujoco
@@ -28,11 +27,12 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.checks import arm_of_robot_type, check_plane, check_uid, mesh_path
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.objects.light import FULL_INTENSITY, ambient_of
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import placed, unknown_name
 
 __all__ = ["CompiledScene", "SceneBuilder", "match_names"]
 
@@ -41,10 +41,6 @@ _ROBOT_BITS = {"contype": 2, "conaffinity": 1}
 _OBJECT_BITS = {"contype": 1, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
-# Names that the model has already.
-_RESERVED_UIDS = ("ground", "world")
-
-_ROBOT_TYPES = {"URRobot": "ur10"}
 _GEOM = mujoco.mjtGeom
 _LIGHTS = {
     "point": mujoco.mjtLightType.mjLIGHT_POINT,
@@ -114,8 +110,9 @@ class SceneBuilder:
             ConfigError: the uid is taken, the mesh is not there, or a plane is to move.
         """
         self._claim(cfg)
-        if isinstance(cfg.shape, PlaneCfg) and cfg.body_type != "static":
-            raise ConfigError(f"rigid object '{cfg.uid}': a Plane must have body_type 'static', got '{cfg.body_type}'")
+        if isinstance(cfg.shape, PlaneCfg):
+            with placed(f"rigid object '{cfg.uid}': "):
+                check_plane(cfg.body_type)
         attrs = cfg.attrs
         body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
@@ -236,13 +233,7 @@ class SceneBuilder:
         return CompiledScene(model, visual_model, self._joints, self._parts)
 
     def _claim(self, cfg: ObjectBaseCfg) -> None:
-        if not cfg.uid or "/" in cfg.uid or cfg.uid in _RESERVED_UIDS:
-            reserved = ", ".join(_RESERVED_UIDS)
-            raise ConfigError(
-                f"uid '{cfg.uid}' cannot be used: it must not be empty, have a '/', or be one of {reserved}"
-            )
-        if cfg.uid in self._uids:
-            raise ConfigError(f"uid '{cfg.uid}' is used twice; there are already: {', '.join(sorted(self._uids))}")
+        check_uid(cfg.uid, self._uids)
         self._uids.add(cfg.uid)
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
@@ -263,9 +254,8 @@ class SceneBuilder:
             case PlaneCfg():
                 return body.add_geom(type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1])
             case MeshCfg():
-                path = Path(shape.fpath).expanduser().resolve()
-                if not path.is_file():
-                    raise ConfigError(f"{place}: shape.fpath: no such mesh file: {path}")
+                with placed(f"{place}: shape.fpath: "):
+                    path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
 
@@ -274,9 +264,8 @@ class SceneBuilder:
         paths: dict[str, str] = {}
         if isinstance(cfg, RobotCfg):
             if cfg.robot_type is not None:
-                if cfg.robot_type not in _ROBOT_TYPES:
-                    raise ConfigError(f"{place}: {unknown_name('robot_type', cfg.robot_type, _ROBOT_TYPES)}")
-                paths["arm"] = _ROBOT_TYPES[cfg.robot_type]
+                with placed(f"{place}: "):
+                    paths["arm"] = arm_of_robot_type(cfg.robot_type)
             if cfg.urdf_cfg is not None:
                 paths |= {part.component_type: part.urdf_path for part in cfg.urdf_cfg.components}
         if cfg.fpath is not None:

@@ -18,6 +18,7 @@ class CubeCfg:
     """A box with its centre at the origin."""
 
     shape_type: Literal["Cube"] = "Cube"
+    """Kind of shape."""
     size: tuple[Positive, Positive, Positive] = (0.1, 0.1, 0.1)
     """Full edge lengths, m."""
 
@@ -27,6 +28,7 @@ class SphereCfg:
     """A ball with its centre at the origin."""
 
     shape_type: Literal["Sphere"] = "Sphere"
+    """Kind of shape."""
     radius: Positive = 0.05
     """m."""
 
@@ -36,6 +38,7 @@ class CylinderCfg:
     """A cylinder along z with its centre at the origin."""
 
     shape_type: Literal["Cylinder"] = "Cylinder"
+    """Kind of shape."""
     radius: Positive = 0.05
     """m."""
     height: Positive = 0.1
@@ -47,6 +50,7 @@ class CapsuleCfg:
     """A capsule along z with its centre at the origin."""
 
     shape_type: Literal["Capsule"] = "Capsule"
+    """Kind of shape."""
     radius: Positive = 0.05
     """m."""
     height: Positive = 0.1
@@ -58,6 +62,7 @@ class PlaneCfg:
     """An endless horizontal plane through the origin; static only."""
 
     shape_type: Literal["Plane"] = "Plane"
+    """Kind of shape."""
 
 
 @configclass
@@ -67,6 +72,7 @@ class MeshCfg:
     fpath: str
     """File (.obj, .stl), relative to the working directory or absolute."""
     shape_type: Literal["Mesh"] = "Mesh"
+    """Kind of shape."""
 
 
 ShapeCfg = Annotated[

@@ -177,8 +177,13 @@ class SimulationManager:
 
     @property
     def entity_uids(self) -> list[str]:
-        """The names of everything in the scene, sorted; ``default_plane`` is the ground."""
-        return sorted(["default_plane", *(cfg.uid for cfg in self._cfgs)])
+        """The names of everything in the scene, sorted."""
+        return sorted(cfg.uid for cfg in self._cfgs)
+
+    @property
+    def robots(self) -> Mapping[str, Robot]:
+        """The robots by their names; there after :meth:`build`."""
+        return self._robots
 
     def update(self, substeps: int = 1) -> None:
         """Advance the physics by ``substeps`` substeps."""

@@ -24,7 +24,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.lab.gym.utils import registration
 from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
 
@@ -56,7 +55,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         },
         policy__actors={},
         policy__actor={"type": "mlp", "network_cfg": {"activation": "rellu"}},
-        algorithm__cfg={"gama": 0.9, "n_epochs": 0},
+        algorithm__cfg={"gama": 0.9, "n_epochs": 0, "batch_size": 9},
     )
     found = errors(config)
     starts = [
@@ -65,6 +64,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         "policy.actor.network_cfg.activation: Input should be 'elu'",
         "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
         "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
+        "algorithm.cfg.batch_size: 9 is more than a rollout has: 2 environments (trainer.num_envs) x 4 steps",
         "trainer.events.train.push.func: unknown function 'push_the_cart'.",
         "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
         "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, ",
@@ -80,22 +80,28 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
     ("changes", "expected"),
     [
         ({"policy": None}, ["policy: required, but missing"]),
-        ({"policy": 5}, ["policy: Input should be a valid dictionary, got 5"]),
+        ({"policy": 5}, ["policy: Input should be an object, got 5"]),
         ({"policy__name": 5}, ["policy.name: Input should be a valid string, got 5"]),
         ({"policy__name": ["a"]}, ["policy.name: Input should be a valid string, got ['a']"]),
         ({"policy__name": None}, ["policy.name: required, but missing. Known: "]),
-        ({"policy__name": "actor_critik"}, ["unknown policy 'actor_critik'. Did you mean 'actor_critic'? Known: "]),
+        (
+            {"policy__name": "actor_critik"},
+            ["policy: unknown policy 'actor_critik'. Did you mean 'actor_critic'? Known: "],
+        ),
         (
             {"policy__critic": None},
-            ["policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
+            ["policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
         ),
-        ({"algorithm__name": "poo"}, ["unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
+        ({"algorithm__name": "poo"}, ["algorithm.name: unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
         ({"algorithm__name": 5}, ["algorithm.name: Input should be a valid string, got 5"]),
-        ({"algorithm__cfg": []}, ["algorithm.cfg: Input should be a valid dictionary, got []"]),
+        ({"algorithm__cfg": []}, ["algorithm.cfg: Input should be an object, got []"]),
         ({"trainer": None}, ["trainer: required, but missing"]),
-        ({"trainer__gym_config": 5}, ["trainer.gym_config: Input should be a valid string, got 5"]),
-        ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be a valid dictionary, got 5"]),
-        ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: ", "trainer.events.eval.look: "]),
+        (
+            {"trainer__gym_config": 5},
+            ["trainer.gym_config: Input should be a valid string, or Input should be an object, got 5"],
+        ),
+        ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be an object, got 5"]),
+        ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: Input should be an object, got 5"]),
     ],
 )
 def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:
@@ -163,6 +169,15 @@ def test_without_evaluation_there_is_no_second_environment() -> None:
     assert isinstance(env, CartPoleEnv)
 
 
+def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone() -> None:
+    grpo = {"name": "grpo", "cfg": {"group_size": 4, "batch_size": 8}}
+    config = tiny_config(policy__name="actor_only", policy__critic=None, algorithm=grpo, trainer__num_envs=8)
+    run = load_run_config(write_config(Path(), config))
+    assert run.eval_env is not None
+    assert (run.env.group_size, run.eval_env.group_size) == (4, 1)
+    assert load_run_config(write_config(Path(), tiny_config())).env.group_size == 1
+
+
 def test_resolved_config_is_all_of_it_as_plain_data() -> None:
     run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9"])
     resolved = json.loads(json.dumps(run.resolved))
@@ -170,7 +185,7 @@ def test_resolved_config_is_all_of_it_as_plain_data() -> None:
     assert resolved["trainer"]["save_freq"] == 50000  # a default
     assert resolved["policy"]["name"] == "actor_critic"
     assert resolved["algorithm"]["cfg"] == {"n_epochs": 1, "batch_size": 8}
-    assert resolved["gym_config"] == load_json(CART_POLE_ENV)
+    assert resolved["gym_config"] == {k: v for k, v in load_json(CART_POLE_ENV).items() if k != "$schema"}
 
 
 # --- modules of the user ---
@@ -209,14 +224,15 @@ def test_malformed_list_of_modules_is_a_wrong_type(modules: Any) -> None:
 # --- building ---
 
 
-def test_evaluation_without_a_time_limit_is_refused_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_without_a_time_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = registration.EnvSpec("EndlessRL", CartPoleEnv, None)
     monkeypatch.setitem(registration._REGISTRY, "EndlessRL", spec)
-    monkeypatch.setattr(build, "build_env", lambda *args: pytest.fail("an environment was built"))
-    run = load_run_config(write_config(Path(), tiny_config(trainer__gym_config=env_file(id="EndlessRL"))))
-    endless = replace(run.env, max_episode_steps=None)
-    with pytest.raises(ConfigError, match="evaluation needs a time limit"):
-        build_envs(build.RunConfig(run.train, "EndlessRL", endless, endless, {}))
+    config = tiny_config(trainer__gym_config=env_file(id="EndlessRL", max_episode_steps=None))
+    (error,) = errors(config)
+    assert error.startswith("env.json: max_episode_steps: evaluation needs a time limit")
+    assert load_run_config(write_config(Path(), config), ["trainer.enable_eval=false"]).env.max_episode_steps is None
+    env_file(id="EndlessRL", max_episode_steps=9)
+    assert load_run_config(write_config(Path(), config)).env.max_episode_steps == 9
 
 
 def test_action_size_that_is_not_the_environments_is_an_error() -> None:

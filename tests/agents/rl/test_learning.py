@@ -21,3 +21,16 @@ def test_cart_pole_quickstart_learns_to_hold_the_pole(tmp_path: Path, monkeypatc
     )
     assert summary["episodes"] >= 100
     assert summary["success_rate"] >= 0.9
+
+
+@pytest.mark.learning
+def test_cart_pole_learns_to_hold_the_pole_without_a_critic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Rollouts shorter than an episode are enough here, and save three quarters of the shipped config's time.
+    smaller = ["trainer.num_envs=64", "trainer.buffer_size=128", "trainer.iterations=30", "trainer.eval_freq=1000 it"]
+    summary = train_from_config(
+        str(CART_POLE / "train_config_grpo.json"),
+        overrides=[f"trainer.gym_config={CART_POLE / 'gym_config.json'}", "trainer.events={}", *smaller],
+    )
+    assert summary["episodes"] >= 100
+    assert summary["success_rate"] >= 0.9

@@ -31,7 +31,7 @@ def test_entities_are_found_by_kind_and_name(sim: SimulationManager) -> None:
     assert type(sim.get_articulation("cart")) is Articulation
     assert type(sim.get_rigid_object("cube")) is RigidObject
     assert type(sim.get_marker("goal")) is Marker
-    assert sim.entity_uids == ["arm", "cart", "cube", "default_plane", "goal"]
+    assert sim.entity_uids == ["arm", "cart", "cube", "goal"]
 
 
 def test_unknown_name_is_a_key_error_with_the_nearest_and_the_known_ones(sim: SimulationManager) -> None:

@@ -6,21 +6,26 @@ from embodichain.agents.rl.algo.common import (
     clipped_surrogate,
     compute_gae,
     explained_variance,
+    gaussian_kl,
     normalize_advantages,
 )
+from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
 
 __all__ = [
+    "GRPO",
     "PPO",
     "AlgorithmCfg",
     "BaseAlgorithm",
+    "GRPOCfg",
     "PPOCfg",
     "approx_kl",
     "build_algo",
     "clipped_surrogate",
     "compute_gae",
     "explained_variance",
+    "gaussian_kl",
     "get_registered_algo_names",
     "normalize_advantages",
     "register_algo",

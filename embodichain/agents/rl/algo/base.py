@@ -34,6 +34,16 @@ class AlgorithmCfg:
     max_grad_norm: PositiveFloat = 0.5
     """Norm to which the gradient of all parameters together is cut."""
 
+    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
+        """Return what makes these settings impossible for rollouts of so many environments and steps, a line each."""
+        transitions = num_envs * buffer_size
+        if self.batch_size <= transitions:
+            return []
+        return [
+            f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
+            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
+        ]
+
 
 class BaseAlgorithm(ABC):
     """Improves a policy from rollouts.
@@ -48,6 +58,10 @@ class BaseAlgorithm(ABC):
 
     device: torch.device
     """Where updates run."""
+    reset_every_rollout: bool = False
+    """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
+    progress: float = 0.0
+    """Share of the training that is done, [0, 1)."""
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         self.policy = policy
@@ -63,6 +77,10 @@ class BaseAlgorithm(ABC):
         Returns:
             Scalars to log: name -> value.
         """
+
+    def set_progress(self, fraction: float) -> None:
+        """Take note of the share of the training that is done, [0, 1); the trainer says it before each update."""
+        self.progress = fraction
 
     def state_dict(self) -> dict[str, Any]:
         """Return what, beside the policy, the next update depends on, for a checkpoint: here all optimisers' states."""

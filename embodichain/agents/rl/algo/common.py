@@ -1,6 +1,6 @@
 """The algorithms' maths, as pure functions of tensors.
 
-Legend: N envs, T rollout steps, B samples; ... any shape. A time-major tensor, [T, N], has t first.
+Legend: N envs, T rollout steps, A action size; ... any shape, of samples. A time-major tensor, [T, N], has t first.
 """
 
 from __future__ import annotations
@@ -8,9 +8,21 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-__all__ = ["approx_kl", "clipped_surrogate", "compute_gae", "explained_variance", "normalize_advantages"]
+__all__ = [
+    "adapted_learning_rate",
+    "approx_kl",
+    "clipped_surrogate",
+    "clipped_value_error",
+    "compute_gae",
+    "explained_variance",
+    "gaussian_kl",
+    "k3",
+    "normalize_advantages",
+]
 
 EPS = 1e-8  # added to a deviation before dividing by it
+MIN_LEARNING_RATE = 1e-5  # bounds of the adapted learning rate
+MAX_LEARNING_RATE = 1e-2
 
 
 @torch.no_grad()
@@ -70,23 +82,88 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: 
     Equation 7 of Schulman et al., "Proximal Policy Optimization Algorithms", 2017.
 
     Args:
-        ratio: r = pi_new(a|s) / pi_old(a|s), [B].
-        advantages: A, [B].
+        ratio: r = pi_new(a|s) / pi_old(a|s), [...].
+        advantages: A, [...].
         clip_coef: c.
     """
     return torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages)
 
 
-def approx_kl(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Estimate KL(old || new) from samples of the old policy: mean of (r - 1) - log r, which is never negative.
+def clipped_value_error(
+    value: torch.Tensor, old_value: torch.Tensor, returns: torch.Tensor, clip_coef: float
+) -> torch.Tensor:
+    """Return max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) for each sample, [...].
 
-    The estimator k3 of Schulman, "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. For logs: its
-    gradient is not that of the KL divergence.
+    A value that has moved further than c from where it was, towards the return, has no gradient any more; one that
+    moved away from the return is pulled back. As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large
+    Scale Deep Reinforcement Learning", 2019. The bound c is in units of the return.
 
     Args:
-        log_ratio: log pi_new(a|s) - log pi_old(a|s), [B].
+        value: V, [...].
+        old_value: V_old, of the critic that the rollout was collected with, [...].
+        returns: R, [...].
+        clip_coef: c.
     """
-    return (log_ratio.expm1() - log_ratio).mean()
+    clipped = old_value + (value - old_value).clamp(-clip_coef, clip_coef)
+    return torch.max((value - returns).square(), (clipped - returns).square())
+
+
+def k3(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return (r - 1) - log r for each sample, [...]: never negative, and 0 where nothing changed.
+
+    Its mean over samples of q is an unbiased estimate of KL(q || p) for r = p/q: the estimator k3 of Schulman,
+    "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020.
+
+    Args:
+        log_ratio: log r, [...].
+    """
+    return log_ratio.expm1() - log_ratio
+
+
+def approx_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Estimate KL(old || new) from samples of the old policy: the mean of ``k3``.
+
+    For logs and for stopping: its gradient is not that of the KL divergence.
+
+    Args:
+        log_ratio: log pi_new(a|s) - log pi_old(a|s), [...].
+    """
+    return k3(log_ratio).mean()
+
+
+def gaussian_kl(
+    mean: torch.Tensor, log_std: torch.Tensor, other_mean: torch.Tensor, other_log_std: torch.Tensor
+) -> torch.Tensor:
+    """Return KL(p || q) of independent normals p and q, in nats: [...].
+
+    KL = sum_i [log (s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2]. It is the same after an invertible map of
+    both, such as tanh.
+
+    Args:
+        mean: m_p, [..., A].
+        log_std: log s_p, [..., A].
+        other_mean: m_q, [..., A].
+        other_log_std: log s_q, [..., A].
+    """
+    log_ratio = log_std - other_log_std
+    z = (mean - other_mean) * (-other_log_std).exp()
+    return 0.5 * ((2 * log_ratio).expm1() - 2 * log_ratio + z.square()).sum(-1)
+
+
+def adapted_learning_rate(learning_rate: torch.Tensor, kl: torch.Tensor, desired_kl: float) -> torch.Tensor:
+    """Return the learning rate divided by 1.5 where KL > 2 desired, times 1.5 where KL < desired / 2, within bounds.
+
+    The rule of rsl_rl (Rudin et al., "Learning to Walk in Minutes Using Massively Parallel Deep Reinforcement
+    Learning", CoRL 2021), as a tensor, so that nobody waits for the device. The bounds are 1e-5 and 1e-2.
+
+    Args:
+        learning_rate: scalar.
+        kl: KL(old || new), scalar.
+        desired_kl: what it should be.
+    """
+    rate = torch.where(kl > 2 * desired_kl, learning_rate / 1.5, learning_rate)
+    rate = torch.where(kl < desired_kl / 2, learning_rate * 1.5, rate)
+    return rate.clamp(MIN_LEARNING_RATE, MAX_LEARNING_RATE)
 
 
 def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -1,27 +1,32 @@
 """Proximal policy optimisation.
 
-Legend: N envs, T rollout steps, B minibatch.
+Legend: N envs, T rollout steps, B minibatch, L sequence length.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
-from torch import nn
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.algo.common import (
+    adapted_learning_rate,
     approx_kl,
     clipped_surrogate,
+    clipped_value_error,
     compute_gae,
     explained_variance,
+    gaussian_kl,
     normalize_advantages,
 )
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import iterate_minibatches, transition_view
+from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
+from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 __all__ = ["PPO", "PPOCfg"]
 
@@ -36,6 +41,17 @@ class PPOCfg(AlgorithmCfg):
     """Weight of the entropy bonus."""
     vf_coef: NonNegativeFloat = 0.5
     """Weight of the value loss."""
+    lr_schedule: Literal["constant", "linear", "adaptive"] = "constant"
+    """What becomes of ``learning_rate``: it stays, it falls to 0 over the training, or it follows ``desired_kl``."""
+    desired_kl: PositiveFloat = 0.01
+    """For ``"adaptive"``: the KL divergence (nats) from the rollout's policy that an update should reach."""
+    max_kl: PositiveFloat | None = None
+    """An epoch whose mean approximate KL divergence (nats) exceeds this is the update's last; None: never."""
+    clip_value_coef: PositiveFloat | None = None
+    """How far a value may move in an update before its error stops counting, in units of the return: it depends on the
+    rewards' scale. None: as far as it likes."""
+    normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
+    """What advantages are normalised over to mean 0 and deviation 1."""
 
 
 @register_algo("ppo")
@@ -46,7 +62,11 @@ class PPO(BaseAlgorithm):
 
         - mean min(r A, clip(r) A)  +  vf_coef * mean (V - return)^2 / 2  -  ent_coef * mean entropy
 
-    with Adam (eps 1e-5, as in OpenAI Baselines). Advantages A are normalised over the whole rollout.
+    with Adam (eps 1e-5, as in OpenAI Baselines).
+
+    ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
+    KL divergence of Gaussians (see ``adapted_learning_rate``). ``max_kl`` ends an update early, as Spinning Up (2018)
+    and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch waits for it.
 
     Args:
         cfg: the settings.
@@ -58,56 +78,62 @@ class PPO(BaseAlgorithm):
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self.cfg = cfg
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5)
+        self._adapts = cfg.lr_schedule == "adaptive"
+        # The adapted rate is a tensor, which nobody waits for; of Adam's forms the fused one takes it everywhere.
+        rate = torch.tensor(cfg.learning_rate, device=self.device) if self._adapts else cfg.learning_rate
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=self._adapts or None)
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
             Means over the minibatches of ``policy_loss``, ``value_loss``, ``entropy`` (nats), ``approx_kl``,
-            ``clip_fraction`` (share of samples whose ratio left the clip range) and ``grad_norm`` (before it is cut);
-            ``explained_variance`` of the returns by the values that the rollout was collected with; ``learning_rate``;
-            and the policy's diagnostics after the update, such as ``std``.
+            ``clip_fraction`` (share of samples whose ratio left the clip range), ``grad_norm`` (before it is cut) and,
+            where the rate adapts, ``kl``; ``explained_variance`` of the returns by the values that the rollout was
+            collected with; ``epochs``, how many were made; ``learning_rate``, the last one; and the policy's
+            diagnostics after the update, such as ``std``.
+
+        Raises:
+            ConfigError: the rate is to adapt, and the policy does not say its distribution.
         """
         cfg = self.cfg
         rollout = rollout.to(self.device)
-        advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda)
-        transitions = transition_view(rollout, flatten=False)
-        batch = transitions.select("obs", "action", "sample_log_prob")
-        batch["advantage"] = normalize_advantages(advantages)
-        batch["return"] = returns
-        batch = batch.reshape(-1)
+        if cfg.lr_schedule == "linear":
+            self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
+        batch, explained = self._prepare(rollout)
 
-        sums: dict[str, torch.Tensor] = {}
-        num_minibatches = 0
-        for _ in range(cfg.n_epochs):
+        means = MetricMeans()
+        for epoch in range(cfg.n_epochs):
+            kls: list[torch.Tensor] = []
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
-                for name, value in self._step(minibatch).items():
-                    sums[name] = sums[name] + value if name in sums else value
-                num_minibatches += 1
-
-        metrics = {name: total / num_minibatches for name, total in sums.items()}
-        metrics["explained_variance"] = explained_variance(transitions["value"], returns)
-        metrics |= self.policy.diagnostics()
-        # One transfer for all: reading them where they arise would wait for the device at every minibatch.
-        values = torch.stack(list(metrics.values())).tolist()
-        return {
-            **dict(zip(metrics, values, strict=True)),
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
-        }
+                metrics = self._step(minibatch, adapts=self._adapts and bool(epoch or kls))
+                means.add(metrics)
+                kls.append(metrics["approx_kl"])
+            if cfg.max_kl is not None and torch.stack(kls).mean() > cfg.max_kl:
+                break
+        scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
+        return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
 
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss to descend and, detached, the scalars to log.
 
         Args:
-            batch: [B]; ``obs``, ``action``, ``sample_log_prob`` of the rollout, ``advantage`` and ``return``.
+            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
+                ``old_value`` for value clipping, and ``old_mean`` and ``old_log_std`` for an adaptive learning rate.
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
         log_ratio = new["sample_log_prob"] - batch["sample_log_prob"]
         ratio = log_ratio.exp()
-        policy_loss = -clipped_surrogate(ratio, batch["advantage"], cfg.clip_coef).mean()
-        value_loss = 0.5 * (new["value"] - batch["return"]).square().mean()
+        advantage = batch["advantage"]
+        if cfg.normalize_advantages == "minibatch":
+            advantage = normalize_advantages(advantage)
+        policy_loss = -clipped_surrogate(ratio, advantage, cfg.clip_coef).mean()
+        if cfg.clip_value_coef is None:
+            errors = (new["value"] - batch["return"]).square()
+        else:
+            errors = clipped_value_error(new["value"], batch["old_value"], batch["return"], cfg.clip_value_coef)
+        value_loss = 0.5 * errors.mean()
         entropy = new["entropy"].mean()
         loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
         with torch.no_grad():
@@ -118,12 +144,38 @@ class PPO(BaseAlgorithm):
                 "approx_kl": approx_kl(log_ratio),
                 "clip_fraction": ((ratio - 1).abs() > cfg.clip_coef).float().mean(),
             }
+            if self._adapts:
+                kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
+                metrics["kl"] = kl.mean()
         return loss, metrics
 
-    def _step(self, minibatch: TensorDict) -> dict[str, torch.Tensor]:
+    def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
+        """Return the batch to learn from, and how much of the returns' variance the old values explain."""
+        cfg, old_value = self.cfg, rollout["value"][:, :-1]
+        advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda)
+        if cfg.normalize_advantages == "rollout":
+            advantages = normalize_advantages(advantages)
+        columns = {"advantage": advantages, "return": returns}
+        if cfg.clip_value_coef is not None:
+            columns["old_value"] = old_value
+        batch = learning_batch(rollout, self.policy, **columns)
+        if self._adapts:
+            old = evaluate_batch(self.policy, batch, cfg.batch_size)
+            for name in ("mean", "log_std"):
+                if name not in old.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+                    raise ConfigError(
+                        f"algorithm.cfg.lr_schedule: 'adaptive' needs a Gaussian policy, whose evaluate_actions "
+                        f"returns 'mean' and 'log_std'; that of {type(self.policy).__name__} returns no '{name}'"
+                    )
+                batch[f"old_{name}"] = old[name]
+        return batch, explained_variance(old_value, returns)
+
+    def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
+        """Make one gradient step; ``adapts`` says whether the learning rate follows the KL divergence before it."""
         loss, metrics = self.loss(minibatch)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        metrics["grad_norm"] = nn.utils.clip_grad_norm_(self.policy.parameters(), self.cfg.max_grad_norm)
-        self.optimizer.step()
+        if adapts:
+            group = self.optimizer.param_groups[0]
+            rate = torch.as_tensor(group["lr"], device=self.device)
+            group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
+        metrics["grad_norm"] = gradient_step(self.optimizer, self.policy.parameters(), loss, self.cfg.max_grad_norm)
         return metrics

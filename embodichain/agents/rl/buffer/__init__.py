@@ -1,7 +1,8 @@
 """Rollouts: their fields, their storage, and minibatches of them."""
 
+from embodichain.agents.rl.buffer.batches import iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
-from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, iterate_minibatches, transition_view
+from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, transition_view
 
 __all__ = [
     "ROLLOUT_FIELDS",
@@ -9,5 +10,6 @@ __all__ = [
     "RolloutField",
     "allocate_rollout",
     "iterate_minibatches",
+    "learning_batch",
     "transition_view",
 ]

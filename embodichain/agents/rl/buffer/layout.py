@@ -1,13 +1,18 @@
 """The rollout's fields, declared once.
 
-Legend: N envs, T rollout steps, O flattened observation size, A action size.
+Legend: N envs, T rollout steps, O flattened observation size, A action size, S state size.
 
 A rollout is a TensorDict of batch size [N, T+1]. Slot t < T is the t-th transition. Slot T is the observation after the
 last one and its value (the bootstrap); in every other field it is padding.
+
+A policy may ask for more, all of it written by the collector (see ``Policy``): ``entries``, a nested TensorDict of
+observation entries by name, [N, T+1, ...] each in its own dtype; ``state`` [N, T+1, S], the recurrent state before each
+step; both real in slot T. And further fields, [N, T+1, width] float32 each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,17 +48,42 @@ ROLLOUT_FIELDS = (
 
 
 def allocate_rollout(
-    num_envs: int, rollout_len: int, obs_dim: int, action_dim: int, device: torch.device | str
+    num_envs: int,
+    rollout_len: int,
+    obs_dim: int,
+    action_dim: int,
+    device: torch.device | str,
+    *,
+    extra_fields: Sequence[tuple[str, int]] = (),
+    state_size: int = 0,
+    entries: TensorDict | None = None,
 ) -> TensorDict:
     """Return a zero-filled rollout of batch size [N, T+1].
 
     The storage is time-major ([T+1, N, ...], shown transposed): what one step writes, and what one iteration of the
     backward recursion of GAE reads, is contiguous.
+
+    Args:
+        num_envs: N.
+        rollout_len: T.
+        obs_dim: O.
+        action_dim: A.
+        device: where the rollout lives.
+        extra_fields: names and widths of the policy's further fields.
+        state_size: S; 0: no ``state``.
+        entries: the policy's observation entries as the environment gives them, batch size [N]; None: no ``entries``.
     """
-    widths = {"obs_dim": (obs_dim,), "action_dim": (action_dim,), None: ()}
     slots = rollout_len + 1
-    fields = {
-        f.name: torch.zeros(slots, num_envs, *widths[f.width], dtype=f.dtype, device=device).transpose(0, 1)
-        for f in ROLLOUT_FIELDS
-    }
+
+    def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.zeros(slots, num_envs, *shape, dtype=dtype, device=device).transpose(0, 1)
+
+    widths = {"obs_dim": (obs_dim,), "action_dim": (action_dim,), None: ()}
+    fields: dict[str, torch.Tensor | TensorDict] = {f.name: zeros(widths[f.width], f.dtype) for f in ROLLOUT_FIELDS}
+    fields |= {name: zeros([width], torch.float32) for name, width in extra_fields}
+    if state_size:
+        fields["state"] = zeros([state_size], torch.float32)
+    if entries is not None:
+        stored = {str(name): zeros(value.shape[1:], value.dtype) for name, value in entries.items()}
+        fields["entries"] = TensorDict(stored, batch_size=[num_envs, slots], device=device)
     return TensorDict(fields, batch_size=[num_envs, slots], device=device)

@@ -1,18 +1,18 @@
 """One preallocated rollout, filled by the collector and the environment, read by the algorithm.
 
-Legend: N envs, T rollout steps, B minibatch.
+Legend: N envs, T rollout steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.layout import allocate_rollout
 
-__all__ = ["RolloutBuffer", "iterate_minibatches", "transition_view"]
+__all__ = ["RolloutBuffer", "transition_view"]
 
 
 class RolloutBuffer:
@@ -24,12 +24,31 @@ class RolloutBuffer:
         obs_dim: O, flattened observation size.
         action_dim: A, action size.
         device: where the rollout lives.
+        extra_fields, state_size, entries: what the policy stores beyond the common fields; see ``allocate_rollout``.
     """
 
     def __init__(
-        self, num_envs: int, rollout_len: int, obs_dim: int, action_dim: int, device: torch.device | str
+        self,
+        num_envs: int,
+        rollout_len: int,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        *,
+        extra_fields: Sequence[tuple[str, int]] = (),
+        state_size: int = 0,
+        entries: TensorDict | None = None,
     ) -> None:
-        self._rollout = allocate_rollout(num_envs, rollout_len, obs_dim, action_dim, device)
+        self._rollout = allocate_rollout(
+            num_envs,
+            rollout_len,
+            obs_dim,
+            action_dim,
+            device,
+            extra_fields=extra_fields,
+            state_size=state_size,
+            entries=entries,
+        )
         self._full = False
 
     def start_rollout(self) -> TensorDict:
@@ -83,16 +102,3 @@ def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:
     """
     transitions = rollout[:, :-1]
     return transitions.reshape(-1) if flatten else transitions
-
-
-def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
-    """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
-
-    Args:
-        flat: batch size [M].
-        batch_size: B >= 1; the last minibatch holds the remainder, M mod B rows, if there is one.
-        device: where the minibatches go.
-    """
-    order = torch.randperm(flat.batch_size[0], device=flat.device)
-    for rows in order.split(batch_size):
-        yield flat[rows].to(device)

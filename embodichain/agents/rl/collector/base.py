@@ -11,8 +11,9 @@ from tensordict import TensorDict
 __all__ = ["BaseCollector", "StepCallback"]
 
 StepCallback = Callable[[TensorDict, dict[str, Any]], None]
-"""Called after every step with the policy's fields of that step (``obs``, ``action``, ``sample_log_prob``, ``value``;
-batch size [N]; overwritten by the next rollout) and the environment's ``info``."""
+"""Called after every step with the policy's fields of that step (``obs``, ``action``, ``sample_log_prob``, ``value``,
+and what else the policy reads and writes; batch size [N]; overwritten by the next rollout) and the environment's
+``info``."""
 
 
 class BaseCollector(ABC):
@@ -33,3 +34,7 @@ class BaseCollector(ABC):
         Raises:
             ValueError: ``rollout`` is not of batch size [N, T+1].
         """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Begin new episodes in all environments, and forget the policy's recurrent state."""

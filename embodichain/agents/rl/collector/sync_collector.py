@@ -14,9 +14,9 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import VecEnv
-from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.observations import flatten_dict_observation, select_entries
 
 __all__ = ["SyncCollector"]
 
@@ -24,13 +24,17 @@ __all__ = ["SyncCollector"]
 class SyncCollector(BaseCollector):
     """Steps the environments with the current policy, and returns when the rollout is complete.
 
-    Episodes run on from one rollout to the next: the environments are reset once, here, and then reset themselves.
+    Episodes, and with them the policy's recurrent state, run on from one rollout to the next: the environments are
+    reset once, here, and then reset themselves, unless ``reset`` is called.
 
     Args:
         env: the environments.
         policy: chooses the actions; on ``device``.
         device: where the policy and the collector's own rollout live.
         on_step_callback: called after every step.
+
+    Raises:
+        ConfigError: the policy reads an entry that the environment's observation has not.
     """
 
     def __init__(
@@ -41,8 +45,16 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
-        obs, _ = env.reset()
-        self._obs = flatten_dict_observation(obs).to(self.device, copy=True)  # [N, O], where the next rollout starts
+        self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin new episodes in all environments, and forget the policy's recurrent state."""
+        obs, _ = self.env.reset()
+        state = None
+        if self.policy.state_size:
+            state = torch.zeros(self.env.num_envs, self.policy.state_size, device=self.device)
+        self._next = policy_input(self.policy, obs, state, self.device).clone()  # where the next rollout starts
 
     @torch.no_grad()
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
@@ -51,11 +63,7 @@ class SyncCollector(BaseCollector):
         shape = torch.Size([env.num_envs, num_steps + 1])
         if rollout is None:
             if self._rollout is None or self._rollout.batch_size != shape:
-                action_shape = env.action_space.shape
-                assert action_shape is not None  # it is a Box
-                self._rollout = allocate_rollout(
-                    env.num_envs, num_steps, self._obs.shape[-1], action_shape[-1], self.device
-                )
+                self._rollout = self._allocate(num_steps)
             rollout = self._rollout
         elif rollout.batch_size != shape:
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {list(shape)}")
@@ -64,43 +72,78 @@ class SyncCollector(BaseCollector):
             self._fill(rollout, num_steps)
         return rollout
 
-    def _fill(self, rollout: TensorDict, num_steps: int) -> None:
-        env, batch_size = self.env, rollout.batch_size[:1]
-        # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
-        obs, actions, log_probs, values, final_values = (
-            rollout[name].transpose(0, 1).unbind(0)
-            for name in ("obs", "action", "sample_log_prob", "value", "final_value")
+    def _allocate(self, num_steps: int) -> TensorDict:
+        action_shape = self.env.action_space.shape
+        assert action_shape is not None  # it is a Box
+        return allocate_rollout(
+            self.env.num_envs,
+            num_steps,
+            self._next["obs"].shape[-1],
+            action_shape[-1],
+            self.device,
+            extra_fields=self.policy.extra_fields,
+            state_size=self.policy.state_size,
+            entries=self._next.get("entries", None),
         )
-        rollout["final_value"].zero_()
-        obs[0].copy_(self._obs)
-        for t in range(num_steps):
-            step = self.policy.get_action(TensorDict({"obs": obs[t]}, batch_size=batch_size))
-            actions[t].copy_(step["action"])
-            log_probs[t].copy_(step["sample_log_prob"])
-            values[t].copy_(step["value"])
 
-            next_obs, _, terminated, truncated, info = env.step(step["action"].to(env.device))
-            obs[t + 1].copy_(flatten_dict_observation(next_obs))
-            self._write_final_value(final_values[t], truncated & ~terminated, info)
+    def _fill(self, rollout: TensorDict, num_steps: int) -> None:
+        env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
+        # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
+        written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
+        actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
+        inputs = self._input_slots(rollout)
+        for name, slots in inputs.items():
+            slots[0].copy_(self._next[name])
+        rollout["final_value"].zero_()
+        reads_entries, has_memory = bool(policy.obs_keys), policy.state_size > 0
+        for t in range(num_steps):
+            given = {name: slots[t] for name, slots in inputs.items()}
+            step = policy.get_action(TensorDict(given, batch_size=batch_size))
+            action = step["action"]
+            actions[t].copy_(action)
+            for name, slots in written.items():
+                slots[t].copy_(step[name])
+
+            next_obs, _, terminated, truncated, info = env.step(action.to(env.device))
+            inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
+            if reads_entries:
+                inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
+            if has_memory:
+                done = (terminated | truncated).to(self.device)
+                inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
+            self._write_final_value(final_values[t], truncated & ~terminated, step, info)
             if self.on_step_callback is not None:
                 self.on_step_callback(step, info)
-        values[num_steps].copy_(self._value(obs[num_steps]))
-        self._obs = obs[num_steps].clone()
+        self._next = TensorDict(
+            {name: slots[num_steps] for name, slots in inputs.items()}, batch_size=batch_size
+        ).clone()
+        written["value"][num_steps].copy_(self._value(self._next))
 
-    def _write_final_value(self, out: torch.Tensor, cut: torch.Tensor, info: dict[str, Any]) -> None:
-        """Write V(final observation) into ``out`` [N] where ``cut`` [N]."""
+    def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
+        """Return what the policy is given, by name: for each slot a tensor or, of ``entries``, a TensorDict."""
+        slots: dict[str, Any] = {"obs": rollout["obs"].transpose(0, 1).unbind(0)}
+        if self.policy.obs_keys:
+            slots["entries"] = rollout["entries"].unbind(1)
+        if self.policy.state_size:
+            slots["state"] = rollout["state"].transpose(0, 1).unbind(0)
+        return slots
+
+    def _write_final_value(self, out: torch.Tensor, cut: torch.Tensor, step: TensorDict, info: dict[str, Any]) -> None:
+        """Write V(final observation) into ``out`` [N] where ``cut`` [N], with the memory of the episode cut."""
         if cut.device.type == "cpu":
             # The host reads the flags for nothing here, and few rows are cut at any one step.
             if cut.any():
-                final_obs = flatten_dict_observation(info["final_obs"])[cut].to(self.device)
-                out[cut.to(out.device)] = self._value(final_obs)
+                out[cut.to(out.device)] = self._final_value(step, info, cut)
         else:
             # Reading them would wait for the device at every step: all rows are valued instead.
-            final_obs = flatten_dict_observation(info["final_obs"]).to(self.device)
-            out.copy_(torch.where(cut.to(self.device), self._value(final_obs), 0.0))
+            out.copy_(torch.where(cut.to(self.device), self._final_value(step, info, slice(None)), 0.0))
 
-    def _value(self, obs: torch.Tensor) -> torch.Tensor:
-        value: torch.Tensor = self.policy.get_value(TensorDict({"obs": obs}, batch_size=obs.shape[:1]))["value"]
+    def _final_value(self, step: TensorDict, info: dict[str, Any], rows: torch.Tensor | slice) -> torch.Tensor:
+        state = step["next_state"] if self.policy.state_size else None
+        return self._value(policy_input(self.policy, info["final_obs"], state, self.device, rows))
+
+    def _value(self, td: TensorDict) -> torch.Tensor:
+        value: torch.Tensor = self.policy.get_value(td)["value"]
         return value
 
 

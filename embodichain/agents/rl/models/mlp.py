@@ -13,7 +13,7 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["MLP", "Activation", "MLPCfg", "NetworkCfg", "build_mlp_from_cfg"]
+__all__ = ["MLP", "Activation", "MLPCfg", "NetworkCfg", "build_mlp_from_cfg", "make_activation"]
 
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
@@ -59,6 +59,45 @@ class MLPCfg:
     """Its layers."""
 
 
+def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
+    """Build the network that a config block describes.
+
+    Args:
+        cfg: the block, ``{"type": "mlp", "network_cfg": {...}}``.
+        in_dim: input size.
+        out_dim: output size.
+        output_gain: gain of the last layer where ``orthogonal_init`` is on.
+
+    Raises:
+        pydantic.ValidationError: unknown keys or values that are not allowed, all of them listed.
+    """
+    if not isinstance(cfg, MLPCfg):
+        cfg = MLPCfg(**cfg)
+    net = cfg.network_cfg
+    return MLP(
+        in_dim,
+        out_dim,
+        net.hidden_sizes,
+        activation=net.activation,
+        layer_norm=net.layer_norm,
+        dropout=net.dropout,
+        orthogonal_init=net.orthogonal_init,
+        last_activation=net.last_activation,
+        output_gain=output_gain,
+    )
+
+
+def make_activation(name: str) -> nn.Module:
+    """Return the activation of this name.
+
+    Raises:
+        ConfigError: there is none; the message lists those that there are.
+    """
+    if name not in _ACTIVATIONS:
+        raise ConfigError(unknown_name("activation", name, _ACTIVATIONS))
+    return _ACTIVATIONS[name]()
+
+
 class MLP(nn.Sequential):
     """Linear layers with activations between them: [..., in_dim] -> [..., out_dim].
 
@@ -100,14 +139,14 @@ class MLP(nn.Sequential):
             layers.append(nn.Linear(width, hidden))
             if layer_norm:
                 layers.append(nn.LayerNorm(hidden))
-            layers.append(_activation(activation))
+            layers.append(make_activation(activation))
             if dropout > 0:
                 layers.append(nn.Dropout(dropout))
             width = hidden
         output = nn.Linear(width, out_dim)
         layers.append(output)
         if last_activation is not None:
-            layers.append(_activation(last_activation))
+            layers.append(make_activation(last_activation))
         super().__init__(*layers)
 
         if orthogonal_init:
@@ -115,37 +154,3 @@ class MLP(nn.Sequential):
                 if isinstance(layer, nn.Linear):
                     nn.init.orthogonal_(layer.weight, output_gain if layer is output else math.sqrt(2))
                     nn.init.zeros_(layer.bias)
-
-
-def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: int, *, output_gain: float = 1.0) -> MLP:
-    """Build the network that a config block describes.
-
-    Args:
-        cfg: the block, ``{"type": "mlp", "network_cfg": {...}}``.
-        in_dim: input size.
-        out_dim: output size.
-        output_gain: gain of the last layer where ``orthogonal_init`` is on.
-
-    Raises:
-        pydantic.ValidationError: unknown keys or values that are not allowed, all of them listed.
-    """
-    if not isinstance(cfg, MLPCfg):
-        cfg = MLPCfg(**cfg)
-    net = cfg.network_cfg
-    return MLP(
-        in_dim,
-        out_dim,
-        net.hidden_sizes,
-        activation=net.activation,
-        layer_norm=net.layer_norm,
-        dropout=net.dropout,
-        orthogonal_init=net.orthogonal_init,
-        last_activation=net.last_activation,
-        output_gain=output_gain,
-    )
-
-
-def _activation(name: str) -> nn.Module:
-    if name not in _ACTIVATIONS:
-        raise ConfigError(unknown_name("activation", name, _ACTIVATIONS))
-    return _ACTIVATIONS[name]()

@@ -1,6 +1,7 @@
 """The interface of every policy.
 
-Legend: ... any batch dimensions, O flattened observation size, A action size.
+Legend: ... any batch dimensions, N environments, O flattened observation size, A action size, S state size, L sequence
+length.
 """
 
 from __future__ import annotations
@@ -11,34 +12,96 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-__all__ = ["Policy"]
+from embodichain.utils.observations import flatten_dict_observation, select_entries
+
+__all__ = ["Policy", "policy_input"]
+
+
+def policy_input(
+    policy: Policy,
+    obs: TensorDict,
+    state: torch.Tensor | None,
+    device: torch.device,
+    rows: torch.Tensor | slice = slice(None),
+) -> TensorDict:
+    """Return what a policy is given of a structured observation.
+
+    Args:
+        policy: the policy.
+        obs: observation [N], nested; on any device.
+        state: recurrent state [N, S], for policies with memory.
+        device: where the policy is.
+        rows: mask [N] bool, on the observation's device, of the environments to take; default all.
+
+    Returns:
+        ``obs`` [N, O], and ``entries`` and ``state`` as the policy's attributes ask for, on ``device``.
+    """
+    flat = flatten_dict_observation(obs)[rows].to(device)
+    fields: dict[str, torch.Tensor | TensorDict] = {"obs": flat}
+    if policy.obs_keys:
+        fields["entries"] = select_entries(obs, policy.obs_keys)[rows].to(device)
+    if state is not None:
+        fields["state"] = state[rows]
+    return TensorDict(fields, batch_size=flat.shape[:1])
 
 
 class Policy(nn.Module, ABC):
-    """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] throughout."""
+    """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] throughout.
+
+    A policy that reads the flat observation, has no memory and needs nothing back but the action leaves the attributes
+    below as they are.
+    """
+
+    obs_keys: tuple[str, ...] = ()
+    """Entries of the environment's structured observation that are read beside ``obs``: ``"sensor/cam/color"``. They
+    come as ``td["entries"]``, a TensorDict by these names, with shapes and dtypes as the environment gives them."""
+    state_size: int = 0
+    """S, the size of the recurrent state, or 0 without memory. With memory, ``td`` has ``state`` [..., S], zeros where
+    an episode begins, and ``forward`` writes ``next_state`` [..., S]."""
+    extra_fields: tuple[tuple[str, int], ...] = ()
+    """Names and widths of further float32 fields that ``forward`` writes and ``evaluate_actions`` needs back."""
+    sequence_length: int | None = None
+    """L: ``evaluate_actions`` is given [B, L] consecutive steps instead of [B] single ones. None: single steps, and for
+    policies with memory the whole rollout. ``state`` is that before each step, as the rollout's policy had it; an
+    episode begins after each step that is ``done``."""
+    has_normalizer: bool = False
+    """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
+
+    @property
+    def evaluation_fields(self) -> tuple[str, ...]:
+        """Fields of the rollout that ``evaluate_actions`` reads beside ``action``."""
+        return (
+            "obs",
+            *(("entries",) if self.obs_keys else ()),
+            *(("state", "done") if self.state_size else ()),
+            *(name for name, _ in self.extra_fields),
+        )
 
     @abstractmethod
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions.
 
         Args:
-            td: has ``obs``.
+            td: has ``obs``, and ``entries`` and ``state`` as the attributes above say.
             deterministic: take the most likely action instead of a sample.
 
         Returns:
-            ``td``, into which ``action`` [..., A], ``sample_log_prob`` [...] and ``value`` [...] were written.
+            ``td``, into which ``action`` [..., A], ``sample_log_prob`` [...], ``value`` [...] and what the attributes
+            above say were written.
         """
 
     @abstractmethod
     def get_value(self, td: TensorDict) -> TensorDict:
-        """Write ``value`` [...] of the states ``obs`` into ``td``, and return it."""
+        """Write ``value`` [...] into ``td``, which has what ``forward`` is given, and return it."""
 
     @abstractmethod
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return a new TensorDict with ``sample_log_prob``, ``entropy`` and ``value``, each [...], with gradients.
 
+        A Gaussian policy adds ``mean`` and ``log_std`` [..., A], from which algorithms compute exact KL divergences.
+
         Args:
-            td: has ``obs`` and the ``action`` to evaluate; it stays as it is.
+            td: has the ``action`` to evaluate and the ``evaluation_fields``; it stays as it is.
         """
 
     @torch.no_grad()

@@ -5,43 +5,63 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from gymnasium import spaces
-from pydantic import PositiveInt
 from torch import nn
 
-from embodichain.agents.rl.models.actor_critic import ActorCritic
-from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg, build_actor_critic
+from embodichain.agents.rl.models.actor_critic_recurrent import (
+    ActorCriticRecurrent,
+    ActorCriticRecurrentCfg,
+    build_actor_critic_recurrent,
+)
+from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, build_actor_only
+from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
-__all__ = ["PolicyCfg", "build_policy", "check_policy_block", "get_registered_policy_names", "register_policy"]
+__all__ = [
+    "build_policy",
+    "check_policy_block",
+    "get_policy_cfg_class",
+    "get_registered_policy_names",
+    "register_policy",
+]
 
 P = TypeVar("P", bound=type)
 
-_POLICIES: dict[str, Any] = {"actor_critic": ActorCritic}
+
+@dataclass(frozen=True)
+class _BuiltIn:
+    """How a built-in policy is made.
+
+    Attributes:
+        cfg_class: the class of its block.
+        build: ``build(cfg, spaces, device, networks)``.
+        networks: fields of the block that hold the networks that it needs.
+    """
+
+    cfg_class: type[PolicyCfg]
+    build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
+    networks: tuple[str, ...]
 
 
-@configclass
-class PolicyCfg:
-    """The ``policy`` block of the training config, for the built-in policies."""
+_BUILT_IN: dict[Any, _BuiltIn] = {
+    ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
+    ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
+    ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_only, ("actor",)),
+}
 
-    name: str
-    """A registered name, or the dotted path of a class."""
-    action_dim: PositiveInt | None = None
-    """Action size; inferred from the environment, and checked against it when given."""
-    actor: MLPCfg | None = None
-    """Network from the observation to the action's mean."""
-    critic: MLPCfg | None = None
-    """Network from the observation to the value."""
-    normalize_obs: bool = False
-    """Normalise observations by their running mean and deviation."""
-    init_log_std: float = 0.0
-    """Initial log-standard-deviation of the action."""
+_POLICIES: dict[str, Any] = {
+    "actor_critic": ActorCritic,
+    "actor_critic_recurrent": ActorCriticRecurrent,
+    "actor_only": ActorOnly,
+}
 
 
 def register_policy(name: str) -> Callable[[P], P]:
@@ -59,6 +79,16 @@ def get_registered_policy_names() -> list[str]:
     return sorted(_POLICIES)
 
 
+def get_policy_cfg_class(name: str) -> type[PolicyCfg] | None:
+    """Return the class of a built-in policy's block, or None for a user's policy, whose block is its own.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    built_in = _BUILT_IN.get(_find_policy_class(name))
+    return None if built_in is None else built_in.cfg_class
+
+
 def check_policy_block(block: Mapping[str, Any]) -> None:
     """Check a config's ``policy`` block before anything is built.
 
@@ -68,9 +98,9 @@ def check_policy_block(block: Mapping[str, Any]) -> None:
     """
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
-    if _find_policy_class(block["name"]) is ActorCritic:
-        cfg = from_dict(PolicyCfg, dict(block), "policy")
-        _require_networks(cfg.actor, cfg.critic)
+    built_in = _BUILT_IN.get(_find_policy_class(block["name"]))
+    if built_in is not None:
+        _require_networks(built_in, from_dict(built_in.cfg_class, dict(block), "policy"), {})
 
 
 def build_policy(
@@ -80,11 +110,13 @@ def build_policy(
     device: torch.device | str,
     actor: nn.Module | None = None,
     critic: nn.Module | None = None,
+    *,
+    observation_space: spaces.Dict | None = None,
 ) -> Policy:
     """Build the policy that a config block names.
 
-    A user's class is built with those of ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``, ``device`` and
-    ``config`` (the block as given here) that its ``__init__`` asks for by name.
+    A user's class is built with those of ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``,
+    ``observation_space``, ``device`` and ``config`` (the block as given here) that its ``__init__`` asks for by name.
 
     Args:
         block: the config's ``policy`` block. Its name is a registered one, or the dotted path of a ``Policy`` in a
@@ -92,29 +124,35 @@ def build_policy(
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
         device: where the parameters go.
-        actor: for ``actor_critic``: used instead of the block's ``actor``.
-        critic: for ``actor_critic``: used instead of the block's ``critic``.
+        actor: for built-in policies: used instead of the block's ``actor``, on the whole observation.
+        critic: for built-in policies: used instead of the block's ``critic``, on the whole observation.
+        observation_space: one environment's structured observation space; blocks that name entries need it.
 
     Raises:
-        ConfigError: (a ValueError) the name is unknown, ``action_dim`` is not the environment's, a network is missing,
-            or a user's ``__init__`` requires something else.
-        pydantic.ValidationError: (a ValueError) keys or values of a built-in policy's block that are not allowed.
+        ConfigError: (a ValueError) the name is unknown, keys, values or networks of a built-in policy's block are not
+            allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
     """
     config = vars(block) if isinstance(block, PolicyCfg) else block
     if "name" not in config:
         raise ConfigError(f"the policy block has no 'name'. Known: {', '.join(get_registered_policy_names())}")
     policy_class = _find_policy_class(config["name"])
-    obs_dim, action_dim = _size(obs_space), _size(action_space)
-    if config.get("action_dim") not in (None, action_dim):
-        raise ConfigError(f"policy.action_dim is {config['action_dim']}, the environment's action size is {action_dim}")
-    if policy_class is ActorCritic:
-        cfg = block if isinstance(block, PolicyCfg) else PolicyCfg(**block)
-        return _build_actor_critic(cfg, obs_dim, action_dim, device, actor, critic)
+    given = PolicySpaces(_size(obs_space), _size(action_space), action_space, observation_space)
+    if config.get("action_dim") not in (None, given.action_dim):
+        raise ConfigError(
+            f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
+        )
+    built_in = _BUILT_IN.get(policy_class)
+    if built_in is not None:
+        cfg = block if isinstance(block, built_in.cfg_class) else from_dict(built_in.cfg_class, dict(config), "policy")
+        networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
+        _require_networks(built_in, cfg, networks)
+        return built_in.build(cfg, given, device, networks)
     offered = {
-        "obs_dim": obs_dim,
-        "action_dim": action_dim,
+        "obs_dim": given.obs_dim,
+        "action_dim": given.action_dim,
         "obs_space": obs_space,
         "action_space": action_space,
+        "observation_space": observation_space,
         "device": device,
         "config": block,
     }
@@ -146,29 +184,14 @@ def _size(space: spaces.Space[Any] | int) -> int:
     return space.shape[-1]
 
 
-def _build_actor_critic(
-    cfg: PolicyCfg,
-    obs_dim: int,
-    action_dim: int,
-    device: torch.device | str,
-    actor: nn.Module | None,
-    critic: nn.Module | None,
-) -> ActorCritic:
-    # Gains of the last layers where orthogonal_init is on: see MLP.
-    if actor is None and cfg.actor is not None:
-        actor = build_mlp_from_cfg(cfg.actor, obs_dim, action_dim, output_gain=0.01)
-    if critic is None and cfg.critic is not None:
-        critic = build_mlp_from_cfg(cfg.critic, obs_dim, 1, output_gain=1.0)
-    _require_networks(actor, critic)
-    assert actor is not None
-    assert critic is not None
-    return ActorCritic(obs_dim, action_dim, device, actor, critic, cfg.normalize_obs, cfg.init_log_std)
-
-
-def _require_networks(actor: object | None, critic: object | None) -> None:
-    missing = " and ".join(f"'{name}'" for name, net in (("actor", actor), ("critic", critic)) if net is None)
+def _require_networks(built_in: _BuiltIn, cfg: PolicyCfg, networks: Mapping[str, nn.Module]) -> None:
+    missing = [name for name in built_in.networks if name not in networks and getattr(cfg, name) is None]
     if missing:
-        raise ConfigError(f"policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no {missing}")
+        needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in built_in.networks)
+        raise ConfigError(
+            f"policy '{cfg.name}' needs {needed} network; the block has no "
+            + " and ".join(f"'{name}'" for name in missing)
+        )
 
 
 def _build_by_signature(policy_class: Any, offered: Mapping[str, Any]) -> Any:

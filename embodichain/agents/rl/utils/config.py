@@ -13,8 +13,10 @@ import torch
 from pydantic import AfterValidator, Field, PositiveInt
 from pydantic_core import PydanticCustomError
 
+from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
 from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
@@ -24,6 +26,7 @@ __all__ = [
     "TrainCfg",
     "TrainerCfg",
     "load_train_config",
+    "name_overrides",
     "parse_train_config",
     "read_train_config",
     "resolve_device",
@@ -45,9 +48,9 @@ Period = Annotated[int | str, AfterValidator(_check_period)]
 class EventsCfg:
     """Events beside those of the environment's own config."""
 
-    train: dict[str, dict[str, Any]] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
     """In the training environment, by name."""
-    eval: dict[str, dict[str, Any]] = field(default_factory=dict)
+    eval: dict[str, Any] = field(default_factory=dict)
     """In the evaluation environment, by name."""
 
 
@@ -55,8 +58,8 @@ class EventsCfg:
 class TrainerCfg:
     """The ``trainer`` block."""
 
-    gym_config: str
-    """Path of the environment's config, relative to the working directory, else to this config's folder."""
+    gym_config: str | dict[str, Any]
+    """Path of the environment's config, from the working directory or else this config's folder; or its content."""
     exp_name: Annotated[str, Field(min_length=1, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
@@ -114,9 +117,11 @@ class TrainCfg:
     """A whole training config."""
 
     trainer: TrainerCfg
+    """How long, on what, and what is logged."""
     policy: dict[str, Any]
     """Has ``name``; the rest is the policy's own."""
     algorithm: AlgorithmBlockCfg
+    """What improves the policy."""
 
 
 def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:
@@ -129,28 +134,55 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
     Raises:
         ConfigError: with every error found, a line each.
     """
-    return parse_train_config(read_train_config(path, overrides))
+    problems: list[str] = []
+    data = read_train_config(path, overrides, problems)
+    cfg: TrainCfg | None = None
+    with collected(problems):
+        cfg = parse_train_config(data)
+    raise_problems(name_overrides(problems, overrides))
+    assert cfg is not None
+    return cfg
 
 
-def read_train_config(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Read a training config's plain data; arguments as :func:`load_train_config`.
+def read_train_config(path: str | Path, overrides: Sequence[str], problems: list[str]) -> dict[str, Any]:
+    """Read a training config's plain data, in the present layout.
+
+    Args:
+        path: JSON or YAML file; older layouts are read, with a warning.
+        overrides: as :func:`load_train_config`; their paths are those of the present layout.
+        problems: lines about malformed overrides, and about keys given in two layouts, are added.
 
     Raises:
-        ConfigError: the file cannot be read, or an override is malformed.
+        ConfigError: the file cannot be read.
     """
-    data = load_config_file(path)
+    data = modernise(load_config_file(path), problems)
     for override in overrides:
-        _apply_override(data, override)
+        with collected(problems):
+            _apply_override(data, override)
     return data
 
 
 def parse_train_config(data: dict[str, Any]) -> TrainCfg:
-    """Turn a training config's plain data into its typed form.
+    """Turn a training config's plain data into its typed form; ``$schema`` is for editors, and passed over.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
-    return from_dict(TrainCfg, data, "")
+    return from_dict(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
+
+
+def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the lines, with the override named in those about what an override set."""
+    lines = []
+    for line in problems:
+        place = line.partition(":")[0]
+        for override in overrides:
+            path = override.partition("=")[0]
+            is_inside = place == path or place.startswith((f"{path}.", f"{path}["))
+            if is_inside or (path.startswith(f"{place}.") and "unknown key" in line):
+                line += f" (set by the override '{override}')"
+        lines.append(line)
+    return lines
 
 
 def resolve_device(name: str) -> torch.device:
@@ -178,6 +210,9 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
     keys = path.split(".")
     if not equals or not all(keys):
         raise ConfigError(f"override '{override}': must be of the form trainer.num_envs=256")
+    for old, new in OLD_PATHS.items():
+        if path == old or path.startswith(f"{old}."):
+            raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
     try:
         value = json.loads(text)
     except json.JSONDecodeError:

@@ -44,6 +44,11 @@ class EpisodeStats:
             self._sums = torch.zeros_like(values)
         self._sums += values
 
+    def drop_unfinished(self) -> None:
+        """Forget the episodes that are going on: the environments were reset, and nobody will see their ends."""
+        self._return.fill(0.0)
+        self._length.fill(0)
+
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
         """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.
 

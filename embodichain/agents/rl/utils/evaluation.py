@@ -1,4 +1,4 @@
-"""Evaluation on a fixed set of episodes. Shapes: N environments, E episodes."""
+"""Evaluation on a fixed set of episodes. Shapes: N environments, E episodes, S size of a policy's recurrent state."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import VecEnv
-from embodichain.utils.observations import flatten_dict_observation
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator"]
 
@@ -100,14 +98,16 @@ class Evaluator:
         episode = torch.arange(env.num_envs, device=env.device)  # the number of each environment's present episode
         so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
         obs, _ = env.reset(seed=self._seed, options={"enumerate_episodes": True})
+        state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         num_done = 0
         while num_done < total:
-            td = TensorDict({"obs": flatten_dict_observation(obs).to(self._device)}, batch_size=[env.num_envs])
-            action = policy.get_action(td, deterministic=True)["action"]
-            obs, reward, terminated, truncated, info = env.step(action.to(env.device))
+            step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
+            obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
             so_far[0] += reward
             so_far[1] += 1
             done = terminated | truncated
+            if state is not None:
+                state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
             counted = (done & (episode < total)).nonzero().squeeze(1)
             if len(counted):
                 ended = torch.cat((info["success"][None, counted], so_far[:, counted]))

@@ -20,6 +20,8 @@ from embodichain.agents.rl.vec_env import VecEnv
 
 __all__ = ["Trainer", "TrainerOptions"]
 
+WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics
+
 
 @dataclass(frozen=True)
 class TrainerOptions:
@@ -78,11 +80,18 @@ class Trainer:
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
 
     def train(self, total_timesteps: int) -> None:
-        """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves."""
+        """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
+
+        Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
+        not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
+        """
         iterations = -(-total_timesteps // self._steps_per_iteration)
         progress = make_progress(iterations)
         try:
+            if self._iteration == 0 and self.policy.has_normalizer:
+                self._warm_up()
             while self._iteration < iterations:
+                self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
                 is_last = self._iteration == iterations
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
@@ -110,9 +119,17 @@ class Trainer:
         self.last_checkpoint = path
         return path
 
+    def _warm_up(self) -> None:
+        rollout = self._collector.collect(WARM_UP_STEPS)
+        self._stats.finish_rollout(rollout)
+        self.policy.update_normalizer(rollout["obs"])
+
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
         start = time.perf_counter()
+        if self.algorithm.reset_every_rollout:
+            self._collector.reset()
+            self._stats.drop_unfinished()
         rollout = self._collector.collect(self.options.buffer_size)
         collected = time.perf_counter()
         losses = self.algorithm.update(rollout)

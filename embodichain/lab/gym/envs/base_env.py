@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.objects import Robot
-from embodichain.utils import configclass, logger
+from embodichain.utils import ConfigError, configclass, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
@@ -37,6 +37,9 @@ class EnvCfg:
     """Physics substeps in one step of the environment."""
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
     """Time limit in steps; None: the registered one, or no limit."""
+    group_size: Annotated[int, Field(ge=1)] = 1
+    """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
+    its own. A training takes it from the algorithm."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -62,11 +65,15 @@ class BaseEnv(gym.Env[Any, Any]):
     """Whether an episode ends when the task is achieved."""
 
     def __init__(self, cfg: EnvCfg) -> None:
+        if cfg.num_envs % cfg.group_size:
+            raise ConfigError(
+                f"group_size: {cfg.num_envs} environments cannot be divided into groups of {cfg.group_size}"
+            )
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
         self.device = self.sim.device
-        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device)
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, group_size=cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.num_diverged = 0
@@ -179,6 +186,8 @@ class BaseEnv(gym.Env[Any, Any]):
     ) -> tuple[TensorDict, dict[str, Any]]:
         """Begin new episodes.
 
+        When all environments begin one, the members of a group begin the same one.
+
         Args:
             seed: start the random streams again from this seed.
             options: ``reset_ids``: [n] which environments, default all. ``enumerate_episodes``: with a seed, number
@@ -193,6 +202,8 @@ class BaseEnv(gym.Env[Any, Any]):
             self._restart()
         self._has_begun = True
         ids = options.get("reset_ids")
+        if ids is None:
+            self.random.align_groups()
         self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
         obs = self.get_obs()
         self._begin_step(obs)

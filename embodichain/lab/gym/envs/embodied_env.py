@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from tensordict import TensorDict
@@ -27,7 +27,7 @@ from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 
-__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
+__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "choose_part"]
 
 
 @configclass
@@ -64,6 +64,24 @@ class EmbodiedEnvCfg(EnvCfg):
     """Become attributes of the environment, for the task's own parameters."""
 
 
+def choose_part(parts: Sequence[str] | None, known: Iterable[str]) -> str | None:
+    """Return the control part that the actions move, or None for all of the robot's joints.
+
+    Args:
+        parts: the config's ``env.control_parts``.
+        known: the robot's.
+
+    Raises:
+        ConfigError: they are not one part that the robot has.
+    """
+    if parts is None:
+        return "arm" if "arm" in known else None
+    if len(parts) != 1 or parts[0] not in known:
+        there = ", ".join(sorted(known))
+        raise ConfigError(f"env.control_parts: one of the robot's parts is needed, got {parts}. There are: {there}")
+    return parts[0]
+
+
 class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
@@ -74,6 +92,12 @@ class EmbodiedEnv(BaseEnv):
     """
 
     cfg: EmbodiedEnvCfg
+    base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
+    """Of the observation before the terms. A config is checked against them, unless a class overrides ``_base_obs``
+    or ``_extend_obs``."""
+    added_uids: ClassVar[tuple[str, ...]] = ()
+    """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
+    class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():
@@ -106,7 +130,7 @@ class EmbodiedEnv(BaseEnv):
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None
         self.robot = self.sim.get_robot(self.cfg.robot.uid)
-        self.active_part = self._choose_part()
+        self.active_part = choose_part(self.cfg.control_parts, self.robot.control_parts)
         self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
         self.action_manager = ActionManager(self.cfg.actions, self)
         self.event_manager = EventManager(self.cfg.events, self)
@@ -114,15 +138,6 @@ class EmbodiedEnv(BaseEnv):
         self.reward_manager = RewardManager(self.cfg.rewards, self)
         self.dataset_manager = DatasetManager(self.cfg.dataset, self)
         self.event_manager.apply("startup", self.all_env_ids)
-
-    def _choose_part(self) -> str | None:
-        parts = self.cfg.control_parts
-        if parts is None:
-            return "arm" if "arm" in self.robot.control_parts else None
-        if len(parts) != 1 or parts[0] not in self.robot.control_parts:
-            known = ", ".join(sorted(self.robot.control_parts))
-            raise ConfigError(f"env.control_parts: one of the robot's parts is needed, got {parts}. There are: {known}")
-        return parts[0]
 
     def _action_limits(self) -> tuple[Tensor, Tensor]:
         return self.action_manager.low, self.action_manager.high

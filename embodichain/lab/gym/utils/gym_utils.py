@@ -2,100 +2,207 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.cfg import EventCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import nearest, unknown_name
+from pydantic import PositiveInt, ValidationError
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, choose_part
+from embodichain.lab.gym.envs.managers.cfg import (
+    ActionTermCfg,
+    DatasetCfg,
+    EventCfg,
+    FunctorCfg,
+    ObservationCfg,
+    RewardCfg,
+)
+from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
+from embodichain.lab.gym.utils.registration import find_env_class
+from embodichain.lab.gym.utils.scene_checks import scene_problems
+from embodichain.lab.gym.utils.scene_names import has_config_robot, names_in_config
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 from embodichain.utils.validation import from_dict
 
-__all__ = ["DEFAULT_MANAGER_MODULES", "config_to_cfg", "events_to_cfg"]
+__all__ = [
+    "BLOCK_MODULES",
+    "DEFAULT_MANAGER_MODULES",
+    "ENV_KEYS",
+    "TERM_BLOCKS",
+    "TOP_KEYS",
+    "EnvFileCfg",
+    "config_to_cfg",
+    "find_functor",
+    "terms_to_cfg",
+]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
-DEFAULT_MANAGER_MODULES = [
-    f"{_MANAGERS}.{name}" for name in ("actions", "observations", "rewards", "randomization", "record", "datasets")
-]
+BLOCK_MODULES = {
+    "actions": [f"{_MANAGERS}.actions"],
+    "observations": [f"{_MANAGERS}.observations"],
+    "rewards": [f"{_MANAGERS}.rewards"],
+    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.record"],
+    "dataset": [f"{_MANAGERS}.datasets"],
+}
+"""The shipped functors of each block."""
+DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
 """Where functors named in configs are looked up, in this order."""
 
-_TERM_BLOCKS = ("actions", "observations", "rewards", "events", "dataset")
+TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
+    "actions": ActionTermCfg,
+    "observations": ObservationCfg,
+    "rewards": RewardCfg,
+    "events": EventCfg,
+    "dataset": DatasetCfg,
+}
+"""The blocks of terms in ``env``, and what a term is in each."""
+
 _SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
-_TOP_KEYS = ("id", "max_episodes", "max_episode_steps", "num_envs", "env", *_SCENE_KEYS)
+ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in _SCENE_KEYS)
+"""The keys of the ``env`` block."""
+
+Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
 
-def config_to_cfg(data: dict[str, Any], manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES) -> EmbodiedEnvCfg:
+@configclass
+class EnvFileCfg:
+    """The keys of an environment's config file that have no counterpart in its typed config."""
+
+    id: Any = None
+    """Registered name of the task."""
+    env: Any = None
+    """The terms and the environment's settings."""
+    max_episodes: PositiveInt | None = None
+    """Accepted; the training config decides how long a run is."""
+
+
+_FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))
+_BOTH_KEYS = ("max_episode_steps", "num_envs")
+TOP_KEYS = (*_FILE_KEYS, *_BOTH_KEYS, *_SCENE_KEYS)
+"""The keys of the whole file."""
+
+
+def config_to_cfg(
+    data: Mapping[str, Any],
+    manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
+    env_class: type | None = None,
+) -> EmbodiedEnvCfg:
     """Turn a parsed environment config into a typed one.
 
     Args:
         data: the file's content.
         manager_modules: where functors are looked up.
+        env_class: of the environment that will be built; None: the one registered as the config's ``id``. What the
+            terms name in the scene is checked only where the class is known.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
-    errors = [f"{key}: unknown key.{nearest(key, _TOP_KEYS)}" for key in data if key not in _TOP_KEYS]
+    problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
+    with collected(problems):
+        from_dict(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
+    problems += scene_problems(data)
+    env_class = env_class or find_env_class(data.get("id"))
+    names = names_in_config(data, env_class)
+    if has_config_robot(env_class) and data.get("robot") is None:
+        problems.append("robot: required, but missing")
     env = data.get("env", {})
     if not isinstance(env, dict):
-        raise ConfigError(f"env: must be an object, got {env!r}")
-    flat = {key: value for key, value in env.items() if key not in _TERM_BLOCKS}
-    flat |= {key: data[key] for key in (*_SCENE_KEYS, "max_episode_steps", "num_envs") if key in data}
-    for block in _TERM_BLOCKS:
-        flat[block] = _resolve_functors(env.get(block, {}), f"env.{block}", manager_modules, errors)
+        problems.append(f"env: must be an object, got {env!r}")
+        env = {}
+    elif env_class is not None and env.get("actions", {}) == {}:
+        problems.append("env.actions: at least one action term is needed")
+    terms: dict[str, Any] = {}
+    for block, cls in TERM_BLOCKS.items():
+        terms[block] = terms_to_cfg(env.get(block, {}), cls, f"env.{block}", names, problems, manager_modules)
+    problems += _entry_problems(env.get("observations"), terms["observations"], names)
+    parts = env.get("control_parts")
+    if names.parts and isinstance(parts, list):
+        with collected(problems):
+            choose_part(parts, frozenset().union(*names.parts.values()))
+    problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
+    flat = {key: env[key] for key in ENV_KEYS if key in env and key not in TERM_BLOCKS}
+    flat |= {key: data[key] for key in (*_SCENE_KEYS, *_BOTH_KEYS) if key in data}
     try:
         cfg = from_dict(EmbodiedEnvCfg, flat, "")
     except ConfigError as error:
-        errors += [line if re.split(r"[.\[:]", line)[0] in data else f"env.{line}" for line in str(error).splitlines()]
-    if errors:
-        raise ConfigError("\n".join(errors))
-    return cfg
+        lines = str(error).splitlines()
+        problems += [line if re.split(r"[.\[:]", line)[0] in data else f"env.{line}" for line in lines]
+    raise_problems(problems)
+    return replace(cfg, **terms)
 
 
-def events_to_cfg(
-    block: dict[str, Any], place: str, manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES
-) -> dict[str, EventCfg]:
-    """Turn a block of events by name into typed configs.
+def terms_to_cfg(
+    block: Any,
+    cls: type[Cfg],
+    place: str,
+    names: SceneNames,
+    problems: list[str],
+    manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
+) -> dict[str, Cfg]:
+    """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
 
     Args:
         block: the config's content.
+        cls: what a term of the block is.
         place: where it stands, for messages.
+        names: what the terms may name.
+        problems: every error found is added, a line each.
         manager_modules: where functors are looked up.
 
-    Raises:
-        ConfigError: with every error found, a line each.
+    Returns:
+        The terms without errors.
     """
-    errors: list[str] = []
-    events: dict[str, EventCfg] = {}
-    for name, term in _resolve_functors(block, place, manager_modules, errors).items():
-        try:
-            events[name] = from_dict(EventCfg, term, f"{place}.{name}")
-        except ConfigError as error:
-            errors += str(error).splitlines()
-    if errors:
-        raise ConfigError("\n".join(errors))
-    return events
-
-
-def _resolve_functors(block: Any, place: str, modules: Sequence[str], errors: list[str]) -> Any:
-    """Replace the functors' names by the functions; unknown ones are added to ``errors``."""
     if not isinstance(block, dict):
-        return block
-    resolved = {}
-    for name, term in block.items():
-        resolved[name] = term
-        func = term.get("func") if isinstance(term, dict) else None
-        if isinstance(func, str):
-            module = func.rpartition(".")[0]
-            if module and module not in sys.modules:
-                # Importing runs code, and what code runs is not for a config file to choose.
-                errors.append(f"{place}.{name}.func: module '{module}' of '{func}' must be imported first")
-                continue
-            found = find_function_from_modules(func, modules, raise_if_not_found=False)
-            if found is None:
-                errors.append(f"{place}.{name}.func: {unknown_name('function', func, public_names(modules))}")
-            else:
-                resolved[name] = term | {"func": found}
-    return resolved
+        problems.append(f"{place}: Input should be an object, got {block!r}")
+    found = {}
+    for name, data in _dict(block).items():
+        term, func = f"{place}.{name}", _dict(data).get("func")
+        value: Cfg | None = None
+        # A function that Python code put there is set aside, so that the rest is checked as strictly as a file's.
+        plain = data | {"func": getattr(func, "__name__", "")} if callable(func) else data
+        with collected(problems):
+            value = from_dict(cls, plain, term)
+        with collected(problems), suppress(ValidationError):
+            if isinstance(func, str):
+                func = find_functor(func, manager_modules, f"{term}.func")
+            # Without the keys that have nothing to do with the functor, and may be wrong by themselves.
+            needed = {key: plain[key] for key in ("mode", "params") if key in _dict(plain)}
+            parse_term(cls(func=cast(Any, func), **needed), term, names)
+            if value is not None:
+                found[name] = replace(value, func=func)
+    return found
+
+
+def _entry_problems(block: Any, terms: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
+    """Return the problems of terms that modify an entry; those of terms with errors of their own are not missing."""
+    if names.entries is not None:
+        broken = {str(_dict(term).get("name") or key) for key, term in _dict(block).items() if key not in terms}
+        names = dataclasses.replace(names, entries=names.entries | broken)
+    return check_modified_entries(terms, "env.observations", names)
+
+
+def find_functor(name: str, modules: Sequence[str], place: str) -> Any:
+    """Return the function or class that a config names.
+
+    Raises:
+        ConfigError: there is none, or its module is not imported.
+    """
+    module = name.rpartition(".")[0]
+    if module and module not in sys.modules:
+        # Importing runs code, and what code runs is not for a config file to choose.
+        raise ConfigError(f"{place}: module '{module}' of '{name}' must be imported first")
+    found = find_function_from_modules(name, modules, raise_if_not_found=False)
+    if not callable(found):
+        raise ConfigError(f"{place}: {unknown_name('function', name, public_names(modules))}")
+    return found
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

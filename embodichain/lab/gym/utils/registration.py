@@ -12,7 +12,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EnvSpec", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
+__all__ = ["EnvSpec", "find_env_class", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
 
 T = TypeVar("T", bound=type)
 
@@ -89,6 +89,11 @@ def get_env_spec(env_id: str) -> EnvSpec:
     if env_id not in _REGISTRY:
         raise ConfigError(unknown_name("environment id", env_id, _REGISTRY))
     return _REGISTRY[env_id]
+
+
+def find_env_class(env_id: object) -> type | None:
+    """Return the class of a registered environment, or None where there is none of that name."""
+    return _REGISTRY[env_id].cls if isinstance(env_id, str) and env_id in _REGISTRY else None
 
 
 def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: Any) -> Any:

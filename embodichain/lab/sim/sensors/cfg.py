@@ -55,6 +55,7 @@ class CameraCfg:
     uid: str
     """Name, unique in the scene; its images are ``sensor/<uid>/...`` in the observation."""
     sensor_type: Literal["Camera"] = "Camera"
+    """Kind of sensor."""
     width: Annotated[PositiveInt, Field(le=4096)] = 640
     """Pixels."""
     height: Annotated[PositiveInt, Field(le=4096)] = 480
@@ -90,6 +91,7 @@ class StereoCameraCfg(CameraCfg):
     """Two cameras side by side; what :class:`CameraCfg` says is of the left one."""
 
     sensor_type: Literal["StereoCamera"] = "StereoCamera"  # type: ignore[assignment]
+    """Kind of sensor."""
     intrinsics_right: Intrinsics = (600.0, 600.0, 320.0, 240.0)
     """Of the right camera."""
     left_to_right_pos: Vec3 = (0.05, 0.0, 0.0)

@@ -1,7 +1,8 @@
-"""Legend: N envs, T rollout steps, B minibatch."""
+"""Legend: N envs, T rollout steps, B minibatch, L sequence length."""
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae, normalize_advantages
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
+from embodichain.utils import ConfigError
 
 
 class FixedPolicy(Policy):
@@ -102,7 +104,9 @@ def test_update_changes_the_policy_and_reports_every_metric() -> None:
         "std",
         "grad_norm",
         "learning_rate",
+        "epochs",
     }
+    assert metrics["epochs"] == 2
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
     assert metrics["learning_rate"] == 0.01
     assert metrics["approx_kl"] > 0
@@ -115,8 +119,10 @@ def test_metrics_are_means_over_the_minibatches(monkeypatch: pytest.MonkeyPatch)
     policy = make_policy()
     algo = PPO(PPOCfg(n_epochs=2, batch_size=8), policy)
     losses = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])  # 20 rows make 3 minibatches; mean 3.5
-    monkeypatch.setattr(algo, "_step", lambda minibatch: {"policy_loss": torch.tensor(next(losses))})
-    assert algo.update(make_rollout(policy))["policy_loss"] == 3.5
+    monkeypatch.setattr(
+        algo, "_step", lambda minibatch, adapts: {name: torch.tensor(next(losses)) for name in ["approx_kl"]}
+    )
+    assert algo.update(make_rollout(policy))["approx_kl"] == 3.5
 
 
 @pytest.mark.parametrize("ent_coef", [0.0, 0.1])
@@ -147,6 +153,151 @@ def test_same_seed_gives_the_same_parameters() -> None:
         PPO(PPOCfg(n_epochs=2, batch_size=8), policy).update(make_rollout(policy))
         results.append(policy.state_dict())
     assert all(torch.equal(value, results[1][name]) for name, value in results[0].items())
+
+
+# --- what is off by default ---
+
+
+def two_samples(**fields: list[float]) -> tuple[FixedPolicy, TensorDict]:
+    """Advantages 3 and 1, both ratios 1; new values 2 and 0 for returns 3 and 3."""
+    policy = FixedPolicy(torch.zeros(2), torch.tensor([2.0, 0.0]), torch.zeros(2))
+    columns = {"sample_log_prob": [0.0, 0.0], "advantage": [3.0, 1.0], "return": [3.0, 3.0], **fields}
+    return policy, TensorDict({name: torch.tensor(x) for name, x in columns.items()}, batch_size=[2])
+
+
+def test_value_loss_is_clipped_around_the_old_value() -> None:
+    policy, batch = two_samples(old_value=[1.0, 1.0])
+    _, metrics = PPO(PPOCfg(clip_value_coef=0.5), policy).loss(batch)
+    assert metrics["value_loss"].item() == pytest.approx((1.5**2 + 3**2) / 4)  # (1.5 - 3)^2 and (0 - 3)^2, halved
+
+
+@pytest.mark.parametrize(
+    ("over", "policy_loss", "first"),
+    # a pair's deviation is half of its distance; the policy loss of ratios of 1 is minus the mean advantage
+    [("none", -2.0, 3.0), ("rollout", -2.0, 3.0), ("minibatch", 0.0, 1.0)],
+)
+def test_advantages_of_a_minibatch_are_normalised_where_asked(over: str, policy_loss: float, first: float) -> None:
+    policy, batch = two_samples()
+    policy.out["sample_log_prob"].requires_grad_()
+    loss, metrics = PPO(PPOCfg(normalize_advantages=over), policy).loss(batch)  # type: ignore[arg-type]
+    assert metrics["policy_loss"].item() == pytest.approx(policy_loss)
+    loss.backward()
+    gradient = policy.out["sample_log_prob"].grad
+    assert gradient is not None
+    assert gradient[0].item() == pytest.approx(-first / 2)
+
+
+@pytest.mark.parametrize(("over", "mean"), [("none", None), ("minibatch", None), ("rollout", 0.0)])
+def test_advantages_of_a_rollout_are_normalised_where_asked(over: str, mean: float | None) -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    batch, _ = PPO(PPOCfg(normalize_advantages=over), policy)._prepare(rollout)  # type: ignore[arg-type]
+    raw = compute_gae(rollout, 0.99, 0.95)[0].mean().item()
+    assert batch["advantage"].mean().item() == pytest.approx(raw if mean is None else mean, abs=1e-6)
+
+
+def test_linear_learning_rate_falls_to_nothing() -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    algo = PPO(PPOCfg(lr_schedule="linear", learning_rate=0.01, n_epochs=1), policy)
+    rates = []
+    for done in range(4):
+        algo.set_progress(done / 4)
+        rates.append(algo.update(rollout)["learning_rate"])
+    assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
+
+
+@pytest.mark.parametrize(("max_kl", "epochs"), [(None, 5), (1e3, 5), (1e-9, 2)])
+def test_update_ends_with_the_first_epoch_whose_divergence_is_too_large(max_kl: float | None, epochs: int) -> None:
+    # One minibatch an epoch: in the first nothing has changed yet, so that its divergence is 0.
+    policy = make_policy()
+    cfg = PPOCfg(max_kl=max_kl, n_epochs=5, batch_size=20, learning_rate=0.01)
+    assert PPO(cfg, policy).update(make_rollout(policy))["epochs"] == epochs
+
+
+def adaptive(desired_kl: float, policy: ActorCritic, **settings: float) -> PPO:
+    cfg = PPOCfg(lr_schedule="adaptive", desired_kl=desired_kl, batch_size=20, **settings)  # type: ignore[arg-type]
+    return PPO(cfg, policy)
+
+
+def test_learning_rate_adapts_before_every_step_but_the_first() -> None:
+    policy = make_policy()
+    # A divergence that cannot be reached: two of three steps raise the rate.
+    metrics = adaptive(1e3, policy, n_epochs=3, learning_rate=1e-3).update(make_rollout(policy))
+    assert metrics["learning_rate"] == pytest.approx(1e-3 * 1.5**2)
+    # And one that every step exceeds.
+    policy = make_policy()
+    metrics = adaptive(1e-12, policy, n_epochs=3, learning_rate=1e-3).update(make_rollout(policy))
+    assert metrics["learning_rate"] == pytest.approx(1e-3 / 1.5**2)
+    assert metrics["kl"] > 0
+
+
+@pytest.mark.parametrize("learning_rate", [1e-5, 1e-2])
+def test_adapted_learning_rate_steers_the_divergence_to_where_it_should_be(learning_rate: float) -> None:
+    policy = make_policy()
+    algo = adaptive(0.01, policy, n_epochs=10, learning_rate=learning_rate)
+    kls = [algo.update(make_rollout(policy, N=4, T=10))["kl"] for _ in range(3)]
+    assert 0.002 < kls[-1] < 0.03  # within the rule's band, 0.005 to 0.02, and some room
+
+
+def test_adapted_learning_rate_comes_back_from_the_state() -> None:
+    policy = make_policy()
+    algo = adaptive(1e3, policy, n_epochs=3, learning_rate=1e-3)
+    rollout = make_rollout(policy)
+    algo.update(rollout)
+    other_policy = copy.deepcopy(policy)
+    other = adaptive(1e3, other_policy, n_epochs=3, learning_rate=1e-3)
+    other.load_state_dict(copy.deepcopy(algo.state_dict()))
+    rates = []
+    for each in (algo, other):
+        torch.manual_seed(1)
+        rates.append(each.update(rollout)["learning_rate"])
+    assert rates == pytest.approx([1e-3 * 1.5**4] * 2)
+    assert all(torch.equal(value, other_policy.state_dict()[name]) for name, value in policy.state_dict().items())
+
+
+class ThreeFields(ActorCritic):
+    """A policy of a user who returns what is asked for and no more; with L, in sequences."""
+
+    def __init__(self, L: int | None = None) -> None:
+        super().__init__(2, 1, "cpu", MLP(2, 1, [8]), MLP(2, 1, [8]))
+        self.sequence_length = L
+        self.shapes: list[torch.Size] = []
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        self.shapes.append(td.batch_size)
+        return super().evaluate_actions(td).select("sample_log_prob", "entropy", "value")
+
+
+def test_policy_that_does_not_say_its_distribution_cannot_adapt_the_rate() -> None:
+    policy = ThreeFields()
+    algo = adaptive(0.01, policy)
+    with pytest.raises(
+        ConfigError, match=r"^algorithm.cfg.lr_schedule: 'adaptive' needs.*ThreeFields returns no 'mean'$"
+    ):
+        algo.update(make_rollout(policy))
+
+
+def test_minimal_policy_and_sequences_learn_what_single_steps_do() -> None:
+    extras = {"clip_value_coef": 0.2, "max_kl": 1.0, "normalize_advantages": "minibatch"}
+    rollout = make_rollout(make_policy(), N=4, T=6)
+    results = []
+    for L in (None, 3):
+        torch.manual_seed(0)
+        policy = ThreeFields(L)
+        metrics = PPO(PPOCfg(n_epochs=2, batch_size=24, **extras), policy).update(rollout)  # type: ignore[arg-type]
+        results.append((metrics, policy))
+    (metrics, single), (metrics_in_sequences, sequences) = results
+    assert single.shapes == [(24,)] * 2
+    assert sequences.shapes == [(8, 3)] * 2
+    assert metrics_in_sequences == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+    torch.testing.assert_close(sequences.state_dict(), single.state_dict(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bad", [{"lr_schedule": "cosine"}, {"desired_kl": 0}, {"max_kl": 0}, {"clip_value_coef": -1}])
+def test_impossible_extras_are_refused(bad: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        PPOCfg(**bad)
 
 
 @pytest.mark.learning

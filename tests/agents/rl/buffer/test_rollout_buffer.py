@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer, iterate_minibatches, transition_view
+from embodichain.agents.rl.buffer import RolloutBuffer, transition_view
 
 
 def make_buffer() -> RolloutBuffer:
@@ -62,20 +61,3 @@ def test_unflattened_transitions_share_the_rollout_s_memory() -> None:
     rollout = make_buffer().start_rollout()
     transition_view(rollout, flatten=False)["reward"][1, 2] = 7
     assert rollout["reward"][1, 2] == 7
-
-
-def test_minibatches_hold_every_row_once_and_a_remainder() -> None:
-    flat = TensorDict({"row": torch.arange(10), "twice": 2 * torch.arange(10)}, batch_size=[10])
-    minibatches = list(iterate_minibatches(flat, batch_size=4, device="cpu"))
-    assert [m.batch_size[0] for m in minibatches] == [4, 4, 2]
-    rows = torch.cat([m["row"] for m in minibatches])
-    assert rows.sort().values.tolist() == list(range(10))
-    assert all(torch.equal(m["twice"], 2 * m["row"]) for m in minibatches)
-
-
-def test_minibatches_are_shuffled_anew_each_time() -> None:
-    torch.manual_seed(0)
-    flat = TensorDict({"row": torch.arange(32)}, batch_size=[32])
-    first, second = (next(iterate_minibatches(flat, 32, "cpu"))["row"].tolist() for _ in range(2))
-    assert list(range(32)) not in (first, second)
-    assert first != second

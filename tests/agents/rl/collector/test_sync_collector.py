@@ -112,6 +112,13 @@ def test_scripted_env_keeps_the_contract() -> None:
     assert isinstance(ScriptedEnv(), VecEnv)
 
 
+def test_rollout_after_a_reset_begins_with_new_episodes() -> None:
+    collector = make_collector(ScriptedEnv())
+    collector.collect(5)
+    collector.reset()
+    assert torch.equal(collector.collect(5)["obs"].squeeze(-1), FIRST)
+
+
 def test_every_field_is_in_its_own_slot() -> None:
     rollout = make_collector(ScriptedEnv()).collect(5)
     assert rollout.batch_size == (3, 6)
@@ -202,3 +209,64 @@ def test_torch_has_one_thread_while_collecting_and_its_own_again_after(fails: bo
         collector.collect(2)
     assert set(env.threads) == {1}
     assert torch.get_num_threads() == 2
+
+
+class CountingPolicy(EchoPolicy):
+    """Its state counts the steps of an episode; it reads the structured observation, and stores 2 obs as ``twice``."""
+
+    obs_keys = ("robot/step",)
+    state_size = 1
+    extra_fields = (("twice", 1),)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        super().forward(td)
+        td["twice"] = 2 * td["entries", "robot/step"]
+        td["next_state"] = td["state"] + 1
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        td["value"] = td["entries", "robot/step"].squeeze(-1) + td["state"].squeeze(-1) / 10
+        return td
+
+
+# steps done of the episode before each slot, as FIRST and SECOND without the thousands
+STATES = FIRST % 1000
+STATES_SECOND = SECOND % 1000
+
+
+def test_state_is_carried_over_steps_and_rollouts_and_zeroed_at_done() -> None:
+    collector = SyncCollector(ScriptedEnv(), CountingPolicy(), "cpu")
+    assert torch.equal(collector.collect(5)["state"].squeeze(-1), STATES)
+    assert torch.equal(collector.collect(5)["state"].squeeze(-1), STATES_SECOND)
+
+
+def test_entries_and_extra_fields_are_in_their_own_slots() -> None:
+    rollout = SyncCollector(ScriptedEnv(), CountingPolicy(), "cpu").collect(5)
+    assert torch.equal(rollout["entries", "robot/step"].squeeze(-1), FIRST)
+    assert torch.equal(rollout["twice"][:, :5].squeeze(-1), 2 * FIRST[:, :5])
+    assert torch.equal(rollout["value"], FIRST + STATES / 10)  # slot 5 too: the bootstrap has the carried state
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_final_value_of_a_policy_with_memory_has_the_state_after_the_step(device: str) -> None:
+    rollout = SyncCollector(ScriptedEnv(device), CountingPolicy(), device).collect(5)
+    # env 0 is truncated after 3 steps: V = 3 + 3/10
+    torch.testing.assert_close(rollout["final_value"][0].cpu(), torch.tensor([0, 0, 3.3, 0, 0, 0]))
+
+
+def test_reset_begins_new_episodes_without_memory() -> None:
+    env = ScriptedEnv()
+    collector = SyncCollector(env, CountingPolicy(), "cpu")
+    collector.collect(1)
+    collector.reset()
+    assert env.resets == 2
+    rollout = collector.collect(5)
+    assert torch.equal(rollout["state"].squeeze(-1), STATES)
+    assert torch.equal(rollout["obs"].squeeze(-1), FIRST)
+
+
+def test_policy_that_reads_an_unknown_entry_is_refused() -> None:
+    policy = CountingPolicy()
+    policy.obs_keys = ("robot/stp",)
+    with pytest.raises(ValueError, match=r"unknown entry of the observation 'robot/stp'. Did you mean 'robot/step'"):
+        SyncCollector(ScriptedEnv(), policy, "cpu")

@@ -8,10 +8,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torch import nn
-from torch.distributions import Independent, Normal
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.agents.rl.models.actor_critic import bounded, gaussian_entropy, gaussian_log_prob
+from embodichain.agents.rl.models.gaussian import gaussian_log_prob
 
 
 def make_policy(**settings) -> ActorCritic:
@@ -21,20 +20,6 @@ def make_policy(**settings) -> ActorCritic:
 
 def make_td(*batch_size: int) -> TensorDict:
     return TensorDict({"obs": torch.randn(*batch_size, 3)}, batch_size=list(batch_size))
-
-
-def test_log_prob_and_entropy_equal_those_of_torch_distributions() -> None:
-    torch.manual_seed(0)
-    action, mean, log_std = torch.randn(4, 3), torch.randn(4, 3), torch.tensor([-1.0, 0.0, 0.5])
-    normal = Independent(Normal(mean, log_std.exp()), 1)
-    torch.testing.assert_close(gaussian_log_prob(action, mean, log_std), normal.log_prob(action))
-    torch.testing.assert_close(gaussian_entropy(log_std).expand(4), normal.entropy())
-
-
-def test_log_prob_of_the_mean_by_hand() -> None:
-    # std e and 1: log p(mean) = -(1 + 0) - 2/2 log 2 pi
-    log_prob = gaussian_log_prob(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1.0, 0.0]))
-    assert log_prob.item() == pytest.approx(-1 - math.log(2 * math.pi))
 
 
 @pytest.mark.parametrize("batch_size", [(4,), (4, 5)])
@@ -89,30 +74,6 @@ def test_log_prob_is_that_of_the_unclipped_sample() -> None:
     assert td["action"].abs().max() > 5  # nothing was clipped
     expected = gaussian_log_prob(td["action"], policy.actor(td["obs"]), torch.full((2,), 2.0))
     torch.testing.assert_close(td["sample_log_prob"], expected.detach())
-
-
-@pytest.mark.parametrize(
-    ("x", "gradient", "passed"),
-    [
-        (0.0, 1.0, 1.0),  # inside: untouched
-        (0.0, -1.0, -1.0),
-        (3.0, 1.0, 1.0),  # above the top, descent lowers: back inside
-        (3.0, -1.0, 0.0),  # above the top, descent raises: further out
-        (-3.0, -1.0, -1.0),
-        (-3.0, 1.0, 0.0),
-        (2.0, -1.0, 0.0),  # exactly at a bound
-        (2.0, 1.0, 1.0),
-        (-2.0, 1.0, 0.0),
-        (-2.0, -1.0, -1.0),
-    ],
-)
-def test_gradient_lives_at_a_bound_where_it_pulls_back_inside(x: float, gradient: float, passed: float) -> None:
-    leaf = torch.tensor([x], requires_grad=True)
-    out = bounded(leaf, -2.0, 2.0)
-    assert out.item() == max(-2.0, min(2.0, x))
-    out.backward(torch.tensor([gradient]))
-    assert leaf.grad is not None
-    assert leaf.grad.item() == passed
 
 
 def test_std_outside_its_bounds_is_held_and_comes_back() -> None:

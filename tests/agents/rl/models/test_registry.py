@@ -12,8 +12,8 @@ from torch import nn
 
 from embodichain.agents.rl.models import (
     ActorCritic,
+    ActorCriticCfg,
     Policy,
-    PolicyCfg,
     RunningNormalizer,
     build_policy,
     get_registered_policy_names,
@@ -64,7 +64,7 @@ def test_actor_critic_is_built_from_its_block_and_the_spaces() -> None:
 
 
 def test_typed_block_and_plain_sizes_do_as_well() -> None:
-    policy = build_policy(PolicyCfg(**BLOCK), 3, 2, "cpu")
+    policy = build_policy(ActorCriticCfg(**BLOCK), 3, 2, "cpu")
     assert isinstance(policy, ActorCritic)
     assert (policy.obs_dim, policy.action_dim) == (3, 2)
 
@@ -107,7 +107,7 @@ def test_unknown_keys_of_a_built_in_block_are_refused() -> None:
 
 def test_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
     register_policy("mine")(UserPolicy)
-    with pytest.raises(ValueError, match=r"'actor_criti'.*Did you mean 'actor_critic'.*actor_critic, mine"):
+    with pytest.raises(ValueError, match=r"'actor_criti'.*Did you mean 'actor_critic'.*actor_critic, .*mine"):
         build_policy({"name": "actor_criti"}, OBS, ACTION, "cpu")
     with pytest.raises(ValueError, match=r"no 'name'.*actor_critic"):
         build_policy({}, OBS, ACTION, "cpu")
@@ -121,6 +121,18 @@ def test_user_s_policy_is_given_what_its_init_asks_for(name: str) -> None:
     policy = build_policy(block, OBS, ACTION, "cpu")
     assert isinstance(policy, UserPolicy)
     assert policy.given == (2, block, OBS, 1.0)
+
+
+def test_user_s_policy_may_ask_for_the_structured_observation_space() -> None:
+    class Structured(UserPolicy):
+        def __init__(self, observation_space: spaces.Dict) -> None:
+            super().__init__(0, observation_space, OBS)
+
+    register_policy("structured")(Structured)
+    structured = spaces.Dict({"robot": spaces.Dict({"qpos": OBS})})
+    policy = build_policy({"name": "structured"}, OBS, ACTION, "cpu", observation_space=structured)
+    assert isinstance(policy, UserPolicy)
+    assert policy.given[1] is structured
 
 
 def test_user_s_policy_that_requires_something_else_is_refused() -> None:

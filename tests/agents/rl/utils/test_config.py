@@ -54,11 +54,11 @@ def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path)
     )
     expected = {
         "trainer.num_evns: unknown key. Did you mean 'num_envs'?",
-        "trainer.iterations: Input should be a valid integer, unable to parse string as an integer, got 'many'",
+        "trainer.iterations: Input should be a valid integer, got 'many'",
         "trainer.buffer_size: Input should be greater than 0, got 0",
         "trainer.eval_freq: must be a positive number of steps, or iterations as '100 it', got 'sometimes'",
         "trainer.gym_config: required, but missing",
-        "trainer.events.evaluation: unknown key.",
+        "trainer.events.evaluation: unknown key. Known: train, eval",
         "algorithm.name: required, but missing",
     }
     assert set(errors(tmp_path, config)) == expected
@@ -125,8 +125,8 @@ def test_override_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
 def test_override_is_checked_like_the_file(tmp_path: Path) -> None:
     found = errors(tmp_path, tiny_config(), "trainer.itertions=3", "trainer.num_envs=no")
     assert sorted(found) == [
-        "trainer.itertions: unknown key. Did you mean 'iterations'?",
-        "trainer.num_envs: Input should be a valid integer, unable to parse string as an integer, got 'no'",
+        "trainer.itertions: unknown key. Did you mean 'iterations'? (set by the override 'trainer.itertions=3')",
+        "trainer.num_envs: Input should be a valid integer, got 'no' (set by the override 'trainer.num_envs=no')",
     ]
 
 

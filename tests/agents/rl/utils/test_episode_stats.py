@@ -70,6 +70,16 @@ def test_averages_are_over_the_last_hundred_episodes() -> None:
     assert scalars[SUCCESS] == pytest.approx(0.6)
 
 
+def test_episode_that_a_reset_cut_does_not_count() -> None:
+    stats = EpisodeStats(1)
+    feed(stats, [[1.0, 2.0, 40.0]], [[0, 1, 0]], [[0, 0, 0]])
+    stats.drop_unfinished()
+    scalars = feed(stats, [[5.0, 6.0]], [[0, 1]], [[0, 0]])
+    # 1 + 2, and 5 + 6 without the 40 before it
+    assert scalars[REWARD] == pytest.approx((3 + 11) / 2)
+    assert scalars[LENGTH] == 2
+
+
 def test_terms_and_metrics_are_means_over_the_steps_of_one_rollout() -> None:
     stats = EpisodeStats(2)
     none = [[0, 0], [0, 0]]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import ActorCritic
+from embodichain.agents.rl.models import ActorCritic, Policy
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
@@ -18,7 +19,7 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy
 
 
-def evaluate(env: ScriptedEnv, num_episodes: int, policy: ActorCritic | None = None) -> Evaluation:
+def evaluate(env: ScriptedEnv, num_episodes: int, policy: Policy | None = None) -> Evaluation:
     evaluator = Evaluator(env, num_episodes, 5, torch.device("cpu"), Path("videos"))
     return evaluator.run(policy or linear_policy(), "step_8")
 
@@ -59,6 +60,30 @@ def test_actions_are_the_most_likely_ones() -> None:
     evaluate(env, 2, policy)
     obs = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]])  # (episode, steps done)
     assert torch.equal(torch.cat(env.actions), policy.actor(obs).detach())
+
+
+class CountingPolicy(Policy):
+    """Its state counts the steps of an episode, and so does the entry that it reads; its actions say both."""
+
+    obs_keys = ("at",)
+    state_size = 1
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        td["action"] = 10 * td["state"] + td["entries", "at"][:, 1:]
+        td["next_state"] = td["state"] + 1
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        raise AssertionError("an evaluation asks for no values")
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        raise AssertionError("an evaluation does not learn")
+
+
+def test_state_is_carried_over_and_zeroed_where_an_episode_ends() -> None:
+    env = ScriptedEnv(1)
+    evaluate(env, 3, CountingPolicy())
+    assert torch.cat(env.actions).squeeze(1).tolist() == [0, 0, 11, 0, 11, 22]  # episodes of 1, 2 and 3 steps
 
 
 def test_policy_is_evaluated_in_evaluation_mode() -> None:

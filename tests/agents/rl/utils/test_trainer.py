@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict
+from torch import Tensor
 
 from embodichain import __version__
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer, TrainerOptions
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard
 
@@ -63,6 +65,29 @@ def test_second_call_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     assert len(run.env.resets) == 1
 
 
+def test_algorithm_hears_before_each_update_how_much_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path)
+    heard: list[float] = []
+
+    def update(rollout: TensorDict) -> dict[str, float]:
+        heard.append(run.algorithm.progress)
+        return {}
+
+    monkeypatch.setattr(run.algorithm, "update", update)
+    run.train(32)
+    assert heard == [0, 0.25, 0.5, 0.75]
+
+
+def test_rollouts_begin_with_new_episodes_where_the_algorithm_asks_for_it(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.algorithm.reset_every_rollout = True
+    run.train(16)
+    first, second = run.algorithm.rollouts
+    assert torch.equal(first["obs"], second["obs"])
+    # Episodes 0, 2 and 1 ended in each, as in the test below; 3 was cut in the first, and 2 steps of it must not count.
+    assert run.sink.rows[1][1]["charts/episode_length_avg_100"] == pytest.approx((1 + 3 + 2) / 3)
+
+
 @pytest.mark.parametrize(
     ("freq", "total", "expected"),
     [
@@ -97,12 +122,38 @@ def test_without_an_evaluator_nothing_is_evaluated(tmp_path: Path) -> None:
 
 def test_normaliser_learns_between_updates_only_and_from_real_slots_only(tmp_path: Path) -> None:
     run = Run(tmp_path, normalize_obs=True).train(24)
-    # what the algorithm saw during updates 1, 2 and 3: the statistics of 0, 1 and 2 rollouts of 8
-    assert run.algorithm.counts == [0, 8, 16]
+    # The first steps give 17 observations of each of the 2 environments: 34. What the algorithm saw during updates 1, 2
+    # and 3: these, and those of 0, 1 and 2 rollouts of 8 steps.
+    assert run.algorithm.counts == [34, 42, 50]
     normalizer: Any = run.policy.normalizer
-    assert normalizer.count == 24
-    seen = torch.cat([rollout["obs"][:, :-1].reshape(-1, 2) for rollout in run.algorithm.rollouts])
-    torch.testing.assert_close(normalizer.mean, seen.double().mean(0))
+    assert normalizer.count == 58
+
+
+def test_normaliser_begins_with_steps_that_are_neither_learned_from_nor_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, normalize_obs=True)
+    given: list[Tensor] = []
+    update = run.policy.update_normalizer
+
+    def take(obs: Tensor) -> None:
+        given.append(obs.clone())
+        update(obs)
+
+    monkeypatch.setattr(run.policy, "update_normalizer", take)
+    run.train(16)
+    assert [obs.shape for obs in given] == [(2, WARM_UP_STEPS + 1, 2), (2, 4, 2), (2, 4, 2)]
+    for obs, rollout in zip(given[1:], run.algorithm.rollouts, strict=True):
+        assert torch.equal(obs, rollout["obs"][:, :-1])
+    # Episodes go on from there: the first rollout begins where the first steps ended.
+    assert torch.equal(given[1][:, 0], given[0][:, -1])
+    assert run.trainer.global_step == 16
+    assert [step for step, _ in run.sink.rows] == [8, 16]
+
+
+def test_without_a_normaliser_no_step_is_taken_before_the_first_rollout(tmp_path: Path) -> None:
+    run = Run(tmp_path).train(8)
+    assert len(run.env.actions) == 4
 
 
 def test_names_of_what_is_logged(tmp_path: Path) -> None:

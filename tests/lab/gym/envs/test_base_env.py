@@ -13,7 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs import BaseEnv, EmbodiedEnv, EnvCfg
+from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
 from tests.lab.originals import CART_POLE, PUSH_CUBE
 from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of, state
@@ -164,6 +166,21 @@ def test_spaces_describe_the_actions_and_observations() -> None:
             one, many = one[part], many[part]
         assert one.shape == value.shape[1:]
         assert many.shape == value.shape
+
+
+def test_images_have_a_space_of_bytes_and_are_not_part_of_the_flat_observation() -> None:
+    class Seeing(Scripted):
+        def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+            return obs | {"sensor/cam/color": torch.full((2, 4, 6, 3), 7, dtype=torch.uint8)}
+
+    env = Seeing(cart_cfg(2))
+    obs, _ = env.reset(seed=1)
+    space: Any = env.single_observation_space
+    image = space["sensor"]["cam"]["color"]
+    assert (image.shape, image.dtype, image.high.max()) == ((4, 6, 3), "uint8", 255)
+    assert obs["sensor", "cam", "color"].dtype == torch.uint8
+    assert env.flattened_observation_space.shape == scripted().flattened_observation_space.shape
+    assert flatten_dict_observation(obs).shape[1:] == env.flattened_observation_space.shape
 
 
 def test_attributes_that_training_asks_for_are_reachable_through_wrappers() -> None:
@@ -326,6 +343,38 @@ def test_episodes_of_an_env_do_not_depend_on_who_else_is_reset() -> None:
         two.reset(options={"reset_ids": ids})
     assert torch.equal(state(one)[1], state(two)[1])
     assert not torch.equal(state(one)[0], state(two)[0])
+
+
+def test_members_of_a_group_begin_bit_equal_and_groups_differ() -> None:
+    env = env_of(PUSH_CUBE, 4, group_size=2)
+    env.reset(seed=1)
+    begin = state(env)
+    assert torch.equal(begin[[0, 2]], begin[[1, 3]])
+    assert torch.equal(env.goal_pose[[0, 2]], env.goal_pose[[1, 3]])  # type: ignore[attr-defined]
+    assert not torch.equal(begin[0], begin[2])
+
+
+def test_full_reset_aligns_a_group_whose_members_ended_different_numbers_of_episodes() -> None:
+    env = env_of(PUSH_CUBE, 4, group_size=2)
+    env.reset(seed=1)
+    begin = state(env)
+    run(env, actions_for(env, 3))
+    for ids in ([0], [0], [3]):
+        env.reset(options={"reset_ids": ids})
+    assert not torch.equal(state(env)[0], state(env)[1])
+    env.reset()
+    again = state(env)
+    assert torch.equal(again[[0, 2]], again[[1, 3]])
+    assert not torch.equal(again[0], begin[0])  # a new episode, and another for each group
+    assert not torch.equal(again[0], again[2])
+    # Nothing hidden is left of the past: the same actions lead to the same states.
+    run(env, actions_for(env, 3)[:, [0, 0, 2, 2]])
+    assert torch.equal(state(env)[[0, 2]], state(env)[[1, 3]])
+
+
+def test_environments_that_cannot_be_divided_into_groups_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^group_size: 3 environments cannot be divided into groups of 2$"):
+        env_of(PUSH_CUBE, 3, group_size=2)
 
 
 @pytest.mark.parametrize("num_envs", [2, 4])

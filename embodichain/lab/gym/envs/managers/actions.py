@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.action_manager import ActionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm
 
 __all__ = ["DeltaQposTerm", "QposTerm"]
 
@@ -18,7 +19,7 @@ class DeltaQposTerm(ActionTerm):
     """
 
     @override
-    def configure(self, scale: float = 1.0) -> None:
+    def configure(self, scale: PositiveFloat = 1.0) -> None:
         self._scale = scale
         self._part = self.env.active_part
         limits = self.env.robot.body_data.qpos_limits[0, self.env.active_joint_ids]
@@ -39,7 +40,7 @@ class QposTerm(ActionTerm):
     """Targets are ``scale`` times the action, within the joint limits."""
 
     @override
-    def configure(self, scale: float = 1.0) -> None:
+    def configure(self, scale: PositiveFloat = 1.0) -> None:
         self._scale = scale
         limits = self.env.robot.body_data.qpos_limits[0, self.env.active_joint_ids]
         self._low, self._high = limits.unbind(dim=1)

@@ -1,23 +1,20 @@
-"""What the managers share: terms made from configs, checked before anything runs."""
+"""What the managers share: functors that keep state, and terms made from configs."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import nearest
-from embodichain.utils.validation import from_dict
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["Functor", "Term", "build_terms"]
+__all__ = ["ActionTerm", "Functor", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -36,11 +33,55 @@ class Functor:
         """Do what the term is for; arguments and result are those of the manager's functions."""
         raise NotImplementedError
 
+    @classmethod
+    def check_params(cls, params: Mapping[str, Any]) -> list[str]:
+        """Return what is wrong with parameters taken together, each problem beginning with a parameter's name.
+
+        Each by itself is checked against the annotations of ``__call__`` already. This runs when the config is read.
+
+        Args:
+            params: all parameters by name, defaults included.
+        """
+        return []
+
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""
 
     def close(self) -> None:
         """Release what the functor holds, when the environment closes."""
+
+
+class ActionTerm:
+    """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
+
+    Shapes: N environments, A action size, J active joints.
+    """
+
+    def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
+        self.cfg = cfg
+        self.env = env
+        self.configure(**cfg.params)
+
+    def configure(self, *args: Any, **params: Any) -> None:
+        """Take the config's ``params``; a subclass writes its own as arguments, or reads ``cfg.params`` itself."""
+
+    @property
+    def action_dim(self) -> int:
+        """How many numbers of the action belong to this term."""
+        raise NotImplementedError
+
+    @property
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        """Lowest and highest action, [A] each; the environment clips to them."""
+        ones = torch.ones(self.action_dim, device=self.env.device)
+        return -ones, ones
+
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        """Return targets of the active joints by kind (``qpos``), [N, J], for actions [N, A]."""
+        raise NotImplementedError
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Forget what belongs to the ended episodes of environments [n]."""
 
 
 @dataclass(frozen=True)
@@ -58,65 +99,3 @@ class Term(Generic[Cfg]):
     cfg: Cfg
     func: Any
     params: dict[str, Any]
-
-
-def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str, leading: Sequence[str]) -> list[Term[Cfg]]:
-    """Make terms from configs.
-
-    Args:
-        cfgs: by term name.
-        env: the environment; its entities are there already.
-        place: of the block in the config, for messages.
-        leading: names of the arguments that the manager itself passes.
-
-    Raises:
-        ConfigError: a parameter is unknown or missing, or an entity is not in the scene.
-    """
-    terms = []
-    for name, cfg in cfgs.items():
-        params = {key: _entity(value, f"{place}.{name}.params.{key}") for key, value in cfg.params.items()}
-        _check_entities(params, env, f"{place}.{name}.params")
-        func: Any = cfg.func
-        if isinstance(func, type) and issubclass(func, Functor):
-            check_params(func.__call__, params, len(leading) + 1, f"{place}.{name}.params")
-            func = func(cfg, env)
-        else:
-            assert callable(func), "names are resolved when the config is read"
-            check_params(func, params, len(leading), f"{place}.{name}.params")
-        terms.append(Term(name, cfg, func, params))
-    return terms
-
-
-def check_params(func: Callable[..., Any], params: Mapping[str, Any], skip: int, place: str) -> None:
-    """Check keyword arguments against a signature whose first ``skip`` arguments come from elsewhere.
-
-    Raises:
-        ConfigError: an argument is unknown or missing.
-    """
-    arguments = list(inspect.signature(func).parameters.values())[skip:]
-    if any(a.kind is a.VAR_KEYWORD for a in arguments):
-        return
-    known = [a.name for a in arguments]
-    for key in params:
-        if key not in known:
-            raise ConfigError(f"{place}.{key}: unknown parameter.{nearest(key, known)} Known: {', '.join(known)}")
-    for argument in arguments:
-        if argument.default is argument.empty and argument.name not in params:
-            raise ConfigError(f"{place}.{argument.name}: required, but missing")
-
-
-def _entity(value: Any, place: str) -> Any:
-    return from_dict(SceneEntityCfg, value, place) if isinstance(value, dict) and "uid" in value else value
-
-
-def _check_entities(params: Mapping[str, Any], env: EmbodiedEnv, place: str) -> None:
-    known = env.sim.entity_uids
-    for key, value in params.items():
-        if isinstance(value, SceneEntityCfg):
-            uid, path = value.uid, f"{place}.{key}.uid"
-        elif key.endswith("_uid"):
-            uid, path = value, f"{place}.{key}"
-        else:
-            continue
-        if uid not in known:
-            raise ConfigError(f"{path}: no '{uid}' in the scene.{nearest(uid, known)} There are: {', '.join(known)}")

@@ -5,19 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
 
 __all__ = [
+    "GROUND_UID",
     "ActionTermCfg",
     "DatasetCfg",
     "EventCfg",
     "FunctorCfg",
     "ObservationCfg",
+    "Range",
+    "Range3",
     "RewardCfg",
     "SceneEntityCfg",
+    "Vec3",
 ]
+
+GROUND_UID = "default_plane"
+"""Name of the ground for terms that take it as a thing."""
+Floats = tuple[float, ...]
+Vec3 = tuple[float, float, float]
+
+
+def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    low, high = bounds
+    if len(low) != len(high) or any(a > b for a, b in zip(low, high, strict=True)):
+        problem = "must be [lowest, highest] of equal length, with no lowest value above its highest"
+        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+    return bounds
+
+
+Range = Annotated[tuple[Floats, Floats], AfterValidator(_check_range)]
+"""``[lowest, highest]``, each a list of as many numbers."""
+Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
+"""The same for three axes."""
 
 
 @configclass

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import build_terms
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["DatasetManager"]
-
-_LEADING = ["env", "action", "reward", "done", "info"]
 
 
 class DatasetManager:
@@ -24,7 +22,7 @@ class DatasetManager:
 
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: EmbodiedEnv) -> None:
         self._env = env
-        self._terms = build_terms(cfgs, env, "env.dataset", _LEADING)
+        self._terms = build_terms(cfgs, env, "env.dataset")
 
     def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         """Record one step.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor, build_terms
+from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -21,7 +22,7 @@ class EventManager:
 
     def __init__(self, cfgs: Mapping[str, EventCfg], env: EmbodiedEnv) -> None:
         self._env = env
-        self._terms = build_terms(cfgs, env, "env.events", ["env", "env_ids"])
+        self._terms = build_terms(cfgs, env, "env.events")
         self._by_mode = {
             mode: [term for term in self._terms if term.cfg.mode == mode] for mode in ("startup", "reset", "interval")
         }

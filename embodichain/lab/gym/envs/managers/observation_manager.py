@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Term, build_terms
+from embodichain.lab.gym.envs.managers.base import Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
@@ -23,12 +24,8 @@ class ObservationManager:
 
     def __init__(self, cfgs: Mapping[str, ObservationCfg], env: EmbodiedEnv) -> None:
         self._env = env
-        place = "env.observations"
-        add = {name: cfg for name, cfg in cfgs.items() if cfg.mode == "add"}
-        modify = {name: cfg for name, cfg in cfgs.items() if cfg.mode == "modify"}
-        terms = {term.name: term for term in build_terms(add, env, place, ["env"])}
-        terms |= {term.name: term for term in build_terms(modify, env, place, ["env", "data"])}
-        self._terms: list[tuple[str, Term[ObservationCfg]]] = [(cfgs[n].name or n, terms[n]) for n in cfgs]
+        terms = build_terms(cfgs, env, "env.observations")
+        self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
 
     def compute(self, obs: dict[str, Tensor]) -> None:
         """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 from torch import Tensor
+from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import logger
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"
 
 _RESOLUTION = (640, 480)
 _EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
-_SIZES = {"resolution": 2, "eye": 3, "target": 3, "up": 3, "intrinsics": 4}
+
+# The encoder takes even numbers, and pictures are drawn up to this size.
+Resolution = tuple[
+    Annotated[int, Field(gt=0, le=1920, multiple_of=2)], Annotated[int, Field(gt=0, le=1080, multiple_of=2)]
+]
+Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 
 
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -54,7 +60,14 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._folder: Path | None = None
         self._label = ""
         self._is_available = True
-        _check_params(cfg.params, type(self).__name__)
+
+    @classmethod
+    @override
+    def check_params(cls, params: Mapping[str, Any]) -> list[str]:
+        eye, target, up = params["eye"], params["target"], params["up"]
+        if np.cross(np.subtract(target, eye), up).any():
+            return []
+        return [f"eye: the view's direction must not be zero or along up, got {eye} with target {target}, up {up}"]
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
@@ -84,11 +97,11 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         env: EmbodiedEnv,
         env_ids: Tensor,
         name: str = "camera",
-        resolution: Sequence[int] = _RESOLUTION,
-        eye: Sequence[float] = _EYE,
-        target: Sequence[float] = _TARGET,
-        up: Sequence[float] = _UP,
-        intrinsics: Sequence[float] | None = None,
+        resolution: Resolution = _RESOLUTION,
+        eye: Vec3 = _EYE,
+        target: Vec3 = _TARGET,
+        up: Vec3 = _UP,
+        intrinsics: Intrinsics | None = None,
         save_path: str | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
     ) -> None:
@@ -104,7 +117,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 logger.log_warning(f"no video is recorded: {error}")
                 return
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
-        pose = CameraPose(_triple(eye), _triple(target), _triple(up), (fx, fy, cx, cy))
+        pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
         picture = _grid([self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))])
         path = (self._folder if save_path is None else Path(save_path)) / f"{name}_{self._label}.mp4"
         try:
@@ -128,37 +141,6 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     _writer_class = BackgroundVideoWriter
 
 
-def _check_params(params: Mapping[str, Any], place: str) -> None:
-    """Check the numbers of a view before anything runs.
-
-    Raises:
-        ConfigError: there are too few or too many, or they make no picture.
-    """
-    given = {key: params[key] for key in _SIZES if key in params and (key, params[key]) != ("intrinsics", None)}
-    for key, value in given.items():
-        if not _is_vector(value, _SIZES[key]):
-            raise ConfigError(f"{place}: {key}: {_SIZES[key]} numbers are needed, got {value!r}")
-    width, height = given.get("resolution", _RESOLUTION)
-    if not (_is_even(width, 1920) and _is_even(height, 1080)):
-        raise ConfigError(f"{place}: resolution: even numbers up to 1920x1080 are needed, got {width}x{height}")
-    if min(given.get("intrinsics", (1, 1))[:2]) <= 0:
-        raise ConfigError(f"{place}: intrinsics: fx and fy must be positive, got {given['intrinsics']!r}")
-    eye, target, up = given.get("eye", _EYE), given.get("target", _TARGET), given.get("up", _UP)
-    if not np.cross(np.subtract(target, eye), up).any():
-        raise ConfigError(
-            f"{place}: eye, target, up: the view's direction must not be zero or along up, got {eye}, {target}, {up}"
-        )
-
-
-def _is_vector(value: Any, size: int) -> bool:
-    is_list = isinstance(value, (list, tuple)) and len(value) == size
-    return is_list and all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in value)
-
-
-def _is_even(pixels: float, highest: int) -> bool:
-    return pixels % 2 == 0 and 0 < pixels <= highest
-
-
 def _grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
     """Return pictures [H, W, 3] in a grid as square as can be; black where there is none."""
     columns = math.ceil(math.sqrt(len(pictures)))
@@ -168,8 +150,3 @@ def _grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
         row, column = divmod(i, columns)
         grid[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
     return grid
-
-
-def _triple(values: Sequence[float]) -> tuple[float, float, float]:
-    x, y, z = values
-    return x, y, z

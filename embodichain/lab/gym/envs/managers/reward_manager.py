@@ -9,8 +9,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor, build_terms
+from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -23,7 +24,7 @@ class RewardManager:
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: EmbodiedEnv) -> None:
         self._env = env
-        self._terms = build_terms(cfgs, env, "env.rewards", ["env", "obs", "action", "info"])
+        self._terms = build_terms(cfgs, env, "env.rewards")
         weights = [term.cfg.weight for term in self._terms]
         self._weights = torch.tensor(weights, device=env.device)[:, None]
 

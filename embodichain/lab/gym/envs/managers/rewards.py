@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import PositiveFloat
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
@@ -39,7 +40,7 @@ def distance_between_objects(
     source_entity_cfg: SceneEntityCfg,
     target_entity_cfg: SceneEntityCfg,
     exponential: bool = False,
-    sigma: float = 1.0,
+    sigma: PositiveFloat = 1.0,
 ) -> Tensor:
     """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
     source = env.sim.get_rigid_object(source_entity_cfg.uid).pos
@@ -55,7 +56,7 @@ def distance_to_target(
     source_entity_cfg: SceneEntityCfg,
     target_pose_key: str = "goal_pose",
     exponential: bool = False,
-    sigma: float = 1.0,
+    sigma: PositiveFloat = 1.0,
     use_xy_only: bool = False,
 ) -> Tensor:
     """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""

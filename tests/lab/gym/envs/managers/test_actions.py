@@ -17,7 +17,7 @@ from tests.lab.scenes import CART, cart_cfg
 class Push(ActionTerm):
     """One number that is remembered and moves nothing."""
 
-    def configure(self, joint: str, gain: float = 1.0) -> None:  # type: ignore[override]
+    def configure(self, joint: str, gain: float = 1.0) -> None:
         self.seen: list[list[float]] = []
         self.was_reset: list[list[int]] = []
 

@@ -87,7 +87,7 @@ def test_users_own_term_may_be_named_by_its_dotted_path() -> None:
         ),
         (
             {"func": "joint_velocity_penalty", "params": {"robot_uid": "cart"}},
-            r"params\.robot_uid: no 'cart' in the scene\. Did you mean 'Cart'\?",
+            r"params\.robot_uid: no robot 'cart' in the scene\. Did you mean 'Cart'\?",
         ),
         ({"func": Count, "params": {"stride": 1}}, r"params\.stride: unknown parameter\..* Known: step"),
     ],

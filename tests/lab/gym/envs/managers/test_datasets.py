@@ -95,9 +95,8 @@ def test_only_successful_episodes_are_written_where_that_is_asked_for(
 ) -> None:
     env = make(tmp_path, export_success_only=True)
     success = torch.tensor([True, False])
-    monkeypatch.setattr(
-        env, "compute_task_state", lambda **kw: (success, ~success & False, {"pole_angle": torch.zeros(2)})
-    )
+    state = (success, ~success & False, {"pole_angle": torch.zeros(2)})
+    monkeypatch.setattr(env, "compute_task_state", lambda **kw: state)
     env.reset(seed=1)
     for action in actions_for(env, 6):
         env.step(action)

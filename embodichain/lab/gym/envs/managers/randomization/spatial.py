@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range, Range3, SceneEntityCfg
 from embodichain.lab.sim.math import matrix_from_euler, pose_from_pos_matrix, quat_from_euler, quat_mul
+from embodichain.utils import ConfigError
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["randomize_rigid_object_pose", "randomize_robot_qpos", "randomize_target_pose"]
 
-Range = Sequence[Sequence[float]]
-
 
 def randomize_rigid_object_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
-    position_range: Range | None = None,
-    rotation_range: Range | None = None,
+    position_range: Range3 | None = None,
+    rotation_range: Range3 | None = None,
     relative_position: bool = True,
     relative_rotation: bool = True,
 ) -> None:
@@ -62,8 +61,8 @@ def randomize_rigid_object_pose(
 def randomize_target_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
-    position_range: Range,
-    rotation_range: Range | None = None,
+    position_range: Range3,
+    rotation_range: Range3 | None = None,
     relative_position: bool = False,
     reference_entity_cfg: SceneEntityCfg | None = None,
     store_key: str = "target_pose",
@@ -82,7 +81,7 @@ def randomize_target_pose(
     pos = _draw(env, env_ids, position_range, 3)
     if relative_position:
         if reference_entity_cfg is None:
-            raise ValueError("randomize_target_pose: relative_position needs reference_entity_cfg")
+            raise ConfigError("randomize_target_pose: relative_position needs reference_entity_cfg")
         pos = pos + env.sim.get_rigid_object(reference_entity_cfg.uid).pos[env_ids]
     rotation = None
     if rotation_range is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, FunctorCfg, SceneEntityCfg
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.objects.light import ambient_of
@@ -219,7 +219,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         ior_range: Range1 | None = None,
     ) -> None:
         color = _draw(env, env_ids, base_color_range or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
-        uid = "ground" if entity_cfg.uid == "default_plane" else entity_cfg.uid
+        uid = "ground" if entity_cfg.uid == GROUND_UID else entity_cfg.uid
         rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)
         env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
 

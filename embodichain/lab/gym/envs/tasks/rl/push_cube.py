@@ -25,6 +25,7 @@ class PushCubeEnv(EmbodiedEnv):
     The goal is drawn as a disc of the threshold's radius on the ground.
     """
 
+    added_uids = ("goal",)
     success_threshold: float = 0.05
     goal_pose: Tensor
     """[N, 4, 4], stored by the event ``randomize_target_pose``."""

@@ -1,0 +1,182 @@
+"""Group relative policy optimisation.
+
+Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence length.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.common import clipped_surrogate, k3
+from embodichain.agents.rl.algo.grpo_math import (
+    alive_mask,
+    discounted_returns,
+    group_advantages,
+    masked_mean,
+    reference_kl,
+)
+from embodichain.agents.rl.algo.registry import register_algo
+from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
+from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.models import Policy
+from embodichain.utils import ConfigError, configclass, logger
+
+__all__ = ["GRPO", "GRPOCfg"]
+
+
+@configclass
+class GRPOCfg(AlgorithmCfg):
+    """Settings of GRPO."""
+
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Not used, since there is no critic; accepted so that a config can change its algorithm by name."""
+    clip_coef: PositiveFloat = 0.2
+    """How far the probability ratio may leave 1 before a sample stops pushing it further."""
+    ent_coef: NonNegativeFloat = 0.0
+    """Weight of the entropy bonus."""
+    kl_coef: NonNegativeFloat = 0.0
+    """Weight of the KL divergence from the policy that training began with; 0 keeps no such policy."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Environments that are compared with each other; ``trainer.num_envs`` must be a multiple of it."""
+    eps: PositiveFloat = 1e-8
+    """Added to a group's deviation before dividing by it."""
+    reset_every_rollout: bool = True
+    """Begin every rollout with new episodes, so that the members of a group start alike."""
+    truncate_at_first_done: bool = True
+    """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step."""
+
+    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
+        """Return what makes these settings impossible for such rollouts; see ``AlgorithmCfg.check_run``."""
+        return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
+
+
+@register_algo("grpo")
+class GRPO(BaseAlgorithm):
+    """PPO's surrogate with advantages from comparing the members of a group: no critic.
+
+    The idea is that of Shao et al., "DeepSeekMath", 2024, step by step instead of answer by answer. Consecutive
+    environments, K at a time, begin the same episode with the same random draws. At each step t the advantage of a
+    member is its discounted return from t on, less the mean of the members still alive, over their deviation; see
+    ``grpo_math``. Returns are cut at the rollout's end: its steps must see the consequences that matter.
+
+    Each update makes ``n_epochs`` passes over the rollout in shuffled minibatches, and descends
+
+        - mean min(r A, clip(r) A)  -  ent_coef * mean entropy  +  kl_coef * mean KL(policy || reference)
+
+    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, is a frozen
+    copy of the policy as it is when this object is made.
+
+    Args:
+        cfg: the settings.
+        policy: the policy to improve, on ``cfg.device``.
+    """
+
+    cfg_class = GRPOCfg
+
+    def __init__(self, cfg: GRPOCfg, policy: Policy) -> None:
+        super().__init__(cfg, policy)
+        self.cfg = cfg
+        self.reset_every_rollout = cfg.reset_every_rollout
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5)
+        self.reference: Policy | None = None
+        if cfg.kl_coef > 0:
+            self.reference = deepcopy(policy).eval().requires_grad_(False)
+        if not cfg.reset_every_rollout:
+            logger.log_warning(
+                "algorithm.cfg.reset_every_rollout is false: from the second rollout on, the members of a group are "
+                "compared although they begin in different states"
+            )
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        """Improve the policy; see ``BaseAlgorithm.update``.
+
+        Returns:
+            Means over the minibatches of ``policy_loss``, ``entropy`` (nats), ``approx_kl``, ``clip_fraction`` (share
+            of samples whose ratio left the clip range), ``grad_norm`` (before it is cut) and, with a reference,
+            ``reference_kl``; ``valid_fraction``, the share of steps that counted, and ``informative_fraction``, the
+            share of those whose advantage is not 0; ``learning_rate``; and the policy's diagnostics after the update.
+
+        Raises:
+            ConfigError: the number of environments cannot be divided into groups.
+        """
+        cfg = self.cfg
+        problems = _group_problems(rollout.batch_size[0], cfg.group_size)
+        if problems:
+            raise ConfigError(problems[0])
+        rollout = rollout.to(self.device)
+        reward, done = rollout["reward"][:, :-1], rollout["done"][:, :-1]
+        valid = alive_mask(done) if cfg.truncate_at_first_done else torch.ones_like(done)
+        returns = discounted_returns(reward, done, cfg.gamma)
+        advantage = group_advantages(returns, valid, cfg.group_size, cfg.eps)
+        batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid)
+        # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
+        batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
+        if self.reference is not None:
+            reference = evaluate_batch(self.reference, batch, cfg.batch_size)
+            batch["reference_log_prob"] = reference["sample_log_prob"]
+
+        means = MetricMeans()
+        for _ in range(cfg.n_epochs):
+            for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
+                loss, metrics = self.loss(minibatch)
+                metrics["grad_norm"] = gradient_step(self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm)
+                means.add(metrics)
+        scalars = means.read(
+            valid_fraction=valid.float().mean(),
+            informative_fraction=(advantage != 0).sum() / valid.sum(),
+            **self.policy.diagnostics(),
+        )
+        return scalars | {"learning_rate": self.optimizer.param_groups[0]["lr"]}
+
+    def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return the loss to descend and, detached, the scalars to log.
+
+        Args:
+            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage``, ``valid`` (bool) and, where
+                there is a reference, ``reference_log_prob``.
+        """
+        cfg, valid = self.cfg, batch["valid"]
+        new = self.policy.evaluate_actions(batch)
+        log_prob, old_log_prob = new["sample_log_prob"], batch["sample_log_prob"]
+        log_ratio = log_prob - old_log_prob
+        ratio = log_ratio.exp()
+        policy_loss = -masked_mean(clipped_surrogate(ratio, batch["advantage"], cfg.clip_coef), valid)
+        entropy = masked_mean(new["entropy"], valid)
+        loss = policy_loss - cfg.ent_coef * entropy
+        metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
+        if self.reference is not None:
+            kl = masked_mean(reference_kl(log_prob, old_log_prob, batch["reference_log_prob"]), valid)
+            loss = loss + cfg.kl_coef * kl
+            metrics["reference_kl"] = kl.detach()
+        with torch.no_grad():
+            metrics["approx_kl"] = masked_mean(k3(log_ratio), valid)
+            metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), valid)
+        return loss, metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimiser's state and the reference policy's, if there is one."""
+        state = super().state_dict()
+        return state if self.reference is None else state | {"reference": self.reference.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        super().load_state_dict(state)
+        if self.reference is not None:
+            self.reference.load_state_dict(state["reference"])
+
+
+def _group_problems(num_envs: int, group_size: int) -> list[str]:
+    if num_envs % group_size == 0:
+        return []
+    below = num_envs // group_size * group_size
+    near = " or ".join(str(multiple) for multiple in (below, below + group_size) if multiple)
+    return [
+        f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of "
+        f"{group_size}; the nearest multiple is {near}"
+    ]

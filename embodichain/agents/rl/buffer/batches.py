@@ -1,0 +1,87 @@
+"""What an algorithm learns from: a rollout's transitions as a batch, and minibatches of it.
+
+Legend: N envs, T rollout steps, L sequence length, B minibatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer.rollout_buffer import transition_view
+from embodichain.utils import ConfigError
+
+__all__ = ["BatchReader", "iterate_minibatches", "learning_batch"]
+
+
+class BatchReader(Protocol):
+    """What ``learning_batch`` reads of a policy."""
+
+    @property
+    def evaluation_fields(self) -> tuple[str, ...]:
+        """Fields of the rollout that ``evaluate_actions`` reads beside ``action``."""
+
+    @property
+    def state_size(self) -> int:
+        """Size of the recurrent state, 0 without memory."""
+
+    @property
+    def sequence_length(self) -> int | None:
+        """L, or None: single steps, and for policies with memory the whole rollout."""
+
+
+def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Tensor) -> TensorDict:
+    """Return a rollout's transitions as the policy's ``evaluate_actions`` and the algorithm's loss need them.
+
+    Args:
+        rollout: batch size [N, T+1].
+        policy: whose ``evaluation_fields`` are taken, and in sequences of whose ``sequence_length``.
+        columns: further tensors [N, T], by name: advantages, returns, masks.
+
+    Returns:
+        ``action``, ``sample_log_prob``, the evaluation fields and the columns: [N*T], or [N*T / L, L] with sequences.
+        Row n*T + t of the one, or element [n*T/L + t // L, t % L] of the other, is step t of environment n.
+
+    Raises:
+        ConfigError: T is not divisible by L.
+    """
+    transitions = transition_view(rollout, flatten=False)
+    num_envs, num_steps = transitions.batch_size
+    batch = transitions.select(*dict.fromkeys((*policy.evaluation_fields, "action", "sample_log_prob")))
+    for name, column in columns.items():
+        batch[name] = column
+    length = policy.sequence_length
+    if length is None:
+        return batch if policy.state_size else batch.reshape(-1)
+    if num_steps % length:
+        raise ConfigError(
+            f"policy.sequence_length: a rollout of {num_steps} steps (trainer.buffer_size) cannot be cut into "
+            f"sequences of {length}: it must be a multiple"
+        )
+    return batch.reshape(num_envs * num_steps // length, length)
+
+
+def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
+    """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
+
+    Args:
+        flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.
+        batch_size: B, transitions in a minibatch; of sequences, as many as have no more than B. The last minibatch
+            holds the remainder, if there is one.
+        device: where the minibatches go.
+
+    Raises:
+        ConfigError: a sequence has more than ``batch_size`` transitions.
+    """
+    length = flat.batch_size[1] if flat.batch_dims > 1 else 1
+    if batch_size < length:
+        raise ConfigError(
+            f"algorithm.cfg.batch_size: {batch_size} transitions are less than one sequence of the policy, {length} "
+            f"(policy.sequence_length; by default the whole rollout)"
+        )
+    order = torch.randperm(flat.batch_size[0], device=flat.device)
+    for rows in order.split(batch_size // length):
+        yield flat[rows].to(device)

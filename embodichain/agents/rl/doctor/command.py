@@ -1,0 +1,50 @@
+"""``embodichain doctor``: the self-test on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from embodichain.agents.rl.doctor.report import format_result, format_totals
+from embodichain.agents.rl.doctor.run import run_checks
+from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--algo", required=True, metavar="NAME", help="registered name of the algorithm")
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module first, so that its algorithms have names; it must be allowed",
+    )
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="let --import name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON list of results instead of text")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine the algorithm and print what was found; return 0 if nothing failed, else 1.
+
+    Raises:
+        ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
+    """
+    import_allowed_modules(args.modules, [*args.allow_import, *imports_allowed_by_environment()], "--import")
+    results = []
+    for result in run_checks(args.algo):
+        results.append(result)
+        if not args.json:
+            print(format_result(result), flush=True)
+    print(json.dumps([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
+    return int(any(result.status == "failed" for result in results))

@@ -1,0 +1,166 @@
+"""Little policies, scripted rollouts and spies.
+
+Legend: N envs, T rollout steps, O observation size, A action size, S states.
+
+All probes have observations that do not depend on the actions, so that a rollout follows from a script of observations:
+no environment is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.models import ActorCritic, Policy
+
+__all__ = [
+    "alternating",
+    "bandit",
+    "gradients",
+    "means",
+    "one_hot",
+    "play",
+    "step_norms",
+    "table_policy",
+    "values",
+]
+
+
+def table_policy(num_states: int) -> ActorCritic:
+    """Return a policy with a mean action and a value of its own for each of S states, all 0, and deviation 1."""
+    actor, critic = (nn.Linear(num_states, 1, bias=False) for _ in range(2))
+    for table in (actor, critic):
+        nn.init.zeros_(table.weight)
+    return ActorCritic(num_states, 1, "cpu", actor, critic)
+
+
+def one_hot(states: Tensor, num_states: int) -> Tensor:
+    """Return the observations [..., S] of states [...]."""
+    return nn.functional.one_hot(states, num_states).float()
+
+
+@torch.no_grad()
+def values(policy: Policy, num_states: int) -> list[float]:
+    """Return a table policy's value of each state."""
+    td = policy.get_value(TensorDict({"obs": torch.eye(num_states)}, batch_size=[num_states]))
+    return [float(value) for value in td["value"]]
+
+
+def means(policy: Policy, num_states: int) -> list[float]:
+    """Return a table policy's mean action in each state."""
+    td = policy.get_action(TensorDict({"obs": torch.eye(num_states)}, batch_size=[num_states]), deterministic=True)
+    return [float(action) for action in td["action"][:, 0]]
+
+
+def alternating(num: int) -> Tensor:
+    """Return +1, -1, +1, ... [num]: as actions of mean 0 and deviation 1, their scores cancel out exactly."""
+    return 1.0 - 2.0 * (torch.arange(num) % 2)
+
+
+@torch.no_grad()
+def play(
+    policy: Policy,
+    obs: Tensor,
+    reward: Tensor | Callable[[Tensor], Tensor],
+    terminated: Tensor,
+    truncated: Tensor | None = None,
+    final_obs: Tensor | None = None,
+    action: Tensor | None = None,
+) -> TensorDict:
+    """Return the rollout [N, T+1] that a collector would have written.
+
+    Args:
+        policy: chooses the actions and values the states.
+        obs: [N, T+1, O].
+        reward: [N, T], or a function from the actions [N, T, A] to it.
+        terminated: [N, T] bool.
+        truncated: [N, T] bool; None: nowhere.
+        final_obs: [N, T, O], the last observations of the episodes; needed where truncated.
+        action: [N, T, A], instead of the policy's own samples.
+    """
+    num_envs, slots, obs_dim = obs.shape
+    td = policy.get_action(TensorDict({"obs": obs}, batch_size=[num_envs, slots]))
+    if action is not None:
+        td["action"][:, :-1] = action
+        td["sample_log_prob"] = policy.evaluate_actions(td)["sample_log_prob"]
+    rollout = allocate_rollout(num_envs, slots - 1, obs_dim, td["action"].shape[-1], "cpu")
+    for name in ("obs", "action", "sample_log_prob", "value"):
+        rollout[name].copy_(td[name])
+    rollout["terminated"][:, :-1] = terminated
+    if truncated is not None:
+        assert final_obs is not None
+        final = policy.get_value(TensorDict({"obs": final_obs}, batch_size=[num_envs, slots - 1]))["value"]
+        rollout["truncated"][:, :-1] = truncated
+        rollout["final_value"][:, :-1] = final.masked_fill(~truncated | terminated, 0.0)
+    rollout["done"].copy_(rollout["terminated"] | rollout["truncated"])
+    rollout["reward"][:, :-1] = reward if isinstance(reward, Tensor) else reward(rollout["action"][:, :-1])
+    # Slot T is padding in these; what stands there must not matter.
+    for name in ("action", "sample_log_prob", "reward"):
+        rollout[name][:, -1] = 1e3
+    return rollout
+
+
+def bandit(
+    policy: Policy, states: Tensor, num_states: int, reward: Tensor | Callable[[Tensor], Tensor], action: Any = None
+) -> TensorDict:
+    """Return a rollout of one-step episodes, [N, 2], that all terminate.
+
+    Args:
+        policy: a table policy.
+        states: [N], one for each environment.
+        num_states: S.
+        reward: [N], or a function from the actions [N] to it.
+        action: [N], instead of the policy's own samples.
+    """
+    return play(
+        policy,
+        one_hot(states[:, None].expand(-1, 2), num_states),
+        reward[:, None] if isinstance(reward, Tensor) else lambda a: reward(a[:, 0, 0])[:, None],
+        torch.ones(len(states), 1, dtype=torch.bool),
+        action=None if action is None else action[:, None, None],
+    )
+
+
+@contextmanager
+def gradients(policy: Policy) -> Iterator[dict[str, Tensor]]:
+    """Sum up, by name, the gradients that reach the policy's parameters, as they are before anything cuts them.
+
+    The hooks see them even where the algorithm sets them to None after its step. What gets none stays 0.
+    """
+    sums = {name: torch.zeros_like(parameter) for name, parameter in policy.named_parameters()}
+
+    def adder(total: Tensor) -> Callable[[Tensor], None]:
+        def add(gradient: Tensor) -> None:
+            total.add_(gradient.detach())
+
+        return add
+
+    handles = [parameter.register_hook(adder(sums[name])) for name, parameter in policy.named_parameters()]
+    try:
+        yield sums
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def step_norms() -> Iterator[list[float]]:
+    """List the gradient norms with which optimisers step: what is left after all cutting, which Adam hides later."""
+    norms: list[float] = []
+
+    def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        norms.append(float(torch.stack([p.grad.norm() for p in parameters]).norm()) if parameters else 0.0)
+
+    handle = register_optimizer_step_pre_hook(before_step)
+    try:
+        yield norms
+    finally:
+        handle.remove()

@@ -1,0 +1,200 @@
+"""The Gaussian actor-critic policy with a memory.
+
+Legend: N environments, B sequences, L steps of a sequence, O flattened observation size, A action size, S state size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from pydantic import PositiveInt
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns
+from embodichain.agents.rl.models.gaussian import (
+    LOG_STD_RANGE,
+    TanhSquash,
+    bounded,
+    evaluate_gaussian,
+    sample_gaussian,
+)
+from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.utils import configclass
+
+__all__ = ["ActorCriticRecurrent", "ActorCriticRecurrentCfg", "build_actor_critic_recurrent"]
+
+
+@configclass
+class ActorCriticRecurrentCfg(PolicyCfg):
+    """The ``policy`` block of ``actor_critic_recurrent``."""
+
+    actor: MLPCfg | None = None
+    """Network from memory and observation to the action's mean."""
+    critic: MLPCfg | None = None
+    """Network from memory and observation to the value."""
+    hidden_size: PositiveInt = 128
+    """S, size of the memory."""
+    sequence_length: PositiveInt | None = None
+    """Steps over which gradients flow back, a divisor of ``trainer.buffer_size``; None: the whole rollout."""
+
+
+def build_actor_critic_recurrent(
+    cfg: ActorCriticRecurrentCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> ActorCriticRecurrent:
+    """Build the policy that a checked block describes.
+
+    Args:
+        cfg: the block.
+        given: the environment's spaces.
+        device: where the parameters go.
+        networks: ``actor`` and ``critic`` to use instead of the block's.
+
+    Raises:
+        ConfigError: the block does not fit the spaces.
+    """
+    actor_columns, critic_columns = (group_columns(cfg, role, given) for role in ("actor", "critic"))
+    actor_width, critic_width = (given.obs_dim if x is None else len(x) for x in (actor_columns, critic_columns))
+    actor, critic = networks.get("actor"), networks.get("critic")
+    if actor is None:
+        assert cfg.actor is not None
+        actor = build_mlp_from_cfg(cfg.actor, cfg.hidden_size + actor_width, given.action_dim, output_gain=0.01)
+    if critic is None:
+        assert cfg.critic is not None
+        critic = build_mlp_from_cfg(cfg.critic, cfg.hidden_size + critic_width, 1)
+    return ActorCriticRecurrent(
+        given.obs_dim,
+        given.action_dim,
+        device,
+        nn.GRUCell(actor_width, cfg.hidden_size),
+        actor,
+        critic,
+        cfg.sequence_length,
+        actor_columns,
+        critic_columns,
+        cfg.normalize_obs,
+        cfg.init_log_std,
+        cfg.log_std_range,
+        TanhSquash(given.action_space) if cfg.squash else None,
+    )
+
+
+class ActorCriticRecurrent(Policy):
+    """An actor-critic whose networks read, beside the observation, what a GRU remembers of the episode so far.
+
+    The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
+    observations, so that the policy runs without those that only the critic has. Its weights begin orthogonal and its
+    biases zero, as in Huang et al., "The 37 Implementation Details of Proximal Policy Optimization", 2022. It is
+    trained by sequences: each begins with the state that the rollout stored, and the state is zero again after each
+    step that is done, where no gradient flows back either.
+
+    Args:
+        obs_dim: O.
+        action_dim: A.
+        device: where the parameters go.
+        memory: the GRU, from the actor's columns of the observation to S.
+        actor: [..., S + the actor's columns] -> [..., A], the mean of the action.
+        critic: [..., S + the critic's columns] -> [..., 1], the value.
+        sequence_length: L; None: the whole rollout.
+        actor_columns: which columns of the observation the memory and the actor read, int64; None: all.
+        critic_columns: which the critic reads.
+        normalize_obs, init_log_std, log_std_range, squash: as for ``ActorCritic``.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        memory: nn.GRUCell,
+        actor: nn.Module,
+        critic: nn.Module,
+        sequence_length: int | None = None,
+        actor_columns: torch.Tensor | None = None,
+        critic_columns: torch.Tensor | None = None,
+        normalize_obs: bool = False,
+        init_log_std: float = 0.0,
+        log_std_range: tuple[float, float] = LOG_STD_RANGE,
+        squash: TanhSquash | None = None,
+    ) -> None:
+        super().__init__()
+        self.obs_dim = obs_dim
+        self.action_dim = action_dim
+        self.state_size = memory.hidden_size
+        self.sequence_length = sequence_length
+        self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
+        self.has_normalizer = normalize_obs
+        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
+        self.actor_obs = nn.Identity() if actor_columns is None else Columns(actor_columns)
+        self.critic_obs = nn.Identity() if critic_columns is None else Columns(critic_columns)
+        self.memory = memory
+        self.actor = actor
+        self.critic = critic
+        self.log_std = nn.Parameter(torch.full((action_dim,), float(init_log_std)))
+        self.log_std_range = log_std_range
+        self.squash = squash
+        for name, parameter in memory.named_parameters():
+            (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(parameter)
+        self.to(device)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions [N, A] and write ``next_state`` [N, S]; see ``Policy.forward``."""
+        obs = self.normalizer(td["obs"])
+        seen = self.actor_obs(obs)
+        state = self.memory(seen, td["state"])
+        td["next_state"] = state
+        mean = self.actor(torch.cat((state, seen), dim=-1))
+        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic)
+        td["value"] = self._value(state, obs)
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` [N]; see ``Policy.get_value``."""
+        obs = self.normalizer(td["obs"])
+        td["value"] = self._value(self.memory(self.actor_obs(obs), td["state"]), obs)
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return the actions' log-probability and the states' value, [B, L]; see ``Policy.evaluate_actions``."""
+        obs = self.normalizer(td["obs"])
+        seen = self.actor_obs(obs)
+        states = self._remember(seen, td["state"][:, 0], td["done"])
+        mean = self.actor(torch.cat((states, seen), dim=-1))
+        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
+        out["value"] = self._value(states, obs)
+        return TensorDict(out, batch_size=td.batch_size)
+
+    def update_normalizer(self, obs: torch.Tensor) -> None:
+        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
+        if isinstance(self.normalizer, RunningNormalizer):
+            self.normalizer.update(obs)
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
+        return {"std": self._bounded_log_std().exp().mean()}
+
+    def _remember(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+        """Return the state after each step, [B, L, S].
+
+        Args:
+            seen: what the memory reads, [B, L, ...].
+            state: before the first step, [B, S].
+            done: whether an episode ended with a step, [B, L].
+        """
+        states: list[torch.Tensor] = []
+        for seen_t, done_t in zip(seen.unbind(1), done.unsqueeze(-1).unbind(1), strict=True):
+            state = self.memory(seen_t, state)
+            states.append(state)
+            state = state.masked_fill(done_t, 0.0)
+        return torch.stack(states, dim=1)
+
+    def _value(self, state: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.critic(torch.cat((state, self.critic_obs(obs)), dim=-1)).squeeze(-1)
+        return value
+
+    def _bounded_log_std(self) -> torch.Tensor:
+        return bounded(self.log_std, *self.log_std_range)

@@ -1,0 +1,142 @@
+"""The Gaussian policy without a critic.
+
+Legend: ... any batch dimensions, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.block import (
+    NetworkBlock,
+    PolicyCfg,
+    PolicySpaces,
+    build_network,
+    network_keys,
+    run_network,
+)
+from embodichain.agents.rl.models.gaussian import (
+    LOG_STD_RANGE,
+    TanhSquash,
+    bounded,
+    evaluate_gaussian,
+    sample_gaussian,
+)
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.utils import configclass
+
+__all__ = ["ActorOnly", "ActorOnlyCfg", "build_actor_only"]
+
+
+@configclass
+class ActorOnlyCfg(PolicyCfg):
+    """The ``policy`` block of ``actor_only``."""
+
+    actor: NetworkBlock | None = None
+    """Network from the observation to the action's mean."""
+
+
+def build_actor_only(
+    cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> ActorOnly:
+    """Build the policy that a checked block describes.
+
+    Args:
+        cfg: the block.
+        given: the environment's spaces.
+        device: where the parameters go.
+        networks: ``actor`` to use instead of the block's.
+
+    Raises:
+        ConfigError: the block does not fit the spaces.
+    """
+    actor = networks.get("actor")
+    if actor is None:
+        assert cfg.actor is not None
+        actor = build_network(cfg.actor, "actor", cfg, given, given.action_dim)
+    return ActorOnly(
+        given.obs_dim,
+        given.action_dim,
+        device,
+        actor,
+        cfg.normalize_obs,
+        cfg.init_log_std,
+        cfg.log_std_range,
+        TanhSquash(given.action_space) if cfg.squash else None,
+    )
+
+
+class ActorOnly(Policy):
+    """Chooses actions as ``ActorCritic`` does and values every state at 0: for algorithms without a critic.
+
+    Args:
+        obs_dim: O.
+        action_dim: A.
+        device: where the parameters go.
+        actor: [..., O] -> [..., A], the mean of the action; a ``CNN`` is given the images too.
+        normalize_obs: normalise observations by their running mean and deviation before the network.
+        init_log_std: initial log-standard-deviation of every action component.
+        log_std_range: lowest and highest log-standard-deviation.
+        squash: brings the normal sample into the action space's bounds; see ``ActorCritic``.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        actor: nn.Module,
+        normalize_obs: bool = False,
+        init_log_std: float = 0.0,
+        log_std_range: tuple[float, float] = LOG_STD_RANGE,
+        squash: TanhSquash | None = None,
+    ) -> None:
+        super().__init__()
+        self.obs_dim = obs_dim
+        self.action_dim = action_dim
+        self.actor = actor
+        self.obs_keys = network_keys(actor)
+        self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
+        self.has_normalizer = normalize_obs
+        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
+        self.log_std = nn.Parameter(torch.full((action_dim,), float(init_log_std)))
+        self.log_std_range = log_std_range
+        self.squash = squash
+        self.to(device)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
+        mean = run_network(self.actor, self.normalizer(td["obs"]), td)
+        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic)
+        return self.get_value(td)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write zeros as ``value`` [...]."""
+        obs = td["obs"]
+        td["value"] = obs.new_zeros(obs.shape[:-1])
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return the actions' log-probability, and zeros as ``value``; see ``Policy.evaluate_actions``."""
+        mean = run_network(self.actor, self.normalizer(td["obs"]), td)
+        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
+        out["value"] = torch.zeros_like(out["sample_log_prob"])
+        return TensorDict(out, batch_size=td.batch_size)
+
+    def update_normalizer(self, obs: torch.Tensor) -> None:
+        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
+        if isinstance(self.normalizer, RunningNormalizer):
+            self.normalizer.update(obs)
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
+        return {"std": self._bounded_log_std().exp().mean()}
+
+    def _bounded_log_std(self) -> torch.Tensor:
+        return bounded(self.log_std, *self.log_std_range)

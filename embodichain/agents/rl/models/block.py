@@ -1,0 +1,216 @@
+"""What the built-in policies' config blocks have in common, and the networks that they describe.
+
+Legend: ... any batch dimensions, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+import torch
+from gymnasium import spaces
+from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, field_validator
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.cnn import CNN, CNNCfg
+from embodichain.agents.rl.models.gaussian import LOG_STD_RANGE
+from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.observations import entry_columns, entry_spaces
+
+__all__ = [
+    "Columns",
+    "NetworkBlock",
+    "ObsGroupsCfg",
+    "PolicyCfg",
+    "PolicySpaces",
+    "build_network",
+    "group_columns",
+    "network_keys",
+    "run_network",
+]
+
+# Gains of the last layers where orthogonal_init is on; see MLP.
+_OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
+
+
+def _kind(block: Any) -> str:
+    return str(block.get("type", "mlp") if isinstance(block, Mapping) else getattr(block, "type", "mlp"))
+
+
+NetworkBlock = Annotated[
+    Annotated[MLPCfg, Tag("mlp")] | Annotated[CNNCfg, Tag("cnn")],
+    Discriminator(
+        _kind,
+        custom_error_type="network_type",
+        custom_error_message="'type' should be 'mlp' or 'cnn'",
+    ),
+]
+"""An ``actor`` or ``critic`` block."""
+
+
+@configclass
+class ObsGroupsCfg:
+    """Which entries of the observation each network reads, as names or patterns (``robot/*``) of ``fnmatch``."""
+
+    actor: list[str] = ["*"]
+    """Read by the actor."""
+    critic: list[str] = ["*"]
+    """Read by the critic, which is not needed once the policy is trained: it may see what the robot cannot."""
+
+
+@configclass
+class PolicyCfg:
+    """What the ``policy`` blocks of all built-in Gaussian policies have."""
+
+    name: str
+    """A registered name, or the dotted path of a class."""
+    action_dim: PositiveInt | None = None
+    """Action size; inferred from the environment, and checked against it when given."""
+    normalize_obs: bool = False
+    """Normalise the flat observation by its running mean and deviation."""
+    log_std_range: tuple[float, float] = LOG_STD_RANGE
+    """Lowest and highest log-standard-deviation."""
+    init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
+    """Initial log-standard-deviation of the action."""
+    squash: bool = False
+    """Bring actions into the action space's bounds by tanh, instead of letting the environment clip them."""
+    obs_groups: ObsGroupsCfg = ObsGroupsCfg()
+    """Which entries of the flat observation each network reads; by default all."""
+
+    @field_validator("log_std_range")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError("the lowest must be below the highest")
+        return value
+
+    @field_validator("init_log_std")
+    @classmethod
+    def _within_range(cls, value: float, info: ValidationInfo) -> float:
+        low, high = info.data.get("log_std_range", (value, value))  # absent where it was refused itself
+        if not low <= value <= high:
+            raise ValueError(f"{value} is outside log_std_range [{low}, {high}]")
+        return value
+
+
+@dataclass(frozen=True)
+class PolicySpaces:
+    """What a policy reads and what it acts on.
+
+    Attributes:
+        obs_dim: O.
+        action_dim: A.
+        action_space: of one environment, or A.
+        observation_space: the structured one of one environment, if known.
+    """
+
+    obs_dim: int
+    action_dim: int
+    action_space: spaces.Space[Any] | int
+    observation_space: spaces.Dict | None
+
+    def structured(self, place: str) -> spaces.Dict:
+        """Return the structured observation space.
+
+        Raises:
+            ConfigError: it is not known; ``place`` in the config needs it.
+        """
+        if self.observation_space is None:
+            raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
+        return self.observation_space
+
+
+def build_network(
+    cfg: MLPCfg | CNNCfg, role: Literal["actor", "critic"], policy: PolicyCfg, given: PolicySpaces, out_dim: int
+) -> nn.Module:
+    """Build an actor or a critic.
+
+    Args:
+        cfg: its block.
+        role: which of the two.
+        policy: the block that it is in.
+        given: the environment's spaces.
+        out_dim: output size.
+
+    Returns:
+        A network for ``run_network``.
+
+    Raises:
+        ConfigError: an entry to read is not there or of the wrong kind, or there is nothing to read.
+    """
+    columns = group_columns(policy, role, given)
+    in_dim = given.obs_dim if columns is None else len(columns)
+    select = None if columns is None else Columns(columns)
+    if isinstance(cfg, CNNCfg):
+        shapes = {key: _image_shape(key, f"policy.{role}.keys", given) for key in cfg.keys}
+        return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
+    if in_dim == 0:
+        raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
+    mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
+    return mlp if select is None else nn.Sequential(select, mlp)
+
+
+def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
+    """Return the columns of the flat observation that an observation group has, int64, or None for all.
+
+    Raises:
+        ConfigError: a pattern fits no entry; the message lists the entries.
+    """
+    patterns = policy.obs_groups.actor if role == "actor" else policy.obs_groups.critic
+    if "*" in patterns:
+        return None
+    place = f"policy.obs_groups.{role}"
+    columns = entry_columns(given.structured(place))
+    for i, pattern in enumerate(patterns):
+        if not any(fnmatchcase(name, pattern) for name in columns):
+            raise ConfigError(f"{place}[{i}]: {unknown_name('entry or pattern', pattern, columns)}")
+    chosen = [x for name, x in columns.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return torch.tensor([i for x in chosen for i in range(x.start, x.stop)], dtype=torch.int64)
+
+
+def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
+    """Return a network's output [..., out] for the flat observation [..., O], and its images in ``td``."""
+    out: torch.Tensor = network(obs, td["entries"]) if isinstance(network, CNN) else network(obs)
+    return out
+
+
+def network_keys(*networks: nn.Module) -> tuple[str, ...]:
+    """Return the entries that networks read beside the flat observation, each once."""
+    return tuple(dict.fromkeys(key for network in networks if isinstance(network, CNN) for key in network.keys))
+
+
+class Columns(nn.Module):
+    """Takes some columns of the flat observation: [..., O] -> [..., len(columns)].
+
+    Args:
+        columns: int64.
+    """
+
+    columns: torch.Tensor
+
+    def __init__(self, columns: torch.Tensor) -> None:
+        super().__init__()
+        # Not in the state dict: they are the environment's.
+        self.register_buffer("columns", columns, persistent=False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Return the columns."""
+        return obs[..., self.columns]
+
+
+def _image_shape(key: str, place: str, given: PolicySpaces) -> tuple[int, int, int]:
+    entries = entry_spaces(given.structured(place))
+    if key not in entries:
+        images = [name for name, space in entries.items() if len(space.shape) == 3]
+        raise ConfigError(f"{place}: {unknown_name('image', key, images)}")
+    shape = entries[key].shape
+    if len(shape) != 3:
+        raise ConfigError(f"{place}: '{key}' is no image [height, width, channels], its shape is {list(shape)}")
+    height, width, channels = shape
+    return height, width, channels

@@ -1,0 +1,141 @@
+"""Networks that read images beside the flat observation, and their configuration.
+
+Legend: ... any batch dimensions, H height, W width, C channels, O width of the flat vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.mlp import MLP, Activation, make_activation
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+
+__all__ = ["CNN", "CNNCfg", "CNNNetworkCfg"]
+
+
+@configclass
+class CNNNetworkCfg:
+    """The layers of a CNN; by default those of Mnih et al., "Human-level control ...", Nature 518, 2015."""
+
+    channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 64])
+    """Output channels of the convolutions, from the image on."""
+    kernel_sizes: list[PositiveInt] = field(default_factory=lambda: [8, 4, 3])
+    """Edge of each convolution's kernel, pixels; no padding."""
+    strides: list[PositiveInt] = field(default_factory=lambda: [4, 2, 1])
+    """Stride of each convolution, pixels."""
+    hidden_sizes: list[PositiveInt] = field(default_factory=lambda: [512])
+    """Widths of the hidden layers that read the features of all images and the flat observation together."""
+    activation: Activation = "relu"
+    """After every convolution and every hidden layer."""
+    orthogonal_init: bool = False
+    """Orthogonal weights and zero biases, convolutions included, as in ``MLP``."""
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> Self:
+        if not len(self.channels) == len(self.kernel_sizes) == len(self.strides):
+            raise ValueError(
+                "channels, kernel_sizes and strides are of the same convolutions, and must be of one length"
+            )
+        return self
+
+
+@configclass
+class CNNCfg:
+    """A network block of the training config: ``{"type": "cnn", "keys": [...], "network_cfg": {...}}``."""
+
+    type: Literal["cnn"] = "cnn"
+    """Kind of network."""
+    keys: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Entries of the observation that are images, such as ``sensor/cam/color``."""
+    network_cfg: CNNNetworkCfg = CNNNetworkCfg()
+    """Its layers."""
+
+
+class CNN(nn.Module):
+    """Convolutions over each image, joined with the flat observation and read by an MLP.
+
+    Images are [..., H, W, C], as cameras give them: uint8 is scaled to [0, 1], floats are taken as they are.
+
+    Args:
+        cfg: the block.
+        image_shapes: (H, W, C) of each of the block's keys.
+        in_dim: O.
+        out_dim: output size.
+        output_gain: gain of the last layer's weights with ``orthogonal_init``; see ``MLP``.
+        select: [..., all columns] -> [..., O], applied to the flat observation first; None: takes all.
+
+    Raises:
+        ConfigError: an image is too small for the convolutions.
+    """
+
+    def __init__(
+        self,
+        cfg: CNNCfg,
+        image_shapes: Mapping[str, tuple[int, int, int]],
+        in_dim: int,
+        out_dim: int,
+        output_gain: float = 1.0,
+        select: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        net = cfg.network_cfg
+        self.select = select or nn.Identity()
+        self.keys = tuple(cfg.keys)
+        self.encoders = nn.ModuleList(_convolutions(net, image_shapes[key][2]) for key in self.keys)
+        features = sum(_num_features(net, key, image_shapes[key]) for key in self.keys)
+        self.head = MLP(
+            in_dim + features,
+            out_dim,
+            net.hidden_sizes,
+            activation=net.activation,
+            orthogonal_init=net.orthogonal_init,
+            output_gain=output_gain,
+        )
+
+    def forward(self, obs: torch.Tensor, entries: TensorDict) -> torch.Tensor:
+        """Return the output [..., out_dim] for the flat observation and images [..., H, W, C] by name."""
+        features = [
+            encoder(_channels_first(entries[key])).unflatten(0, obs.shape[:-1])
+            for key, encoder in zip(self.keys, self.encoders, strict=True)
+        ]
+        out: torch.Tensor = self.head(torch.cat((self.select(obs), *features), dim=-1))
+        return out
+
+
+def _channels_first(images: torch.Tensor) -> torch.Tensor:
+    """Return images [..., H, W, C] as float32 [B, C, H, W], uint8 in [0, 1]."""
+    scale = 1 / 255 if images.dtype == torch.uint8 else 1.0
+    return images.flatten(0, -4).permute(0, 3, 1, 2).float() * scale
+
+
+def _convolutions(cfg: CNNNetworkCfg, in_channels: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for channels, kernel, stride in zip(cfg.channels, cfg.kernel_sizes, cfg.strides, strict=True):
+        convolution = nn.Conv2d(in_channels, channels, kernel, stride)
+        if cfg.orthogonal_init:
+            nn.init.orthogonal_(convolution.weight, math.sqrt(2))
+            assert convolution.bias is not None
+            nn.init.zeros_(convolution.bias)
+        layers += [convolution, make_activation(cfg.activation)]
+        in_channels = channels
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def _num_features(cfg: CNNNetworkCfg, key: str, shape: tuple[int, int, int]) -> int:
+    height, width, _ = shape
+    for kernel, stride in zip(cfg.kernel_sizes, cfg.strides, strict=True):
+        height, width = ((size - kernel) // stride + 1 for size in (height, width))
+        if min(height, width) < 1:
+            raise ConfigError(
+                f"image '{key}' of {shape[0]} x {shape[1]} pixels is too small for convolutions with kernel_sizes "
+                f"{cfg.kernel_sizes} and strides {cfg.strides}"
+            )
+    return cfg.channels[-1] * height * width

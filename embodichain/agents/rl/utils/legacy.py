@@ -1,0 +1,86 @@
+"""Older layouts of the training config, brought to the present one where the file is read, and nowhere else."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from embodichain.utils import logger
+
+__all__ = ["OLD_PATHS", "modernise"]
+
+OLD_PATHS = {
+    "runtime": "trainer",
+    "trainer.cuda": "trainer.device",
+    "trainer.rollout_steps": "trainer.buffer_size",
+    "env": "trainer.gym_config",
+}
+"""Where values stood, and where they stand now."""
+
+# Policies whose block had another layout; a user's policy may have keys of the same names.
+_OLD_POLICIES = ("actor_critic", "actor_only", "vla")
+
+
+def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+    """Return a training config's plain data in the present layout; each older key is named in a warning.
+
+    Args:
+        data: the file's content, which stays as it is.
+        problems: lines about keys that are given in both layouts are added; the present one counts.
+    """
+    mover = _Mover(copy.deepcopy(data), problems)
+    mover.move("runtime", "trainer")
+    if isinstance(cuda := mover.get("trainer.cuda"), bool):
+        gpu_id = mover.get("trainer.gpu_id") or 0
+        mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu")
+    mover.move("trainer.rollout_steps", "trainer.buffer_size")
+    env = mover.get("env")
+    if isinstance(env, dict) and isinstance(env.get("cfg", {}), dict):
+        mover.move("env", "trainer.gym_config", {k: v for k, v in env.items() if k != "cfg"} | env.get("cfg", {}))
+    if mover.get("policy.name") in _OLD_POLICIES:
+        for key in list(mover.block("policy.cfg")):
+            mover.move(f"policy.cfg.{key}", f"policy.{key}")
+        if mover.get("policy.cfg") == {}:
+            del mover.data["policy"]["cfg"]
+        for network in ("actor", "critic"):
+            for key in ("hidden_sizes", "activation"):
+                mover.move(f"policy.{network}.{key}", f"policy.{network}.network_cfg.{key}")
+    return mover.data
+
+
+class _Mover:
+    """Moves values from one dotted path to another."""
+
+    def __init__(self, data: dict[str, Any], problems: list[str]) -> None:
+        self.data = data
+        self._problems = problems
+
+    def get(self, path: str) -> Any:
+        """Return the value at a path, or None."""
+        block, _, key = path.rpartition(".")
+        return self.block(block).get(key)
+
+    def block(self, path: str) -> dict[str, Any]:
+        """Return the object at a path, or an empty one where there is none."""
+        node: Any = self.data
+        for key in path.split(".") if path else ():
+            node = node.get(key) if isinstance(node, dict) else None
+        return node if isinstance(node, dict) else {}
+
+    def move(self, old: str, new: str, value: Any = None) -> None:
+        """Put what stands at ``old``, or ``value`` in its place, to ``new``."""
+        block, _, key = old.rpartition(".")
+        if key not in self.block(block):
+            return
+        *parents, name = new.split(".")
+        node = self.data
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                return  # a wrong type, which is reported where it stands
+        found = self.block(block).pop(key)
+        if name in node:
+            self._problems.append(f"{old}: is the older form of '{new}', which is given too")
+            return
+        logger.log_warning(f"{old}: deprecated, write '{new}'")
+        node[name] = found if value is None else value

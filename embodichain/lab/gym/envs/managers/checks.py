@@ -1,0 +1,188 @@
+"""Terms checked against their functions' signatures and against the scene.
+
+The same check runs when a config is read, with the names that the config has, and when an environment is built.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
+from embodichain.lab.gym.envs.managers.cfg import (
+    GROUND_UID,
+    ActionTermCfg,
+    DatasetCfg,
+    EventCfg,
+    FunctorCfg,
+    ObservationCfg,
+    RewardCfg,
+    SceneEntityCfg,
+)
+from embodichain.lab.gym.envs.managers.params import parse_params
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import collected, nearest, raise_problems, unknown_name
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["SceneNames", "build_terms", "check_modified_entries", "leading_arguments", "parse_term"]
+
+_GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
+
+
+@dataclass(frozen=True)
+class SceneNames:
+    """What terms may name. A set is None where only the built environment could tell.
+
+    Attributes:
+        uids: of everything in the scene.
+        parts: the control parts of each robot, by its uid.
+        entries: the base observation's, by slash-separated name.
+    """
+
+    uids: frozenset[str] | None
+    parts: Mapping[str, frozenset[str]] | None
+    entries: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, env: EmbodiedEnv) -> SceneNames:
+        """Return the names of a built scene."""
+        parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
+        return cls(frozenset(env.sim.entity_uids), parts)
+
+
+def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
+    """Return what a term's manager passes itself, before the ``params``."""
+    match cfg:
+        case ActionTermCfg():
+            return ()
+        case ObservationCfg():
+            return ("env",) if cfg.mode == "add" else ("env", "data")
+        case RewardCfg():
+            return ("env", "obs", "action", "info")
+        case EventCfg():
+            return ("env", "env_ids")
+        case DatasetCfg():
+            return ("env", "action", "reward", "done", "info")
+    raise TypeError(f"no manager takes {type(cfg).__name__}")
+
+
+def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str) -> list[Term[Cfg]]:
+    """Make terms from configs.
+
+    Args:
+        cfgs: by term name.
+        env: the environment; its entities are there already.
+        place: of the block in the config, for messages.
+
+    Raises:
+        ConfigError: as :func:`parse_term`, for all terms together.
+    """
+    problems: list[str] = []
+    parsed: dict[str, Cfg] = {}
+    names = SceneNames.of(env)
+    for name, cfg in cfgs.items():
+        with collected(problems):
+            parsed[name] = replace(cfg, params=parse_term(cfg, f"{place}.{name}", names))
+    raise_problems(problems)
+    terms = []
+    for name, cfg in parsed.items():
+        func: Any = cfg.func(cfg, env) if isinstance(cfg.func, type) else cfg.func
+        terms.append(Term(name, cfg, func, cfg.params))
+    return terms
+
+
+def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:
+    """Check a term whose function is resolved, and return its ``params`` converted to their types.
+
+    Raises:
+        ConfigError: with every error, a line each: the function is of the wrong kind, parameters are unknown, missing,
+            of a wrong type or impossible, or name what the scene does not have.
+    """
+    func: Any = cfg.func
+    skip = len(leading_arguments(cfg))
+    if isinstance(cfg, ActionTermCfg):
+        if not (isinstance(func, type) and issubclass(func, ActionTerm)):
+            raise ConfigError(f"{place}.func: must be an ActionTerm class, got {_name_of(func)}")
+        parsed = parse_params(func.configure, 1, cfg.params, f"{place}.params")
+    elif isinstance(func, type):
+        if not issubclass(func, Functor):
+            raise ConfigError(f"{place}.func: must be a function or a Functor class, got the class {_name_of(func)}")
+        _check_kind(cfg, func.__call__, skip + 1, place)
+        parsed = parse_params(func.__call__, skip + 1, cfg.params, f"{place}.params")
+        raise_problems(f"{place}.params.{problem}" for problem in func.check_params(parsed))
+    else:
+        _check_kind(cfg, func, skip, place)
+        parsed = parse_params(func, skip, cfg.params, f"{place}.params")
+    raise_problems(_unknown_names(parsed, f"{place}.params", names))
+    return {key: parsed[key] for key in cfg.params}
+
+
+def check_modified_entries(cfgs: Mapping[str, ObservationCfg], place: str, names: SceneNames) -> list[str]:
+    """Return the problems of ``modify`` terms whose entry no term before them adds and the base does not have."""
+    if names.entries is None:
+        return []
+    entries = set(names.entries)
+    problems = []
+    for term, cfg in cfgs.items():
+        name = cfg.name or term
+        if cfg.mode == "add":
+            entries.add(name)
+        elif name not in entries:
+            problems.append(f"{place}.{term}.name: {unknown_name('entry', name, entries)}")
+    return problems
+
+
+def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
+    """Raise a ConfigError where a function is one for another block, or for another mode."""
+    arguments = inspect.signature(func).parameters
+    if any(a.kind is a.VAR_POSITIONAL for a in arguments.values()):
+        return
+    names, given, what = list(arguments), ", ".join(leading_arguments(cfg)), _name_of(cfg.func)
+    required = {name for name, a in arguments.items() if a.default is a.empty}
+    foreign = [n for n in names[skip:] if n in _GIVEN_BY_MANAGERS and n in required and n not in cfg.params]
+    if foreign == ["data"] and isinstance(cfg, ObservationCfg):
+        raise ConfigError(f"{place}.mode: {what} changes an entry, so it must be 'modify', got '{cfg.mode}'")
+    if foreign:
+        raise ConfigError(f"{place}.func: {what} takes {', '.join(foreign)}, but is only given {given} here")
+    # The last of what it is given: an argument of its own would have a default, or be a parameter.
+    if len(names) < skip or (names[skip - 1] not in required and names[skip - 1] not in _GIVEN_BY_MANAGERS):
+        raise ConfigError(f"{place}.func: {what} does not take {given}, which it is given here")
+
+
+def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
+    robot = params.get("robot_uid")
+    for path, key, value in _mentions(params, place):
+        if key == "part_name" or key.endswith("_part_name"):
+            if names.parts is None:
+                continue
+            known = names.parts.get(robot, frozenset()) if robot else frozenset().union(*names.parts.values())
+            what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
+        elif key == "robot_uid" and names.parts is not None:
+            known, what, of = frozenset(names.parts), "robot", "scene"
+        elif names.uids is not None:
+            known, what, of = names.uids, "", "scene"
+        else:
+            continue
+        if value not in known and value != GROUND_UID:
+            there = ", ".join(sorted(known)) or "none"
+            yield f"{path}: no {what and what + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
+
+
+def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
+    """Yield path, parameter and value of whatever names a thing in the scene."""
+    for key, value in params.items():
+        for i, item in enumerate(value if isinstance(value, (list, tuple)) else [value]):
+            path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"
+            if isinstance(item, SceneEntityCfg):
+                yield f"{path}.uid", key, item.uid
+            elif isinstance(item, str) and key.endswith(("_uid", "_uids", "part_name")):
+                yield path, key, item
+
+
+def _name_of(func: Any) -> str:
+    return f"'{getattr(func, '__name__', func)}'"

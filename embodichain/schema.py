@@ -1,0 +1,227 @@
+"""JSON Schemas of the two config files, made from the config classes and the registries.
+
+An editor completes keys, values and each functor's ``params`` by them. Names outside the registries are allowed, since
+users register their own; the loader says what is not there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema, to_jsonable_python
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
+from embodichain.agents.rl.algo import get_registered_algo_names
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.models import get_registered_policy_names
+from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.utils.config import TrainCfg
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers import ActionTerm, Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.checks import leading_arguments
+from embodichain.lab.gym.envs.managers.params import read_signature
+from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES, ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
+from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
+from embodichain.utils.configclass import is_required
+from embodichain.utils.docs import argument_docs, field_docs, first_line
+from embodichain.utils.module_utils import find_function_from_modules, public_names
+
+__all__ = ["SCHEMAS", "env_schema", "train_schema"]
+
+Json = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_REFS = "#/$defs/{model}"
+_EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
+
+
+def train_schema() -> Json:
+    """Return the schema of the training config."""
+    defs: Json = {}
+    root = _of(TrainCfg, defs)
+    event = _block_schema("events", defs)
+    for name in ("train", "eval"):
+        defs["EventsCfg"]["properties"][name] |= event
+    names = [name for name in get_registered_policy_names() if _is_shipped(get_policy_cfg_class(name))]
+    policy = _named("A registered name, or the dotted path of a class.", names)
+    policy["allOf"] = []
+    for name in names:
+        block = _of(cast(type, get_policy_cfg_class(name)), defs)
+        networks = [network for network in ("actor", "critic") if network in block["properties"]]
+        policy["allOf"].append(_if("name", name, block | {"required": networks}))
+    root["properties"]["policy"] = policy
+    names = [name for name in get_registered_algo_names() if _is_shipped(get_algo_class(name))]
+    algorithm = _named("A registered name.", names)
+    algorithm["properties"]["cfg"] = {"type": "object", "description": "Its settings."}
+    algorithm["additionalProperties"] = False
+    algorithm["allOf"] = [
+        _if("name", name, {"properties": {"cfg": _of(get_algo_class(name).cfg_class, defs)}}) for name in names
+    ]
+    root["properties"]["algorithm"] = algorithm
+    return _file("Training config", root, defs)
+
+
+def env_schema() -> Json:
+    """Return the schema of the environment config."""
+    defs: Json = {}
+    cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
+    known = cfg["properties"] | file["properties"]
+    known["id"] = _name("Registered name of the task.", [e for e in get_registered_env_ids() if _is_shipped_env(e)])
+    for name in ("sensor", "light", "rigid_object_group"):
+        known[name] |= {"maxItems": 0, "maxProperties": 0}
+    env = {name: known[name] for name in ENV_KEYS}
+    for name in TERM_BLOCKS:
+        env[name] |= _block_schema(name, defs)
+    known["env"] = {
+        "type": "object",
+        "description": "The terms and the environment's settings.",
+        "properties": env,
+        "additionalProperties": False,
+        "required": ["actions"],
+    }
+    root = {
+        "type": "object",
+        "properties": {name: known[name] for name in TOP_KEYS},
+        "additionalProperties": False,
+        "required": ["id", "env", "robot"],
+    }
+    return _file("Environment config", root, defs)
+
+
+SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema}
+"""By the kind of file."""
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds what pydantic does not know: which fields are required, their docstrings, defaults that are made."""
+
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        found = super().dataclass_schema(schema)
+        cls = schema["cls"]
+        docs = field_docs(cast(Any, cls))
+        required = []
+        for field in dataclasses.fields(cls):
+            value = found["properties"][field.name]
+            if field.name in docs:
+                value["description"] = docs[field.name]
+            if is_required(field):
+                required.append(field.name)
+            elif field.default_factory is not dataclasses.MISSING:
+                value["default"] = to_jsonable_python(field.default_factory(), fallback=str)
+            if value.get("default", ...) is None:
+                del value["default"]
+        found.pop("required", None)
+        return found | ({"required": required} if required else {})
+
+    def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
+        return {}  # a type of Python alone: anything
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _of(cls: type, defs: Json) -> Json:
+    """Return the schema of a config class; those it refers to are added to ``defs``."""
+    found = TypeAdapter(cls).json_schema(schema_generator=_Generator, ref_template=_REFS)
+    defs |= found.pop("$defs", {})
+    for schema in [found, *defs.values()]:
+        schema.pop("title", None)
+    return found
+
+
+def _file(title: str, root: Json, defs: Json) -> Json:
+    root["properties"] = {"$schema": _EDITOR_KEY} | root["properties"]
+    root.pop("description", None)
+    used: Json = {}
+    waiting = _references(root)
+    while waiting:
+        name = waiting.pop()
+        if name not in used:
+            used[name] = defs[name]
+            waiting |= _references(defs[name])
+    return {"$schema": _DRAFT, "title": title, **root, "$defs": dict(sorted(used.items()))}
+
+
+def _references(node: Any) -> set[str]:
+    """Return the names of the definitions that a schema refers to."""
+    if isinstance(node, list):
+        return {name for item in node for name in _references(item)}
+    if not isinstance(node, dict):
+        return set()
+    own = {node["$ref"].removeprefix(_REFS.format(model=""))} if "$ref" in node else set()
+    return own | {name for item in node.values() for name in _references(item)}
+
+
+def _name(description: str, names: list[str], pattern: str | None = None) -> Json:
+    """Return the schema of a name: one of these, or another (that a pattern matches)."""
+    other = {"type": "string"} | ({"pattern": pattern} if pattern else {})
+    return {"description": description, "anyOf": [{"enum": names}, other]}
+
+
+def _named(description: str, names: list[str]) -> Json:
+    return {"type": "object", "required": ["name"], "properties": {"name": _name(description, names)}}
+
+
+def _if(key: str, value: str, then: Json) -> Json:
+    return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
+
+
+def _block_schema(block: str, defs: Json) -> Json:
+    """Return the schema of a block of terms by name; that of a term is added to ``defs``."""
+    defs[f"term of {block}"] = _term_schema(TERM_BLOCKS[block], BLOCK_MODULES[block], defs)
+    return {"type": "object", "additionalProperties": {"$ref": _REFS.format(model=f"term of {block}")}}
+
+
+def _term_schema(cls: type[FunctorCfg], modules: list[str], defs: Json) -> Json:
+    term = _of(cls, defs)
+    functors = {name: find_function_from_modules(name, modules) for name in sorted(public_names(modules))}
+    shipped = [{"const": name, "description": first_line(functor)} for name, functor in functors.items()]
+    own = {"type": "string", "pattern": r"\.", "description": "The dotted path of a functor of yours."}
+    description = "The function or class, by its name or its dotted path."
+    term["properties"]["func"] = {"description": description, "anyOf": [*shipped, own]}
+    term["allOf"] = []
+    for name, functor in functors.items():
+        params = _params_schema(cls, functor, defs)
+        required = {"required": ["params"]} if "required" in params else {}
+        term["allOf"].append(_if("func", name, {"properties": {"params": params}} | required))
+    return term
+
+
+def _params_schema(cls: type[FunctorCfg], functor: Any, defs: Json) -> Json:
+    """Return the schema of a functor's ``params``, from its signature and its docstring."""
+    is_class = isinstance(functor, type)
+    function: Any = functor
+    skip = int(is_class)
+    if is_class and issubclass(functor, ActionTerm):
+        function = functor.configure
+    elif is_class and issubclass(functor, Functor):
+        function = functor.__call__
+    if cls is ObservationCfg:
+        modifies = "data" in inspect.signature(function).parameters
+        skip += len(leading_arguments(ObservationCfg(func=functor, mode="modify" if modifies else "add")))
+    else:
+        skip += len(leading_arguments(cls(func=functor)))
+    signature = read_signature(function, skip)
+    params = _of(signature.cls, defs)
+    params.pop("description", None)
+    said: Mapping[str, str] = argument_docs(functor)
+    for name, value in params["properties"].items():
+        if name in said:
+            value["description"] = said[name]
+    return params | {"additionalProperties": signature.takes_more}
+
+
+def _is_shipped(cls: type | None) -> bool:
+    return cls is not None and cls.__module__.startswith("embodichain.")
+
+
+def _is_shipped_env(env_id: str) -> bool:
+    return _is_shipped(get_env_spec(env_id).cls)

@@ -1,0 +1,100 @@
+"""Writes the tables of docs/configuration.md from the config classes: python scripts/config_docs.py"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from embodichain.schema import SCHEMAS
+
+__all__ = ["DOCUMENT", "render"]
+
+Json = dict[str, Any]
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs/configuration.md"
+_TABLE = re.compile(r"(<!-- table: (\w+) (\w+) ?(\w*) -->\n).*?(<!-- end -->)", re.DOTALL)
+_LIMITS = {
+    "minimum": "≥ ",
+    "exclusiveMinimum": "> ",
+    "maximum": "≤ ",
+    "exclusiveMaximum": "< ",
+    "multipleOf": "multiple of ",
+}
+
+
+def render(text: str) -> str:
+    """Return the document with its tables made anew.
+
+    A table stands between ``<!-- table: KIND WHAT NAME -->`` and ``<!-- end -->``. KIND is that of the file; WHAT is
+    ``class`` and NAME a definition of its schema, or ``functors`` and NAME a block of terms, or ``policy`` or
+    ``algorithm`` and NAME a registered one, or one of ``file`` and ``env``.
+    """
+    schemas = {kind: make() for kind, make in SCHEMAS.items()}
+
+    def table(match: re.Match[str]) -> str:
+        schema, what, name = schemas[match[2]], match[3], match[4]
+        rows = _functors(schema, name) if what == "functors" else _keys(_object(schema, what, name))
+        return match[1] + "\n".join(rows) + "\n" + match[5]
+
+    return _TABLE.sub(table, text)
+
+
+def _object(schema: Json, what: str, name: str) -> Json:
+    """Return the schema of an object, for its keys."""
+    if what == "class":
+        return cast(Json, schema["$defs"][name])
+    if what in ("policy", "algorithm"):
+        cases = {
+            case["if"]["properties"]["name"]["const"]: case["then"] for case in schema["properties"][what]["allOf"]
+        }
+        return cast(Json, cases[name] if what == "policy" else cases[name]["properties"]["cfg"])
+    return schema if what == "file" else cast(Json, schema["properties"][what])
+
+
+def _keys(node: Json) -> list[str]:
+    rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for key, value in node["properties"].items():
+        default = "required" if key in node.get("required", []) else _default(value)
+        rows.append(f"| `{key}` | {_type(value)} | {default} | {value.get('description', '')} |")
+    return rows
+
+
+def _functors(schema: Json, block: str) -> list[str]:
+    term = schema["$defs"][f"term of {block}"]
+    rows = ["| `func` | what it does | `params` (* required) |", "| --- | --- | --- |"]
+    for choice, case in zip(term["properties"]["func"]["anyOf"], term["allOf"], strict=False):
+        params = case["then"]["properties"]["params"]
+        required = params.get("required", [])
+        names = [f"`{name}`{'*' if name in required else ''}" for name in params["properties"]]
+        rows.append(f"| `{choice['const']}` | {choice['description']} | {', '.join(names)} |")
+    return rows
+
+
+def _default(value: Json) -> str:
+    if "default" not in value:
+        return ""
+    text = json.dumps(value["default"], ensure_ascii=False)
+    return f"`{text}`" if len(text) <= 30 and not text.startswith('{"') else ""
+
+
+def _type(value: Json) -> str:
+    if "enum" in value or "const" in value:
+        return ", ".join(f"`{json.dumps(choice)}`" for choice in value.get("enum", [value.get("const")]))
+    if "oneOf" in value or "anyOf" in value:
+        choices = dict.fromkeys(_type(choice) for choice in value.get("oneOf") or value["anyOf"])
+        return " or ".join(choice for choice in choices if choice != "null")
+    if "$ref" in value:
+        return value["$ref"].rpartition("/")[2].removesuffix("Cfg")
+    kind = str(value.get("type", "any"))
+    if kind == "array" and "prefixItems" in value:
+        return f"{len(value['prefixItems'])} × {_type(value['prefixItems'][0])}"
+    if kind == "array" and "items" in value:
+        return f"list of {_type(value['items'])}"
+    limits = [f"{sign}{value[name]}" for name, sign in _LIMITS.items() if name in value]
+    return " ".join([kind, *limits])
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(render(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

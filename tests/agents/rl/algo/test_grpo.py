@@ -1,0 +1,269 @@
+"""Legend: N envs, T rollout steps, K members of a group, L sequence length."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.algo import GRPO, BaseAlgorithm, GRPOCfg, build_algo
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.models import MLP, ActorOnly, Policy
+from embodichain.utils import ConfigError
+
+
+class TablePolicy(Policy):
+    """Evaluates every action to the rollout's own log-probability plus a parameter, and keeps what it was asked."""
+
+    def __init__(self, sequence_length: int | None = None) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(()))
+        self.sequence_length = sequence_length
+        self.seen: list[TensorDict] = []
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        self.seen.append(td)
+        log_prob = td["obs"].squeeze(-1) + self.shift
+        value = {"sample_log_prob": log_prob, "entropy": log_prob, "value": torch.zeros_like(log_prob)}
+        return TensorDict(value, batch_size=td.batch_size)
+
+
+def make_policy(**settings: Any) -> ActorOnly:
+    torch.manual_seed(0)
+    return ActorOnly(2, 1, "cpu", MLP(2, 1, [8]), **settings)
+
+
+def make_rollout(policy: Policy, N: int = 4, T: int = 5) -> TensorDict:
+    """A rollout of the policy in random states with random rewards; odd envs end at step 2."""
+    rollout = allocate_rollout(N, T, 2, 1, "cpu")
+    rollout["obs"].normal_()
+    chosen = policy.get_action(TensorDict({"obs": rollout["obs"]}, batch_size=[N, T + 1]))
+    for name in ("action", "sample_log_prob"):
+        rollout[name].copy_(chosen[name])
+    rollout["reward"].normal_()
+    rollout["done"][1::2, 2] = True
+    return rollout
+
+
+def loss_batch(**fields: list[float] | torch.Tensor) -> TensorDict:
+    return TensorDict({name: torch.as_tensor(value) for name, value in fields.items()}, batch_size=[3])
+
+
+def test_loss_by_hand_over_the_valid_samples_only() -> None:
+    batch = loss_batch(
+        obs=torch.tensor([[1.5], [0.5], [7.0]]).log(),  # the new log-probabilities
+        sample_log_prob=torch.zeros(3),
+        advantage=[1.0, -1.0, 50.0],
+        valid=torch.tensor([True, True, False]),
+    )
+    loss, metrics = GRPO(GRPOCfg(clip_coef=0.2, ent_coef=0.1), TablePolicy()).loss(batch)
+    expected = {
+        "policy_loss": -0.2,  # -(min(1.5, 1.2) + min(-0.5, -0.8)) / 2
+        "entropy": (math.log(1.5) + math.log(0.5)) / 2,
+        "approx_kl": (0.5 - math.log(1.5) - 0.5 - math.log(0.5)) / 2,
+        "clip_fraction": 1.0,
+    }
+    assert {name: value.item() for name, value in metrics.items()} == pytest.approx(expected)
+    assert loss.item() == pytest.approx(-0.2 - 0.1 * expected["entropy"])
+
+
+def test_reference_adds_its_weighted_divergence() -> None:
+    algo = GRPO(GRPOCfg(kl_coef=0.5), TablePolicy())
+    batch = loss_batch(
+        obs=torch.tensor([[2.0], [1.0], [1.0]]).log(),
+        sample_log_prob=torch.zeros(3),
+        advantage=torch.zeros(3),
+        valid=torch.tensor([True, True, False]),
+        reference_log_prob=torch.tensor([6.0, 1.0, 9.0]).log(),
+    )
+    loss, metrics = algo.loss(batch)
+    # pi/old = 2, ref/pi = 3: 2 (3 - 1 - log 3), and nothing from the second; the third is masked
+    assert metrics["reference_kl"].item() == pytest.approx(2 - math.log(3))
+    assert loss.item() == pytest.approx(0.5 * (2 - math.log(3)))
+
+
+def test_masked_steps_and_groups_without_spread_have_no_gradient() -> None:
+    policy = TablePolicy()
+    rollout = allocate_rollout(4, 3, 1, 1, "cpu")
+    rollout["reward"].copy_(torch.tensor([[1.0, 1, 1, 9]] * 2 + [[0.0, 1, 5, 9], [0, 3, 5, 9]]))
+    rollout["done"][2:, 1] = True
+    algo = GRPO(GRPOCfg(group_size=2, gamma=0.5, n_epochs=1), policy)
+    metrics = algo.update(rollout)
+    # The first group did equally well. In the second step 2 is masked, and from step 0 and 1 the members differ.
+    assert metrics["valid_fraction"] == pytest.approx(10 / 12)
+    assert metrics["informative_fraction"] == pytest.approx(4 / 10)
+    (batch,) = policy.seen
+    assert batch.batch_size == (10,)
+    r = 1 / math.sqrt(2)
+    assert sorted(batch["advantage"].tolist()) == pytest.approx([-r, -r, 0, 0, 0, 0, 0, 0, r, r])
+
+
+def test_equal_returns_everywhere_leave_the_policy_as_it_is() -> None:
+    policy = make_policy()
+    before = copy.deepcopy(policy.state_dict())
+    rollout = make_rollout(policy)
+    rollout["reward"].fill_(1.0)
+    rollout["done"].zero_()
+    metrics = GRPO(GRPOCfg(group_size=2, n_epochs=2), policy).update(rollout)
+    assert metrics["informative_fraction"] == metrics["grad_norm"] == 0
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+def test_without_truncation_all_steps_count() -> None:
+    policy = TablePolicy()
+    rollout = allocate_rollout(2, 3, 1, 1, "cpu")
+    rollout["reward"][0] = torch.tensor([1.0, 2.0, 3.0, 99.0])
+    rollout["done"][:, 1] = True
+    cfg = GRPOCfg(group_size=2, gamma=0.5, n_epochs=1, truncate_at_first_done=False)
+    assert GRPO(cfg, policy).update(rollout)["valid_fraction"] == 1
+    assert policy.seen[0].batch_size == (6,)
+
+
+def test_sequences_keep_their_masked_steps_and_lose_those_without_any_that_counts() -> None:
+    policy = TablePolicy(sequence_length=2)
+    rollout = allocate_rollout(2, 6, 1, 1, "cpu")
+    rollout["reward"][0] = 1.0
+    rollout["done"][:, 2] = True
+    GRPO(GRPOCfg(group_size=2, n_epochs=1), policy).update(rollout)
+    (batch,) = policy.seen
+    # of each env's three pieces: steps 0 and 1; step 2 and the masked 3; the last has none
+    assert batch.batch_size == (4, 2)
+    assert sorted(batch["valid"].int().tolist()) == [[1, 0], [1, 0], [1, 1], [1, 1]]
+
+
+def test_first_minibatch_sees_a_ratio_of_one_and_every_metric_is_reported() -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    untouched = rollout.clone()
+    cfg = GRPOCfg(group_size=2, n_epochs=1, batch_size=20, learning_rate=0.01, kl_coef=0.1)
+    metrics = GRPO(cfg, policy).update(rollout)
+    assert metrics["approx_kl"] == metrics["reference_kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics["clip_fraction"] == 0
+    assert metrics["policy_loss"] == pytest.approx(0, abs=1e-6)  # the advantages of a group add up to 0
+    assert metrics["learning_rate"] == 0.01
+    assert metrics["valid_fraction"] == pytest.approx(16 / 20)  # odd envs: 3 of 5 steps
+    assert set(metrics) == {
+        "policy_loss",
+        "entropy",
+        "reference_kl",
+        "approx_kl",
+        "clip_fraction",
+        "grad_norm",
+        "valid_fraction",
+        "informative_fraction",
+        "std",
+        "learning_rate",
+    }
+    assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
+    assert (rollout == untouched).all()
+
+
+def test_reference_is_a_frozen_copy_that_only_a_weight_keeps() -> None:
+    policy = make_policy()
+    assert GRPO(GRPOCfg(), policy).reference is None
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2, learning_rate=0.1), policy)
+    assert algo.reference is not None
+    before = copy.deepcopy(policy.state_dict())
+    algo.update(make_rollout(policy))
+    assert all(torch.equal(value, before[name]) for name, value in algo.reference.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in algo.reference.parameters())
+    assert not torch.equal(policy.log_std, before["log_std"])
+
+
+def test_divergence_pulls_the_policy_back_to_its_reference() -> None:
+    policy = make_policy()
+    algo = GRPO(GRPOCfg(kl_coef=1.0, group_size=2, learning_rate=0.01, n_epochs=5), policy)
+    with torch.no_grad():
+        policy.log_std.add_(0.5)  # the reference's is 0
+    rollout = make_rollout(policy, N=64, T=16)
+    rollout["reward"].zero_()
+    metrics = algo.update(rollout)
+    assert metrics["reference_kl"] > 0.1
+    assert 0.3 < policy.log_std.item() < 0.47  # five of Adam's steps of 0.01
+
+
+def test_reference_and_optimiser_come_back_from_the_state() -> None:
+    policy = make_policy()
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2), policy)
+    rollout = make_rollout(policy)
+    algo.update(rollout)
+    other_policy = copy.deepcopy(policy)
+    other = GRPO(GRPOCfg(kl_coef=0.1, group_size=2), other_policy)  # its reference is the policy as it is now
+    other.load_state_dict(copy.deepcopy(algo.state_dict()))
+    for each in (algo, other):
+        torch.manual_seed(1)
+        each.update(rollout)
+    assert all(torch.equal(value, other_policy.state_dict()[name]) for name, value in policy.state_dict().items())
+    assert set(GRPO(GRPOCfg(), policy).state_dict()) == {"optimizer"}
+
+
+@pytest.mark.parametrize(("num_envs", "near"), [(10, "8 or 12"), (3, "4")])
+def test_indivisible_number_of_environments_is_refused_before_and_in_the_update(num_envs: int, near: str) -> None:
+    cfg = GRPOCfg(group_size=4, batch_size=1)
+    message = (
+        f"algorithm.cfg.group_size: {num_envs} environments (trainer.num_envs) cannot be divided into groups of 4; "
+        f"the nearest multiple is {near}"
+    )
+    assert cfg.check_run(num_envs, 5) == [message]
+    policy = make_policy()
+    with pytest.raises(ConfigError) as caught:
+        GRPO(cfg, policy).update(make_rollout(policy, N=num_envs))
+    assert str(caught.value) == message
+
+
+def test_problems_of_a_run_are_reported_together() -> None:
+    assert GRPOCfg(group_size=4, batch_size=40).check_run(8, 5) == []
+    problems = GRPOCfg(group_size=4, batch_size=41).check_run(6, 5)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        "algorithm.cfg.batch_size",
+        "algorithm.cfg.group_size",
+    ]
+
+
+@pytest.mark.parametrize("bad", [{"group_size": 1}, {"kl_coef": -1}, {"eps": 0}])
+def test_impossible_settings_are_refused(bad: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        build_algo("grpo", bad, make_policy(), "cpu")
+
+
+def test_episodes_begin_with_every_rollout_unless_told_otherwise_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    algo: BaseAlgorithm = GRPO(GRPOCfg(), make_policy())
+    assert algo.reset_every_rollout
+    assert not caplog.records
+    assert not GRPO(GRPOCfg(reset_every_rollout=False), make_policy()).reset_every_rollout
+    (record,) = caplog.records
+    assert record.getMessage().startswith("algorithm.cfg.reset_every_rollout is false")
+
+
+@pytest.mark.learning
+def test_grpo_finds_the_best_action_of_a_one_step_episode() -> None:
+    torch.manual_seed(0)
+    N, T = 64, 4
+    policy = ActorOnly(1, 1, "cpu", MLP(1, 1, [16]))
+    cfg = GRPOCfg(n_epochs=4, batch_size=64, learning_rate=0.01, group_size=8, truncate_at_first_done=False)
+    algo = GRPO(cfg, policy)
+    rollout = allocate_rollout(N, T, 1, 1, "cpu")
+    rollout["obs"].fill_(1.0)
+    rollout["done"].fill_(True)
+    for _ in range(40):
+        chosen = policy.get_action(TensorDict({"obs": rollout["obs"]}, batch_size=[N, T + 1]))
+        for name in ("action", "sample_log_prob"):
+            rollout[name].copy_(chosen[name])
+        rollout["reward"].copy_(-(rollout["action"].squeeze(-1) - 0.5).square())
+        metrics = algo.update(rollout)
+    best = policy.get_action(TensorDict({"obs": torch.ones(1, 1)}, batch_size=[1]), deterministic=True)["action"].item()
+    assert best == pytest.approx(0.5, abs=0.05)
+    assert metrics["std"] < 0.5

@@ -1,0 +1,78 @@
+"""The command ``embodichain doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodichain.cli import main
+
+
+def doctor(*argv: str) -> int:
+    return main(["doctor", *argv])
+
+
+def test_sound_algorithm_gives_0_and_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor("--algo", "ppo") == 0
+    out = capsys.readouterr().out
+    assert "  passed   value_at_truncation\n" in out
+    assert "  skipped  groups_are_apart: the config has no group_size\n" in out
+    assert "15 passed, 0 failed, 3 skipped in " in out
+
+
+SICK = """
+from embodichain.agents.rl.algo import PPO, register_algo
+
+@register_algo("{name}")
+class Sick(PPO):
+    def update(self, rollout):
+        super().update(rollout)
+        return {{"loss": 1}}
+"""
+
+
+def test_sick_algorithm_of_a_users_module_gives_1_and_names_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "doctor_patient.py").write_text(SICK.format(name="sick_ppo"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    call = ("--algo", "sick_ppo", "--allow-import", "doctor_patient", "--import", "doctor_patient")
+    assert doctor(*call) == 1
+    failure = capsys.readouterr().out.split("FAILED")[1].splitlines()[:4]
+    assert [line.split(maxsplit=1)[0] for line in failure] == ["losses_are_finite", "expected", "got", "cause"]
+    assert doctor(*call, "--json") == 1
+    first, *_ = json.loads(capsys.readouterr().out)
+    assert first | {"seconds": 0.0} == {
+        "name": "losses_are_finite",
+        "status": "failed",
+        "expected": "a dictionary of finite floats",
+        "got": "loss: 1",
+        "cause": "a tensor or an int is returned where float(...) of it should be",
+        "seconds": 0.0,
+    }
+
+
+def test_module_allowed_by_the_environment_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "doctor_visitor.py").write_text(SICK.format(name="sick_visitor"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "something,doctor_visitor")
+    assert doctor("--algo", "sick_visitor", "--import", "doctor_visitor") == 1
+    assert "1 failed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (("--algo", "ppo", "--import", "some_module"), "pass --allow-import some_module"),
+        (("--algo", "ppoo"), "unknown algorithm 'ppoo'. Did you mean 'ppo'?"),
+    ],
+)
+def test_wrong_usage_gives_2_and_says_what_would_be_right(
+    argv: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctor(*argv) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""Legend: H height, W width, C channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models import CNN, MLP, CNNCfg, CNNNetworkCfg
+
+TINY: dict[str, Any] = {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]}
+
+
+def make_cnn(keys: list[str], shapes: dict[str, tuple[int, int, int]], in_dim: int = 1, **network: Any) -> CNN:
+    torch.manual_seed(0)
+    return CNN(CNNCfg(keys=keys, network_cfg=CNNNetworkCfg(**{**TINY, **network})), shapes, in_dim, 2)
+
+
+def test_default_layers_are_those_of_the_nature_paper() -> None:
+    cnn = CNN(CNNCfg(keys=["a"]), {"a": (84, 84, 4)}, 0, 6)
+    (encoder,) = cnn.encoders
+    assert isinstance(encoder, nn.Sequential)
+    convolutions = [layer for layer in encoder if isinstance(layer, nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions] == [
+        (4, 32, 8, 4),
+        (32, 64, 4, 2),
+        (64, 64, 3, 1),
+    ]
+    # 84 -> 20 -> 9 -> 7: 64 * 7 * 7 = 3136 features, 512 hidden units
+    assert isinstance(cnn.head, MLP)
+    assert [layer.weight.shape for layer in cnn.head if isinstance(layer, nn.Linear)] == [(512, 3136), (6, 512)]
+
+
+@pytest.mark.parametrize("batch", [(4,), (4, 3)])
+def test_features_of_all_images_are_joined_with_the_flat_observation(batch: tuple[int, ...]) -> None:
+    cnn = make_cnn(["a", "b"], {"a": (4, 6, 3), "b": (2, 2, 1)}, in_dim=5)
+    # a: 2 channels of 2 x 3, b: 2 of 1 x 1, 5 numbers: 12 + 2 + 5
+    assert next(cnn.head.parameters()).shape == (3, 19)
+    images = {"a": torch.zeros(*batch, 4, 6, 3), "b": torch.zeros(*batch, 2, 2, 1)}
+    assert cnn(torch.zeros(*batch, 5), TensorDict(images, batch_size=batch)).shape == (*batch, 2)
+
+
+def test_bytes_are_scaled_to_one_and_floats_are_taken_as_they_are() -> None:
+    cnn = make_cnn(["a"], {"a": (2, 2, 1)})
+    pixels = torch.tensor([[[[0], [255]], [[51], [102]]]], dtype=torch.uint8)
+    floats = torch.tensor([[[[0.0], [1.0]], [[0.2], [0.4]]]])
+    out = [cnn(torch.zeros(1, 1), TensorDict({"a": image}, batch_size=[1])) for image in (pixels, floats)]
+    torch.testing.assert_close(out[0], out[1])
+
+
+def test_rows_columns_and_channels_are_told_apart() -> None:
+    # One kernel of 1 x 1 that takes channel 1 alone: the features are that channel, row by row.
+    cnn = make_cnn(["a"], {"a": (2, 3, 2)}, in_dim=0, channels=[1], kernel_sizes=[1], strides=[1])
+    convolution = next(layer for layer in cnn.encoders.modules() if isinstance(layer, nn.Conv2d))
+    with torch.no_grad():
+        convolution.weight.copy_(torch.tensor([0.0, 1.0]).reshape(1, 2, 1, 1))
+        assert convolution.bias is not None
+        convolution.bias.zero_()
+    cnn.head = MLP(6, 6, [])
+    with torch.no_grad():
+        for parameter, value in zip(cnn.head.parameters(), (torch.eye(6), torch.zeros(6)), strict=True):
+            parameter.copy_(value)
+    image = torch.stack((torch.full((2, 3), -1.0), torch.arange(6.0).reshape(2, 3)), dim=-1)
+    out = cnn(torch.zeros(1, 0), TensorDict({"a": image[None]}, batch_size=[1]))
+    assert out.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_orthogonal_initialisation_covers_the_convolutions() -> None:
+    cnn = make_cnn(["a"], {"a": (4, 4, 3)}, orthogonal_init=True)
+    weight = next(layer for layer in cnn.encoders.modules() if isinstance(layer, nn.Conv2d)).weight.flatten(1)
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(2))  # gain sqrt(2)
+
+
+def test_image_smaller_than_the_convolutions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"image 'a' of 3 x 9 pixels is too small .*\[2, 2\]"):
+        make_cnn(["a"], {"a": (3, 9, 1)}, channels=[2, 2], kernel_sizes=[2, 2], strides=[2, 2])

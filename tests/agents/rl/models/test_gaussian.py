@@ -1,0 +1,127 @@
+"""Legend: A action size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
+from torch.distributions.transforms import AffineTransform
+
+from embodichain.agents.rl.models.gaussian import (
+    TanhSquash,
+    bounded,
+    evaluate_gaussian,
+    gaussian_entropy,
+    gaussian_log_prob,
+    sample_gaussian,
+)
+
+BOX = spaces.Box(np.array([-1, 0], np.float32), np.array([1, 6], np.float32))  # centres 0 and 3, half-ranges 1 and 3
+
+
+def test_log_prob_and_entropy_equal_those_of_torch_distributions() -> None:
+    torch.manual_seed(0)
+    action, mean, log_std = torch.randn(4, 3), torch.randn(4, 3), torch.tensor([-1.0, 0.0, 0.5])
+    normal = Independent(Normal(mean, log_std.exp()), 1)
+    torch.testing.assert_close(gaussian_log_prob(action, mean, log_std), normal.log_prob(action))
+    torch.testing.assert_close(gaussian_entropy(log_std).expand(4), normal.entropy())
+
+
+def test_log_prob_of_the_mean_by_hand() -> None:
+    # std e and 1: log p(mean) = -(1 + 0) - 2/2 log 2 pi
+    log_prob = gaussian_log_prob(torch.zeros(1, 2), torch.zeros(1, 2), torch.tensor([1.0, 0.0]))
+    assert log_prob.item() == pytest.approx(-1 - math.log(2 * math.pi))
+
+
+@pytest.mark.parametrize(
+    ("x", "gradient", "passed"),
+    [
+        (0.0, 1.0, 1.0),  # inside: untouched
+        (0.0, -1.0, -1.0),
+        (3.0, 1.0, 1.0),  # above the top, descent lowers: back inside
+        (3.0, -1.0, 0.0),  # above the top, descent raises: further out
+        (-3.0, -1.0, -1.0),
+        (-3.0, 1.0, 0.0),
+        (2.0, -1.0, 0.0),  # exactly at a bound
+        (2.0, 1.0, 1.0),
+        (-2.0, 1.0, 0.0),
+        (-2.0, -1.0, -1.0),
+    ],
+)
+def test_gradient_lives_at_a_bound_where_it_pulls_back_inside(x: float, gradient: float, passed: float) -> None:
+    leaf = torch.tensor([x], requires_grad=True)
+    out = bounded(leaf, -2.0, 2.0)
+    assert out.item() == max(-2.0, min(2.0, x))
+    out.backward(torch.tensor([gradient]))
+    assert leaf.grad is not None
+    assert leaf.grad.item() == passed
+
+
+def test_squashed_action_is_centre_plus_half_range_times_tanh() -> None:
+    # atanh(1/2) = log(3) / 2
+    raw = torch.tensor([0.0, math.log(3) / 2])
+    torch.testing.assert_close(TanhSquash(BOX)(raw), torch.tensor([0.0, 3 + 3 / 2]))
+
+
+def test_squashed_log_prob_equals_that_of_torch_distributions() -> None:
+    torch.manual_seed(0)
+    mean, log_std = torch.randn(5, 2), torch.tensor([-0.5, 0.3])
+    td = TensorDict({}, batch_size=[5])
+    sample_gaussian(td, mean, log_std, TanhSquash(BOX), deterministic=False)
+    normal = Normal(mean, log_std.exp())
+    to_box = AffineTransform(torch.tensor([0.0, 3.0]), torch.tensor([1.0, 3.0]))
+    squashed = TransformedDistribution(normal, [TanhTransform(), to_box])
+    torch.testing.assert_close(td["sample_log_prob"], squashed.log_prob(td["action"]).sum(-1), atol=1e-4, rtol=1e-4)
+    out = evaluate_gaussian(td, mean, log_std, TanhSquash(BOX))
+    assert torch.equal(out["sample_log_prob"], td["sample_log_prob"])
+
+
+def test_squashed_density_integrates_to_one() -> None:
+    box = spaces.Box(-2.0, 1.0, (1,))
+    raw = torch.linspace(-12, 12, 20_001).unsqueeze(-1)
+    squash = TanhSquash(box)
+    density = (gaussian_log_prob(raw, torch.tensor([0.4]), torch.tensor([0.2])) - squash.log_det(raw)).exp()
+    assert torch.trapezoid(density, squash(raw).squeeze(-1)).item() == pytest.approx(1.0, abs=1e-3)
+
+
+def test_log_det_stays_exact_where_tanh_rounds_to_one() -> None:
+    # 1 - tanh(u)^2 -> 4 exp(-2 |u|): log 4 - 2 |u|, plus log half-range 1; float32 tanh is 1 from 9 on
+    squash = TanhSquash(spaces.Box(-1, 1, (1,)))
+    raw = torch.tensor([[30.0], [-30.0]], requires_grad=True)
+    log_det = squash.log_det(raw)
+    torch.testing.assert_close(log_det, torch.full((2,), math.log(4) - 60))
+    log_det.sum().backward()
+    torch.testing.assert_close(raw.grad, torch.tensor([[-2.0], [2.0]]))
+
+
+def test_squashed_entropy_is_right_on_average_and_has_a_gradient() -> None:
+    torch.manual_seed(0)
+    mean = torch.full((100_000, 2), 0.5, requires_grad=True)
+    log_std = torch.tensor([-1.0, 0.0], requires_grad=True)
+    td = TensorDict({}, batch_size=[100_000])
+    sample_gaussian(td, mean.detach(), log_std.detach(), TanhSquash(BOX), deterministic=False)
+    out = evaluate_gaussian(td, mean, log_std, TanhSquash(BOX))
+    # E[-log p]: the deviation of a sample is about 1, the standard error 0.003
+    assert out["entropy"].mean().item() == pytest.approx(-out["sample_log_prob"].mean().item(), abs=0.02)
+    out["entropy"].mean().backward()
+    assert mean.grad is not None
+    assert (mean.grad.sum(0) < 0).all()  # a mean above the centre: more of it lies at the bound, entropy falls
+
+
+def test_deterministic_squashed_action_is_the_squashed_mean() -> None:
+    mean, squash = torch.tensor([[0.3, -2.0]]), TanhSquash(BOX)
+    td = TensorDict({}, batch_size=[1])
+    sample_gaussian(td, mean, torch.zeros(2), squash, deterministic=True)
+    assert torch.equal(td["action"], squash(mean))
+    assert torch.equal(td["raw_action"], mean)
+
+
+@pytest.mark.parametrize("space", [spaces.Box(-np.inf, np.inf, (2,)), spaces.Box(-1, np.inf, (2,)), 2])
+def test_squashing_needs_finite_bounds(space: spaces.Box | int) -> None:
+    with pytest.raises(ValueError, match=r"policy.squash: needs an action space with finite bounds, got"):
+        TanhSquash(space)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.utils.config import load_train_config
+from embodichain.agents.rl.utils.legacy import modernise
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+
+
+def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the data in the present layout, and the warnings."""
+    problems: list[str] = []
+    before = copy.deepcopy(data)
+    found = modernise(data, problems)
+    assert data == before
+    assert problems == []
+    return found, [line.removeprefix("[WARNING] ") for line in capsys.readouterr().err.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "warnings"),
+    [
+        ({"runtime": {"seed": 3}}, {"trainer": {"seed": 3}}, ["runtime: deprecated, write 'trainer'"]),
+        (
+            {"trainer": {"cuda": False}},
+            {"trainer": {"device": "cpu"}},
+            ["trainer.cuda: deprecated, write 'trainer.device'"],
+        ),
+        (
+            {"trainer": {"cuda": True, "gpu_id": 1}},
+            {"trainer": {"device": "cuda:1", "gpu_id": 1}},
+            ["trainer.cuda: deprecated, write 'trainer.device'"],
+        ),
+        (
+            {"trainer": {"rollout_steps": 64}},
+            {"trainer": {"buffer_size": 64}},
+            ["trainer.rollout_steps: deprecated, write 'trainer.buffer_size'"],
+        ),
+        (
+            {"trainer": {}, "env": {"id": "X", "cfg": {"robot": {}, "env": {}}}},
+            {"trainer": {"gym_config": {"id": "X", "robot": {}, "env": {}}}},
+            ["env: deprecated, write 'trainer.gym_config'"],
+        ),
+        (
+            {"policy": {"name": "actor_critic", "cfg": {"normalize_obs": True}}},
+            {"policy": {"name": "actor_critic", "normalize_obs": True}},
+            ["policy.cfg.normalize_obs: deprecated, write 'policy.normalize_obs'"],
+        ),
+        (
+            {"policy": {"name": "actor_only", "actor": {"type": "mlp", "hidden_sizes": [8], "activation": "elu"}}},
+            {
+                "policy": {
+                    "name": "actor_only",
+                    "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "elu"}},
+                }
+            },
+            [
+                "policy.actor.hidden_sizes: deprecated, write 'policy.actor.network_cfg.hidden_sizes'",
+                "policy.actor.activation: deprecated, write 'policy.actor.network_cfg.activation'",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_older_layout_is_read_with_a_warning_that_names_the_new_key(
+    old: dict[str, Any], new: dict[str, Any], warnings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert modern(old, capsys) == (new, warnings)
+
+
+def test_older_layouts_may_stand_together(capsys: pytest.CaptureFixture[str]) -> None:
+    old = {
+        "runtime": {"cuda": False, "rollout_steps": 4},
+        "policy": {"name": "actor_critic", "cfg": {"critic": {"hidden_sizes": [4]}}},
+    }
+    assert modern(old, capsys)[0] == {
+        "trainer": {"device": "cpu", "buffer_size": 4},
+        "policy": {"name": "actor_critic", "critic": {"network_cfg": {"hidden_sizes": [4]}}},
+    }
+
+
+def test_present_layout_stays_as_it_is_without_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert modern(tiny_config(), capsys) == (tiny_config(), [])
+
+
+def test_keys_of_a_users_policy_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"policy": {"name": "mine", "cfg": {"width": 3}, "actor": {"hidden_sizes": [3]}}}
+    assert modern(config, capsys) == (config, [])
+
+
+@pytest.mark.parametrize(
+    ("old", "problem"),
+    [
+        ({"runtime": {}, "trainer": {}}, "runtime: is the older form of 'trainer'"),
+        (
+            {"trainer": {"rollout_steps": 3, "buffer_size": 4}},
+            "trainer.rollout_steps: is the older form of 'trainer.buffer_size'",
+        ),
+        ({"trainer": {"cuda": True, "device": "cpu"}}, "trainer.cuda: is the older form of 'trainer.device'"),
+        (
+            {"env": {"id": "X"}, "trainer": {"gym_config": "env.json"}},
+            "env: is the older form of 'trainer.gym_config'",
+        ),
+        (
+            {"policy": {"name": "vla", "action_dim": 1, "cfg": {"action_dim": 2}}},
+            "policy.cfg.action_dim: is the older form of 'policy.action_dim'",
+        ),
+    ],
+)  # fmt: skip
+def test_old_and_new_key_together_are_an_error(old: dict[str, Any], problem: str) -> None:
+    problems: list[str] = []
+    modernise(old, problems)
+    assert problems == [f"{problem}, which is given too"]
+
+
+def test_malformed_blocks_are_left_to_the_check(capsys: pytest.CaptureFixture[str]) -> None:
+    for config in ({"trainer": 3, "policy": []}, {"policy": {"name": "actor_critic", "cfg": 3, "actor": 4}}):
+        assert modern(config, capsys) == (config, [])
+
+
+def test_override_by_the_new_path_works_on_an_old_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny_config()
+    config["runtime"] = config.pop("trainer") | {"rollout_steps": 4}
+    del config["runtime"]["buffer_size"]
+    path = write_config(tmp_path, config)
+    assert load_train_config(path, ["trainer.buffer_size=6"]).trainer.buffer_size == 6
+    assert "runtime: deprecated" in capsys.readouterr().err
+    with pytest.raises(ConfigError) as caught:
+        load_train_config(path, ["runtime.rollout_steps=6"])
+    assert str(caught.value) == "override 'runtime.rollout_steps=6': 'runtime' is the older form of 'trainer'"
+
+
+def test_environment_inside_the_training_config_is_checked_with_its_path(tmp_path: Path) -> None:
+    env = {key: value for key, value in load_json(CART_POLE_ENV).items() if key != "$schema"}
+    old = tiny_config() | {"env": {"id": env.pop("id"), "cfg": env}}
+    del old["trainer"]["gym_config"]
+    run = load_run_config(write_config(tmp_path, old))
+    assert (run.env_id, run.env.num_envs) == ("CartPoleRL", 2)
+    assert run.resolved["gym_config"]["robot"] == env["robot"]
+    assert json.loads(json.dumps(run.resolved))
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(write_config(tmp_path, old), ["trainer.gym_config.env.evnts={}"])
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith("trainer.gym_config.env.evnts: unknown key. Did you mean 'events'?")
+    assert line.endswith("(set by the override 'trainer.gym_config.env.evnts={}')")

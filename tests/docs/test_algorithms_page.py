@@ -1,0 +1,53 @@
+"""The page on the algorithms names every setting and every diagnostic."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.models import MLP, ActorCritic
+
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text below a heading, up to the next one of its level."""
+    return re.split(r"^## ", PAGE.partition(f"\n## {title}\n")[2], flags=re.MULTILINE)[0]
+
+
+def rows(text: str) -> dict[str, str]:
+    """The tables' rows: each name in code in the first column, and its row."""
+    lines = [line for line in text.splitlines() if line.startswith("| `")]
+    return {name: line for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
+
+
+@pytest.mark.parametrize(("title", "cfg_class"), [("PPO", PPOCfg), ("GRPO", GRPOCfg)])
+def test_every_setting_has_its_row_with_its_default(title: str, cfg_class: type) -> None:
+    described = rows(section("Settings of both")) | rows(section(title))
+    fields = {field.name: field.default for field in dataclasses.fields(cfg_class)}
+    assert set(described) == set(fields)
+    for name in set(fields) - {"device"}:
+        said = described[name].split("|")[2].strip(' `"')
+        assert said == _written(fields[name]) or float(said) == fields[name], name
+
+
+def _written(value: Any) -> str:
+    """A default as the page writes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_every_diagnostic_has_its_row() -> None:
+    policy = ActorCritic(2, 1, "cpu", MLP(2, 1, [4]), MLP(2, 1, [4]))
+    rollout = allocate_rollout(2, 3, 2, 1, "cpu")
+    rollout.update(policy.get_action(TensorDict({"obs": torch.randn(2, 4, 2)}, batch_size=[2, 4])))
+    logged = PPO(PPOCfg(lr_schedule="adaptive"), policy).update(rollout)
+    logged |= GRPO(GRPOCfg(group_size=2, kl_coef=0.1), policy).update(rollout)
+    assert set(rows(section("Reading the diagnostics"))) == set(logged)

@@ -1,0 +1,64 @@
+"""docs/configuration.md says what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.utils.legacy import OLD_PATHS
+from embodichain.lab.gym.utils.gym_utils import ENV_KEYS, TOP_KEYS
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from scripts.config_docs import DOCUMENT, render
+
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+PUSH_CUBE = DOCUMENT.parent.parent / "configs/agents/rl/push_cube"
+
+
+def test_tables_are_those_of_the_config_classes() -> None:
+    assert render(TEXT) == TEXT, "run: python scripts/config_docs.py"
+
+
+def test_every_key_is_there() -> None:
+    for key in (*TOP_KEYS, *ENV_KEYS):
+        assert f"\n| `{key}` |" in TEXT
+
+
+def test_every_older_key_is_there() -> None:
+    for old in OLD_PATHS:
+        assert re.search(rf"^\| `{re.escape(old)}\b", TEXT, re.MULTILINE)
+
+
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Go to a folder for the copies of PushCube's configs that are returned."""
+    monkeypatch.chdir(folder)
+    train, env = load_json(PUSH_CUBE / "train_config.json"), load_json(PUSH_CUBE / "gym_config.json")
+    train["trainer"]["gym_config"] = "gym_config.json"
+    return train, env
+
+
+def test_mistakes_are_reported_as_the_example_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, env = in_folder(tmp_path, monkeypatch)
+    train["trainer"]["num_evns"] = 2
+    train["algorithm"]["cfg"] |= {"gamma": 1.5, "batch_size": 100000}
+    env["env"]["rewards"]["reach"]["params"]["object_cfg"]["uid"] = "cub"
+    Path("train.json").write_text(json.dumps(train), encoding="utf-8")
+    Path("gym_config.json").write_text(json.dumps(env), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_run_config("train.json")
+    (example,) = re.findall(r"^    error: (.*?)\n\n", TEXT, re.DOTALL | re.MULTILINE)
+    assert sorted(str(caught.value).splitlines()) == sorted(line.strip() for line in example.splitlines())
+
+
+def test_overrides_of_the_example_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DOCUMENT.parent.parent)
+    (line,) = re.findall(r"^    (trainer\.num_envs=.*)$", TEXT, re.MULTILINE)
+    run = load_run_config(PUSH_CUBE / "train_config.json", shlex.split(line))
+    assert (run.env.num_envs, run.train.trainer.eval_freq) == (256, "5 it")
+    assert run.train.policy["actor"]["network_cfg"]["hidden_sizes"] == [64, 64]
