@@ -14,6 +14,7 @@ from pydantic import Field
 
 from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
+from embodichain.utils.validation import RayTracing
 
 __all__ = [
     "ArticulationCfg",
@@ -60,8 +61,8 @@ class SimulationManagerCfg:
     """Physics threads; 0: one a processor that this process may use."""
     headless: bool = True
     """No window."""
-    enable_rt: bool = False
-    """Ray-traced rendering of recorded cameras."""
+    enable_rt: RayTracing = False
+    """Ray-traced images; not available yet."""
     gpu_id: int = 0
     """Kept for compatibility; the device decides."""
 

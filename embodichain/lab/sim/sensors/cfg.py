@@ -108,13 +108,13 @@ class StereoCameraCfg(CameraCfg):
         return self
 
 
-def _sensor_type(value: object) -> object:
+def sensor_type(value: object) -> object:
     """Return which class a sensor's data are of; a camera where they do not say."""
     return value.get("sensor_type", "Camera") if isinstance(value, dict) else getattr(value, "sensor_type", None)
 
 
 SensorCfg = Annotated[
-    Annotated[CameraCfg, Tag("Camera")] | Annotated[StereoCameraCfg, Tag("StereoCamera")], Discriminator(_sensor_type)
+    Annotated[CameraCfg, Tag("Camera")] | Annotated[StereoCameraCfg, Tag("StereoCamera")], Discriminator(sensor_type)
 ]
 """Any sensor, by its ``sensor_type``."""
 
