@@ -228,10 +228,10 @@ class BaseEnv(gym.Env[Any, Any]):
         """
         if not self._has_begun:
             raise RuntimeError("call reset() before step()")
-        if isinstance(action, Mapping):
-            action = self._join_action(action)
-        elif not isinstance(action, Tensor):
+        if isinstance(action, np.ndarray):
             action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
+        elif not isinstance(action, Tensor):
+            action = self._join_action(action)
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
         self.last_action = action

@@ -73,6 +73,7 @@ class Camera:
         self._appearance = appearance
         self._drawing = drawing
         self.mask_numbers = mask_numbers(backend.visual_model)
+        self._geom_numbers = _geom_numbers(backend.visual_model, self.mask_numbers)
         self._mount = _find_mount(backend.model, cfg)
         num_envs = backend.num_envs
         self._pose = _configured_pose(cfg).repeat(num_envs, 1, 1)
@@ -171,7 +172,7 @@ class Camera:
                 poses=self._pose.double().numpy(),
                 intrinsics=self._intrinsics.double().numpy(),
                 mount=self._mount,
-                geom_ids=self._geom_ids(),
+                geom_ids=self._geom_numbers,
                 images=self._images,
             )
             try:
@@ -179,12 +180,6 @@ class Camera:
             except RenderingUnavailableError as error:
                 raise ConfigError(f"sensor '{self.uid}': its images are asked for, but {error}") from error
         self._drawn = (state, looks)
-
-    def _geom_ids(self) -> np.ndarray:
-        model = self._backend.visual_model
-        names = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
-        numbers = [self.mask_numbers.get(name, 1) for name in names]  # geoms of the world are the ground
-        return np.array([*numbers, 0], dtype=np.int32)
 
 
 class StereoCamera(Camera):
@@ -226,6 +221,13 @@ class StereoCamera(Camera):
         super().set_local_pose(pose, env_ids)
         which = slice(None) if env_ids is None else env_ids.cpu()
         self.right.set_local_pose(self._pose[which] @ self._to_right, env_ids)
+
+
+def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> np.ndarray:
+    """Return the mask's number of each geom, and last of nothing, [number of geoms + 1] int32."""
+    owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
+    # What is fixed to the world without a body of its own is the ground.
+    return np.array([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=np.int32)
 
 
 def _pose_or_row(pose: Tensor, to_matrix: bool) -> Tensor:
