@@ -159,7 +159,7 @@ class _Drawer:
             visual.quality.shadowsize = 0
             # Round shapes are made of so many flat ones; on a processor, corners cost more than pixels.
             visual.quality.numslices = min(28, max(12, max(size) // 10))
-            visual.quality.numstacks = visual.quality.numslices * 2 // 5
+            visual.quality.numstacks = visual.quality.numslices // 2 - 1
             renderer = make_renderer(self._model, width, height)
             renderer.scene.flags[_SHADOW] = renderer.scene.flags[_REFLECTION] = 0
             self._renderers[size] = renderer
