@@ -29,7 +29,7 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.checks import arm_of_robot_type, check_plane, check_uid, mesh_path
 from embodichain.lab.sim.math import quat_from_euler
-from embodichain.lab.sim.objects.light import FULL_INTENSITY, ambient_of
+from embodichain.lab.sim.objects.light import add_light, ambient_of
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
@@ -42,12 +42,6 @@ _OBJECT_BITS = {"contype": 1, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
 _GEOM = mujoco.mjtGeom
-_LIGHTS = {
-    "point": mujoco.mjtLightType.mjLIGHT_POINT,
-    "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "direction": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "spot": mujoco.mjtLightType.mjLIGHT_SPOT,
-}
 
 
 @dataclass
@@ -188,11 +182,7 @@ class SceneBuilder:
         self._claim(cfg)
         if self._spec.light("sun") is not None:
             self._spec.delete(self._spec.light("sun"))
-        light = self._spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
-        light.type = _LIGHTS[cfg.light_type]
-        light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
-        light.castshadow = cfg.enable_shadow
-        light.cutoff = cfg.spot_angle_outer
+        add_light(self._spec, cfg)
 
     def set_emission_light(self, cfg: EmissionLightCfg) -> None:
         """Set the light that comes from everywhere."""
