@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any, TypeVar
 
 import mujoco
 import torch
 
+from embodichain.lab.sim import objects
 from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
 from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.objects import Articulation, Kept, Marker, RigidObject, Robot
 from embodichain.lab.sim.scene import SceneBuilder
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["SimulationManager"]
 
@@ -126,6 +129,16 @@ class SimulationManager:
         """Put environments [n] into the scene's initial state."""
         self.backend.reset(env_ids)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
+        return {"backend": self.backend.state_dict(), "parts": {name: attributes(x) for name, x in _parts(self, "")}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned for the same scene."""
+        self.backend.load_state_dict(state["backend"])
+        for name, part in _parts(self, ""):
+            load_attributes(part, state["parts"].get(name, {}))
+
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""
         return _get(self._rigid_objects, "rigid object", uid)
@@ -151,3 +164,14 @@ def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
     if uid not in entities:
         raise KeyError(unknown_name(kind, uid, entities))
     return entities[uid]
+
+
+def _parts(owner: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the things in attributes and dictionaries of a thing, and theirs, by where they are."""
+    values = owner if isinstance(owner, dict) else vars(owner)
+    for key, value in values.items():
+        is_thing = type(value).__module__.startswith(objects.__name__ + ".")
+        if is_thing and not isinstance(value, Kept) and not is_dataclass(value):
+            yield f"{name}.{key}", value
+        if (is_thing and not isinstance(value, Kept)) or isinstance(value, dict):
+            yield from _parts(value, f"{name}.{key}")
