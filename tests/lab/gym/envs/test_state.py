@@ -1,0 +1,86 @@
+"""Environments go on bit for bit where a checkpoint left them."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import Functor
+from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.state import freeze, thaw
+from embodichain.utils.utility import load_json
+from tests.lab.scenes import actions_for, cart_cfg, env_of
+
+CONFIGS = sorted((Path(__file__).resolve().parents[4] / "configs").rglob("gym_config*.json"))
+
+
+class Delay(Functor):
+    """A user's reward with a memory of many kinds, which says nothing about saving it."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.line: deque[Tensor] = deque([torch.zeros(env.num_envs)] * 3, maxlen=3)
+        self.calls = 0
+        self.best = {"pole": torch.full((env.num_envs,), -9.0)}
+
+    def __call__(self, env: EmbodiedEnv, obs: Any, action: Any, info: Any) -> Tensor:
+        self.calls += 1
+        self.line.append(env.robot.get_qpos()[:, 1])
+        self.best["pole"] = torch.maximum(self.best["pole"], self.line[-1])
+        return self.line[0] + self.best["pole"] + 0.01 * self.calls
+
+
+def run(env: EmbodiedEnv, actions: Tensor) -> list[Tensor]:
+    out = []
+    for action in actions:
+        obs, reward, terminated, truncated, info = env.step(action)
+        out += [flatten_dict_observation(obs), reward, terminated, truncated, *info["metrics"].values()]
+    return out
+
+
+def assert_goes_on(make: Any, steps: int = 7) -> None:
+    env, fresh = make(), make()
+    env.reset()
+    actions = actions_for(env, 2 * steps)
+    run(env, actions[:steps])
+    buffer = io.BytesIO()
+    torch.save(freeze(env.state_dict()), buffer)
+    buffer.seek(0)
+    fresh.reset()
+    run(fresh, actions[:3])  # it has a history of its own
+    fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
+    expected, got = run(env, actions[steps:]), run(fresh, actions[steps:])
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
+def test_every_shipped_environment_goes_on_where_it_was(path: Path) -> None:
+    assert_goes_on(lambda: env_of(load_json(path), 3, max_episode_steps=9))
+
+
+def test_users_functor_is_saved_without_a_word_from_the_user() -> None:
+    rewards = {"late": {"func": Delay, "weight": 1.0}}
+    assert_goes_on(lambda: EmbodiedEnv(cart_cfg(2, {"rewards": rewards})))
+
+
+def test_model_fields_of_single_environments_are_part_of_the_state() -> None:
+    def make() -> EmbodiedEnv:
+        return EmbodiedEnv(cart_cfg(2))
+
+    env, fresh = make(), make()
+    for x in (env, fresh):
+        x.reset()
+    heavy: Any = env.sim.backend
+    heavy._batch.expand("body_mass")[1] *= 3.0
+    fresh.load_state_dict(thaw(freeze(env.state_dict())))
+    copy: Any = fresh.sim.backend
+    assert (copy._batch.expanded("body_mass") == heavy._batch.expanded("body_mass")).all()
+    actions = actions_for(env, 5)
+    assert all(torch.equal(a, b) for a, b in zip(run(env, actions), run(fresh, actions), strict=True))
