@@ -170,6 +170,8 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
         """The model's policy for our evaluator."""
 
         training = False
+        state_size = 0
+        obs_keys = ()
 
         def eval(self) -> None:
             pass

@@ -30,10 +30,11 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     """
     mover = _Mover(copy.deepcopy(data), problems)
     mover.move("runtime", "trainer")
+    block = "trainer" if "trainer" in data else "runtime"  # as the file has it
     if isinstance(cuda := mover.get("trainer.cuda"), bool):
         gpu_id = mover.get("trainer.gpu_id") or 0
-        mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu")
-    mover.move("trainer.rollout_steps", "trainer.buffer_size")
+        mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu", f"{block}.cuda")
+    mover.move("trainer.rollout_steps", "trainer.buffer_size", written=f"{block}.rollout_steps")
     env = mover.get("env")
     if isinstance(env, dict) and isinstance(env.get("cfg", {}), dict):
         mover.move("env", "trainer.gym_config", {k: v for k, v in env.items() if k != "cfg"} | env.get("cfg", {}))
@@ -67,8 +68,9 @@ class _Mover:
             node = node.get(key) if isinstance(node, dict) else None
         return node if isinstance(node, dict) else {}
 
-    def move(self, old: str, new: str, value: Any = None) -> None:
-        """Put what stands at ``old``, or ``value`` in its place, to ``new``."""
+    def move(self, old: str, new: str, value: Any = None, written: str | None = None) -> None:
+        """Put what stands at ``old``, which the file has at ``written``, or ``value`` in its place, to ``new``."""
+        written = written or old
         block, _, key = old.rpartition(".")
         if key not in self.block(block):
             return
@@ -80,7 +82,7 @@ class _Mover:
                 return  # a wrong type, which is reported where it stands
         found = self.block(block).pop(key)
         if name in node:
-            self._problems.append(f"{old}: is the older form of '{new}', which is given too")
+            self._problems.append(f"{written}: is the older form of '{new}', which is given too")
             return
-        logger.log_warning(f"{old}: deprecated, write '{new}'")
+        logger.log_warning(f"{written}: deprecated, write '{new}'")
         node[name] = found if value is None else value

@@ -35,6 +35,15 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
             ["trainer.cuda: deprecated, write 'trainer.device'"],
         ),
         (
+            {"runtime": {"cuda": False, "rollout_steps": 8}},
+            {"trainer": {"device": "cpu", "buffer_size": 8}},
+            [
+                "runtime: deprecated, write 'trainer'",
+                "runtime.cuda: deprecated, write 'trainer.device'",
+                "runtime.rollout_steps: deprecated, write 'trainer.buffer_size'",
+            ],
+        ),
+        (
             {"trainer": {"cuda": True, "gpu_id": 1}},
             {"trainer": {"device": "cuda:1", "gpu_id": 1}},
             ["trainer.cuda: deprecated, write 'trainer.device'"],
