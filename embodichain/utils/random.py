@@ -79,7 +79,7 @@ class CounterRandom:
         self._starts: dict[tuple[str, int, int], np.ndarray] = {}
         self._stream = ""
         self._draw = 0
-        self._tick = 0
+        self._tick: int | Tensor = 0
         self._update_keys(slice(None))  # draws before the first episode differ between environments, too
 
     def reseed(self, seed: int, enumerate_episodes: bool = False) -> None:
@@ -135,12 +135,13 @@ class CounterRandom:
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
 
     @contextmanager
-    def stream(self, name: str, tick: int = 0) -> Iterator[None]:
+    def stream(self, name: str, tick: int | Tensor = 0) -> Iterator[None]:
         """Draw from the named stream inside the block; the managers open one for each term.
 
         Args:
             name: of the stream, usually the term's name.
-            tick: counts repeated uses of the stream inside one episode (interval events).
+            tick: counts repeated uses of the stream inside one episode (interval events), for all environments together
+                or for each [N] int64.
         """
         previous = self._stream, self._draw, self._tick
         self._stream, self._draw, self._tick = name, 0, tick
@@ -161,6 +162,8 @@ class CounterRandom:
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
         lanes = self._lanes(size)
         keys = _fast(self._key)[_fast(env_ids), None]
+        if isinstance(self._tick, Tensor):
+            keys = keys + _fast(self._tick)[_fast(env_ids), None] * _MIX1
         if isinstance(keys, Tensor):
             bits = _unit_bits(keys + torch.from_numpy(lanes).to(keys.device)).to(torch.float32)
         else:
@@ -182,4 +185,6 @@ class CounterRandom:
             digest = hashlib.blake2b(f"{self.seed}/{key[0]}/{key[1]}".encode(), digest_size=8).digest()
             base = int.from_bytes(digest, "little", signed=True)
             self._starts[key] = np.arange(1, size + 1) * _GOLDEN + base
-        return self._starts[key] + _wrap(self._tick * _MIX1) if self._tick else self._starts[key]
+        if isinstance(self._tick, Tensor) or not self._tick:
+            return self._starts[key]
+        return self._starts[key] + _wrap(self._tick * _MIX1)

@@ -227,3 +227,11 @@ def test_large_seeds_names_and_ticks_stay_in_range() -> None:
     assert 0.4 < values.mean().item() < 0.6
     assert values.min().item() >= 0.0
     assert values.max().item() < 1.0
+
+
+def test_envs_may_have_ticks_of_their_own() -> None:
+    random = begun(3)
+    together = [draw(random, size=2, tick=tick) for tick in (0, 5, 7)]
+    with random.stream("place", torch.tensor([5, 0, 7])):
+        own = random.uniform(torch.tensor([2, 0]), 0.0, 1.0, 2)
+    assert torch.equal(own, torch.stack((together[2][2], together[1][0])))

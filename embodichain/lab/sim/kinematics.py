@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.math import quat_from_matrix
+from embodichain.lab.sim.math import pad_batch
 
 __all__ = ["SerialChain"]
+
+_LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 
 
 class SerialChain:
@@ -51,35 +53,41 @@ class SerialChain:
             self._polynomial = []
         self._basis = tensor(basis).flatten(2)  # [J, 4, 16]
         self._tail = tensor(tail @ tcp)
-        # [J, 3] in the body's frame; the joint's own rotation leaves its axis and anchor where they are.
-        self._axes = tensor(model.jnt_axis[joint_ids])
-        self._anchors = tensor(model.jnt_pos[joint_ids])
-        self._is_hinge = tensor(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE))[:, None]
+        # [J, 4, 2] axis and anchor in the body's frame; the joint's own rotation leaves them where they are.
+        self._screws = tensor(
+            np.stack(
+                (_homogeneous(model.jnt_axis[joint_ids], 0.0), _homogeneous(model.jnt_pos[joint_ids], 1.0)), axis=2
+            )
+        )
+        self._is_hinge = tensor(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)).bool()[:, None, None]
         limited = model.jnt_limited[joint_ids].astype(bool)[:, None]
         self.limits = tensor(np.where(limited, model.jnt_range[joint_ids], np.array([-np.inf, np.inf])))
         """[J, 2] lower and upper joint limits."""
 
     def forward(self, qpos: Tensor) -> Tensor:
-        """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J]."""
+        """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J], whatever B is."""
+        count = len(qpos)
+        qpos = pad_batch(qpos)
         if not self._polynomial:
-            return self._frames(qpos)[-1] @ self._tail
+            return (self._frames(qpos)[-1] @ self._tail)[:count]
         sums, phases, matrices, constant = self._polynomial
         cosines = torch.cos(torch.addmm(phases, qpos, sums))
         pose, *others = torch.addmm(constant, cosines, matrices).view(len(qpos), -1, 4, 4).unbind(1)
         for other in others:
             pose = torch.bmm(pose, other)
-        return pose
+        return pose[:count]
 
     def jacobian(self, qpos: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, world frame)."""
         frames = self._frames(qpos)
         pose = frames[-1] @ self._tail
-        stacked = torch.stack(frames, dim=1)  # [B, J, 4, 4]: the frame of each joint's body
-        axes = (stacked[..., :3, :3] @ self._axes[:, :, None]).squeeze(-1)
-        anchors = (stacked[..., :3, :3] @ self._anchors[:, :, None]).squeeze(-1) + stacked[..., :3, 3]
-        arms = torch.linalg.cross(axes, pose[:, None, :3, 3] - anchors)
-        linear = self._is_hinge * arms + (1 - self._is_hinge) * axes
-        return pose, torch.cat((linear, self._is_hinge * axes), dim=-1).transpose(1, 2)
+        # [J, B, 3, 2]: of the joints in the world frame
+        axes, anchors = torch.matmul(torch.stack(frames)[:, :, :3], self._screws[:, None]).unbind(-1)
+        linear, angular = torch.linalg.cross(axes, pose[:, :3, 3] - anchors), axes
+        if not self._polynomial:  # there are slides
+            linear = torch.where(self._is_hinge, linear, axes)
+            angular = torch.where(self._is_hinge, axes, 0.0)
+        return pose, torch.cat((linear, angular), dim=2).permute(1, 2, 0)
 
     def _frames(self, qpos: Tensor) -> list[Tensor]:
         """Return the poses of the joints' bodies, J times [B, 4, 4]."""
@@ -114,27 +122,49 @@ class SerialChain:
             rot_tolerance: of success, rad.
 
         Returns:
-            ``(success [B] bool, qpos [B, J])``.
+            ``(success [B] bool, qpos [B, J])``; their bits do not depend on B.
         """
-        qpos = seed
+        count = len(seed)
+        qpos, target = pad_batch(seed), pad_batch(target)
+        low, high = self.limits.unbind(dim=1)
+        ridge = damping**2 * torch.eye(6, device=seed.device)
         for _ in range(iterations):
             pose, jacobian = self.jacobian(qpos)
-            gram = jacobian @ jacobian.transpose(1, 2)
-            gram.diagonal(dim1=1, dim2=2).add_(damping**2)
-            step = jacobian.transpose(1, 2) @ torch.linalg.solve(gram, _pose_error(pose, target)[..., None])
-            qpos = torch.clamp(qpos + step.squeeze(-1).clamp(-0.5, 0.5), self.limits[:, 0], self.limits[:, 1])
-        error = _pose_error(self.forward(qpos), target)
-        success = (error[:, :3].norm(dim=1) < pos_tolerance) & (error[:, 3:].norm(dim=1) < rot_tolerance)
-        return success, qpos
+            error, _ = _pose_error(pose, target)
+            # (J J^T + lambda^2 I) x = error; the variant without a check of the result does not wait for it.
+            solution, _ = torch.linalg.solve_ex(torch.baddbmm(ridge, jacobian, jacobian.mT), error.unsqueeze(2))
+            step = torch.bmm(jacobian.mT, solution).squeeze(2)
+            qpos = torch.clamp(qpos + step.clamp_(-_LARGEST_STEP, _LARGEST_STEP), low, high)
+        error, angle = _pose_error(self.forward(qpos), target)
+        success = (_length(error[:, :3]) < pos_tolerance) & (angle < rot_tolerance)
+        return success[:count], qpos[:count]
 
 
-def _pose_error(pose: Tensor, target: Tensor) -> Tensor:
-    """Return [B, 6]: the target's position minus the pose's, and the rotation vector that remains (world frame)."""
-    quat = quat_from_matrix(target[:, :3, :3] @ pose[:, :3, :3].transpose(1, 2))
-    sine = quat[:, 1:].norm(dim=1, keepdim=True)
-    angle = 2.0 * torch.atan2(sine, quat[:, :1])
-    rotation = quat[:, 1:] * torch.where(sine > 1e-8, angle / sine.clamp(min=1e-8), torch.full_like(sine, 2.0))
-    return torch.cat((target[:, :3, 3] - pose[:, :3, 3], rotation), dim=1)
+def _length(vectors: Tensor) -> Tensor:
+    """Return the lengths of vectors [B, 3], summed in the same order whatever B is."""
+    x, y, z = vectors.square().unbind(1)
+    return (x + y + z).sqrt()
+
+
+def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how a target differs from a pose.
+
+    The rotation R that remains has the vector (R - R^T) / 2 of length sin(angle), along its axis.
+
+    Returns:
+        ``(error, angle)``: the difference of the positions and the rotation vector, world frame, [B, 6]; its angle [B].
+    """
+    rotation = torch.bmm(target[:, :3, :3], pose[:, :3, :3].mT).flatten(1)
+    doubled = rotation[:, [7, 2, 3]] - rotation[:, [5, 6, 1]]
+    twice_sine = _length(doubled)
+    angle = torch.atan2(twice_sine, rotation[:, 0] + rotation[:, 4] + rotation[:, 8] - 1.0)
+    factor = torch.where(twice_sine > 1e-6, angle / twice_sine, 0.5)
+    position = target[:, :3, 3] - pose[:, :3, 3]
+    return torch.cat((position, doubled * factor.unsqueeze(1)), dim=1), angle
+
+
+def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:
+    return np.concatenate((vectors, np.full((len(vectors), 1), last)), axis=1)
 
 
 def _chain_basis(model: mujoco.MjModel, joint_ids: list[int], site_id: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = [
     "matrix_from_euler",
     "matrix_from_quat",
+    "pad_batch",
     "pose_from_pos_matrix",
     "pose_from_pos_quat",
     "pose_from_row",
@@ -20,6 +21,16 @@ __all__ = [
     "quat_from_matrix",
     "quat_mul",
 ]
+
+
+def pad_batch(values: Tensor) -> Tensor:
+    """Return values [B, ...] with the last repeated until B is a multiple of 32.
+
+    Processors compute so many numbers at once, and the few that are left over in another way: without this the bits of
+    a result would depend on the size of the batch.
+    """
+    missing = -len(values) % 32
+    return torch.cat((values, values[-1:].expand(missing, *values.shape[1:]))) if missing else values
 
 
 def quat_from_euler(euler: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import mujoco
@@ -31,7 +32,7 @@ from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["CompiledScene", "SceneBuilder", "match_names"]
+__all__ = ["CompiledScene", "MeshVariant", "SceneBuilder", "match_names"]
 
 # Collision bits: a robot touches objects and the ground but not itself; objects touch everything.
 _ROBOT_BITS = {"contype": 2, "conaffinity": 1}
@@ -39,6 +40,23 @@ _OBJECT_BITS = {"contype": 1, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
 _GEOM = mujoco.mjtGeom
+
+
+@dataclass(frozen=True)
+class MeshVariant:
+    """A mesh that a body may have.
+
+    Attributes:
+        mass: kg.
+        inertia: [3] about the principal axes, kg m^2.
+        pos: [3] centre of mass in the body's frame, m.
+        quat: [4] orientation of the principal axes, wxyz.
+    """
+
+    mass: float
+    inertia: np.ndarray
+    pos: np.ndarray
+    quat: np.ndarray
 
 
 @dataclass
@@ -50,12 +68,14 @@ class CompiledScene:
         visual_model: for pictures; the same bodies, joints and states.
         joints: the joint names of each articulation, as the maker's file has them, in joint order.
         parts: for each robot the joint names of its control parts.
+        variants: for rigid bodies with several meshes, each of them; the configured one is the first.
     """
 
     model: mujoco.MjModel
     visual_model: mujoco.MjModel
     joints: dict[str, list[str]] = field(default_factory=dict)
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
 
 
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str) -> list[str]:
@@ -88,6 +108,7 @@ class SceneBuilder:
         self._uids: set[str] = set()
         self._joints: dict[str, list[str]] = {}
         self._parts: dict[str, dict[str, list[str]]] = {}
+        self._variants: dict[str, list[MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
@@ -104,22 +125,35 @@ class SceneBuilder:
         if isinstance(cfg.shape, PlaneCfg):
             with placed(f"rigid object '{cfg.uid}': "):
                 check_plane(cfg.body_type)
-        attrs = cfg.attrs
         body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
         if cfg.body_type == "dynamic":
             body.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
             self._damping.append((cfg.uid, cfg))
         geom = self._add_shape(body, cfg.shape, f"rigid object '{cfg.uid}'")
         geom.name = cfg.uid
-        geom.rgba = np.array(cfg.rgba)
-        geom.friction = np.array([attrs.dynamic_friction, 0.005, 0.0001])
-        geom.margin = attrs.rest_offset
-        if attrs.mass > 0:
-            geom.mass = attrs.mass
-        else:
-            geom.density = attrs.density
-        _set_bits(geom, _OBJECT_BITS if attrs.enable_collision else _NO_BITS)
+        _set_mass(geom, cfg)
+        _finish_geom(geom, cfg)
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in _without_counterpart(cfg)]
+
+    def vary_inertia(self, uid: str) -> None:
+        """Keep a rigid body's centre of mass and principal axes open, so that they may differ between environments."""
+        self._spec.body(uid).simple = 0
+
+    def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
+        """Give a rigid body further meshes, of which each environment may choose one instead of the configured one.
+
+        Raises:
+            ConfigError: a mesh cannot be read.
+        """
+        self.vary_inertia(cfg.uid)
+        body = self._spec.body(cfg.uid)
+        variants = [_measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        for i, path in enumerate(paths, start=1):
+            name = f"{cfg.uid}/variant{i}"
+            self._spec.add_mesh(name=name, file=str(path))
+            geom = body.add_geom(name=name, type=_GEOM.mjGEOM_MESH, meshname=name, mass=0.0)
+            _finish_geom(geom, cfg)
+        self._variants[cfg.uid] = variants
 
     def add_marker(self, cfg: MarkerCfg) -> None:
         """Add a thing that is only seen."""
@@ -194,7 +228,7 @@ class SceneBuilder:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
-        return CompiledScene(model, visual_model, self._joints, self._parts)
+        return CompiledScene(model, visual_model, self._joints, self._parts, self._variants)
 
     def _claim(self, cfg: ObjectBaseCfg) -> None:
         check_uid(cfg.uid, self._uids)
@@ -272,6 +306,33 @@ class SceneBuilder:
         ground = spec.worldbody.add_geom(name="ground", type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1], material="ground")
         ground.friction = [0.0, 0.005, 0.0001]
         _set_bits(ground, _OBJECT_BITS)
+
+
+def _set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
+    if cfg.attrs.mass > 0:
+        geom.mass = cfg.attrs.mass
+    else:
+        geom.density = cfg.attrs.density
+
+
+def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
+    geom.rgba = np.array(cfg.rgba)
+    geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
+    geom.margin = cfg.attrs.rest_offset
+    _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
+
+
+def _measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
+    """Compile a mesh alone, for its mass properties."""
+    spec = mujoco.MjSpec()
+    spec.add_mesh(name="mesh", file=str(path.expanduser().resolve()))
+    body = spec.worldbody.add_body()
+    _set_mass(body.add_geom(type=_GEOM.mjGEOM_MESH, meshname="mesh"), cfg)
+    try:
+        model = spec.compile()
+    except ValueError as error:
+        raise ConfigError(f"rigid object '{cfg.uid}': cannot use the mesh '{path}': {error}") from error
+    return MeshVariant(float(model.body_mass[1]), model.body_inertia[1], model.body_ipos[1], model.body_iquat[1])
 
 
 def _load(name: str, place: str) -> mujoco.MjSpec:

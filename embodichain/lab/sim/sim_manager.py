@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import mujoco
@@ -14,6 +15,7 @@ from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
 from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.objects import Articulation, Kept, Marker, RigidObject, Robot
 from embodichain.lab.sim.scene import SceneBuilder
+from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.state import attributes, load_attributes
@@ -50,12 +52,32 @@ class SimulationManager:
         self._articulations: dict[str, Articulation] = {}
         self._robots: dict[str, Robot] = {}
         self._markers: dict[str, Marker] = {}
+        self._detached: list[RigidObject | Articulation] = []
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""
         self._check_unbuilt()
         self._builder.add_rigid_object(cfg)
         self._cfgs.append(cfg)
+
+    def vary_inertia(self, uid: str) -> None:
+        """Let the centre of mass of a rigid body differ between environments (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.vary_inertia(self._rigid_object_cfg(uid).uid)
+
+    def add_mesh_variants(self, uid: str, paths: Sequence[Path]) -> None:
+        """Give a rigid body further meshes for single environments to choose from (before :meth:`build`).
+
+        Raises:
+            ConfigError: the body has no mesh, or a file cannot be used.
+        """
+        self._check_unbuilt()
+        cfg = self._rigid_object_cfg(uid)
+        if not isinstance(cfg.shape, MeshCfg):
+            raise ConfigError(
+                f"rigid object '{uid}': only a Mesh can be replaced by others, got a {cfg.shape.shape_type}"
+            )
+        self._builder.add_mesh_variants(cfg, paths)
 
     def add_articulation(self, cfg: ArticulationCfg) -> None:
         """Add an articulation (before :meth:`build`)."""
@@ -88,7 +110,7 @@ class SimulationManager:
                 case ArticulationCfg():
                     self._articulations[cfg.uid] = Articulation(cfg, backend, scene.joints[cfg.uid])
                 case RigidObjectCfg():
-                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend)
+                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
                     self._markers[cfg.uid] = Marker(cfg, backend)
 
@@ -121,13 +143,21 @@ class SimulationManager:
         """The robots by their names; there after :meth:`build`."""
         return self._robots
 
-    def update(self, substeps: int = 1) -> None:
-        """Advance the physics by ``substeps`` substeps."""
-        self.backend.step(substeps)
+    def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
+        """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
+        self.backend.step(substeps, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
-        """Put environments [n] into the scene's initial state."""
+        """Put environments [n] into the scene's initial state, but for what is detached."""
+        kept = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
+        for asset, state in kept:
+            asset.set_state(state, env_ids)
+
+    def detach_from_reset(self, uids: Sequence[str]) -> None:
+        """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
+        movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self._robots}
+        self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
@@ -151,9 +181,39 @@ class SimulationManager:
         """Return a robot; KeyError names the known ones."""
         return _get(self._robots, "robot", uid)
 
+    def get_articulation_or_robot(self, uid: str) -> Articulation:
+        """Return an articulation or a robot; KeyError names the known ones."""
+        return _get({**self._articulations, **self._robots}, "articulation or robot", uid)
+
+    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
+        """Return what has this name, whatever it is; KeyError names the known ones."""
+        assets: dict[str, RigidObject | Articulation | Marker] = {**self._rigid_objects, **self._markers}
+        return _get(assets | self._articulations | self._robots, "entity", uid)
+
+    @property
+    def rigid_object_uids(self) -> list[str]:
+        """The names of the rigid bodies, sorted."""
+        return sorted(self._rigid_objects)
+
+    @property
+    def articulation_uids(self) -> list[str]:
+        """The names of the articulations that are no robots, sorted."""
+        return sorted(self._articulations)
+
+    @property
+    def robot_uids(self) -> list[str]:
+        """The names of the robots, sorted."""
+        return sorted(self._robots)
+
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
         return _get(self._markers, "marker", uid)
+
+    def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:
+        cfgs = {cfg.uid: cfg for cfg in self._cfgs if isinstance(cfg, RigidObjectCfg)}
+        if uid not in cfgs:
+            raise ConfigError(unknown_name("rigid object", uid, cfgs))
+        return cfgs[uid]
 
     def _check_unbuilt(self) -> None:
         if self._backend is not None:

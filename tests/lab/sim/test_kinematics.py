@@ -156,3 +156,22 @@ def test_inverse_kinematics_at_the_target_stays_there(arm: SerialChain) -> None:
     success, qpos = arm.inverse(arm.forward(seed), seed)
     assert success.item()
     torch.testing.assert_close(qpos, seed, atol=1e-4, rtol=0)
+
+
+def test_bits_of_a_result_do_not_depend_on_the_size_of_the_batch(arm: SerialChain) -> None:
+    generator = torch.Generator().manual_seed(0)
+    qpos = torch.tensor(HOME) + torch.randn(64, 6, generator=generator) * 0.5
+    poses = arm.forward(qpos)
+    success, found = arm.inverse(poses, qpos + 0.1, iterations=5)
+    for size in (1, 2, 3, 8, 33):
+        assert torch.equal(arm.forward(qpos[:size]), poses[:size])
+        fewer = arm.inverse(poses[:size], qpos[:size] + 0.1, iterations=5)
+        assert torch.equal(fewer[0], success[:size])
+        assert torch.equal(fewer[1], found[:size])
+
+
+def test_half_turn_that_remains_is_no_success(arm: SerialChain) -> None:
+    qpos = torch.tensor([HOME])
+    turned = arm.forward(qpos) @ torch.diag(torch.tensor([-1.0, -1.0, 1.0, 1.0]))
+    success, _ = arm.inverse(turned, qpos, iterations=0)
+    assert success.tolist() == [False]

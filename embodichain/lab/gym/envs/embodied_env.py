@@ -13,7 +13,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
-from embodichain.lab.gym.envs.managers import ActionManager, EventManager, ObservationManager, RewardManager
+from embodichain.lab.gym.envs.managers import (
+    ActionManager,
+    EventManager,
+    Functor,
+    ObservationManager,
+    RewardManager,
+)
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
@@ -102,6 +108,9 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_rigid_object(body)
         for articulation in self.cfg.articulation:
             self.sim.add_articulation(articulation)
+        for event in self.cfg.events.values():
+            if isinstance(event.func, type) and issubclass(event.func, Functor):
+                event.func.prepare_scene(self.sim, event.params)
 
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None
@@ -124,8 +133,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.restart()
 
     def _step_action(self, action: Tensor) -> None:
-        targets = self.action_manager.process_action(action)
-        self.robot.set_qpos(targets["qpos"], name=self.active_part)
+        self.action_manager.apply_action(action)
 
     def _update_sim_state(self) -> None:
         self.event_manager.apply_interval()
@@ -137,6 +145,13 @@ class EmbodiedEnv(BaseEnv):
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.observation_manager.compute(obs)
         return obs
+
+    @override
+    def get_info(self, **kwargs: Any) -> dict[str, Any]:
+        info = super().get_info(**kwargs)
+        if self.action_manager.metrics:
+            info["metrics"] = self.action_manager.metrics | info["metrics"]
+        return info
 
     @override
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:

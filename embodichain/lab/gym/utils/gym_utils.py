@@ -41,7 +41,7 @@ BLOCK_MODULES = {
     "actions": [f"{_MANAGERS}.actions"],
     "observations": [f"{_MANAGERS}.observations"],
     "rewards": [f"{_MANAGERS}.rewards"],
-    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.record"],
+    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
 }
 """The shipped functors of each block."""
 DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]

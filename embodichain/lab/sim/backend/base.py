@@ -12,10 +12,12 @@ import mujoco
 import torch
 from torch import Tensor
 
-__all__ = ["Backend", "Columns"]
+__all__ = ["Backend", "Columns", "Index"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
+Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
+"""A part of a model field, as NumPy indexes; at most one list."""
 
 
 class Backend(Protocol):
@@ -62,12 +64,38 @@ class Backend(Protocol):
         """
         ...
 
-    def model_field(self, name: str) -> Tensor:
-        """Give a model field one value for each environment and return them, [N, ...], to be written in place."""
+    def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
+        """Change what a reset puts into columns of a state field, in every environment.
+
+        Args:
+            name: a state field of two dimensions.
+            columns: which entries.
+            values: [columns].
+        """
         ...
 
-    def step(self, substeps: int) -> None:
-        """Advance every environment by ``substeps`` substeps under the present controls."""
+    def read_model(self, name: str) -> Tensor:
+        """Return a model field (``body_mass``, ...) as it is in each environment, [N, ...]; do not write into it."""
+        ...
+
+    def write_model(
+        self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
+    ) -> None:
+        """Write a part of a model field, which then has a value of its own for each environment.
+
+        Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
+
+        Args:
+            name: the field.
+            index: which part of it, in its dimensions after N.
+            values: [n, ...], or what broadcasts to it.
+            env_ids: [n] int64, or None for all.
+            derive: let the constants follow; false where the caller writes them, too.
+        """
+        ...
+
+    def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
+        """Advance environments [n] (None: all) by ``substeps`` substeps under the present controls."""
         ...
 
     def reset(self, env_ids: Tensor) -> None:
@@ -90,5 +118,10 @@ class Backend(Protocol):
         ...
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state into ``data`` (of ``visual_model``) and compute what drawing it needs."""
+        """Write one environment's state into ``data`` and compute what drawing it needs.
+
+        Args:
+            env_id: which environment.
+            data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
+        """
         ...

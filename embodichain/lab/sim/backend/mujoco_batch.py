@@ -12,15 +12,16 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns
+from embodichain.lab.sim.backend.base import Backend, Columns, Index
 from embodichain.utils.state import load_attributes
 
 __all__ = ["MujocoBatchBackend"]
 
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
+_CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
 # What is neither a view of the engine's memory nor computed from the state.
-_REMEMBERED = ("_initial_state",)
+_REMEMBERED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
 
 
 def _silence_log() -> None:
@@ -67,6 +68,12 @@ class MujocoBatchBackend(Backend):
         self._derived: dict[str, np.ndarray] = {}
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
+        # The geoms of rigid bodies have names, by which they are found in both models.
+        names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
+        self._named_geoms = [i for i in range(model.ngeom) if model.geom(i).name]
+        self._seen_geoms = [names[model.geom(i).name] for i in self._named_geoms]
+        self._has_stale_constants = np.zeros(num_envs, dtype=bool)
+        self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
         # The whole state of one environment right after a reset: writing the row again costs less than the call.
         self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
@@ -110,12 +117,42 @@ class MujocoBatchBackend(Backend):
         self.version += 1
 
     @override
-    def model_field(self, name: str) -> Tensor:
-        return torch.from_numpy(self._batch.expand(name))
+    def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
+        # The fields are views of the state's rows: which part of a row they are follows from where they begin.
+        field = self._batch.bind(name)
+        first = (field.ctypes.data - self._batch.state.ctypes.data) // field.itemsize
+        at = columns if isinstance(columns, slice) else columns.numpy()
+        self._initial_state[first : first + field.shape[1]][at] = values.numpy()
 
     @override
-    def step(self, substeps: int) -> None:
-        self._batch.step(nstep=substeps)
+    def read_model(self, name: str) -> Tensor:
+        values = self._batch.expanded(name)
+        if values is None:
+            shared = torch.from_numpy(np.array(getattr(self.model, name)))
+            return shared.expand(self.num_envs, *shared.shape)
+        return torch.from_numpy(np.array(values))
+
+    @override
+    def write_model(
+        self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
+    ) -> None:
+        field = self._batch.expand(name)
+        at = index if isinstance(index, tuple) else (index,)
+        rows: Any = slice(None)
+        if env_ids is not None:
+            rows = env_ids.numpy()
+            if any(isinstance(part, list) for part in at):
+                rows = rows[:, None]
+        field[(rows, *at)] = values.numpy()
+        if derive and name in _CONSTANTS_FOLLOW:
+            self._has_stale_constants[slice(None) if env_ids is None else env_ids.numpy()] = True
+            self._constants_are_stale = True
+        self.version += 1
+
+    @override
+    def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
+        self._update_constants()
+        self._batch.step(None if env_ids is None else np.sort(env_ids.numpy()), nstep=substeps)
         self.version += 1
 
     @override
@@ -149,9 +186,26 @@ class MujocoBatchBackend(Backend):
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
         for name in ("qpos", "mocap_pos", "mocap_quat"):
             getattr(data, name)[:] = self._batch.bind(name)[env_id]
-        mujoco.mj_kinematics(self.visual_model, data)
-        mujoco.mj_comPos(self.visual_model, data)
-        mujoco.mj_camlight(self.visual_model, data)
+        self._load_shapes(env_id, data.model)
+        mujoco.mj_kinematics(data.model, data)
+        mujoco.mj_comPos(data.model, data)
+        mujoco.mj_camlight(data.model, data)
+
+    def _load_shapes(self, env_id: int, model: mujoco.MjModel) -> None:
+        """Copy what is seen of the fields that differ between environments into a model for pictures."""
+        for name in ("body_pos", "body_quat"):
+            if (values := self._batch.expanded(name)) is not None:
+                getattr(model, name)[:] = values[env_id]
+        for name in ("geom_size", "geom_group"):
+            if (values := self._batch.expanded(name)) is not None:
+                getattr(model, name)[self._seen_geoms] = values[env_id, self._named_geoms]
+
+    def _update_constants(self) -> None:
+        """Derive the constants again where the model fields behind them were written; once, however many were."""
+        if self._constants_are_stale:
+            self._batch.set_const(np.flatnonzero(self._has_stale_constants))
+            self._has_stale_constants[:] = False
+            self._constants_are_stale = False
 
     def _cast(self, name: str) -> Tensor:
         """Return a float32 copy of a field of the current state."""
@@ -164,6 +218,7 @@ class MujocoBatchBackend(Backend):
             return torch.from_numpy(array.astype(np.float32))
         self._derived[name] = array
         if not is_bound or self._derived_version != self.version:
+            self._update_constants()
             self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_ACC.value)
             self._derived_version = self.version
         return torch.from_numpy(array.astype(np.float32))

@@ -13,7 +13,11 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
+from embodichain.lab.sim.math import pose_from_row
+from embodichain.lab.sim.objects.base_pose import BasePose
+from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.kept import Kept
+from embodichain.lab.sim.scene import match_names
 
 __all__ = ["Articulation", "BodyData", "columns"]
 
@@ -32,11 +36,13 @@ class BodyData:
 
     Attributes:
         qpos_limits: [N, J, 2] lower and upper position limits, rad or m (infinite where there is none).
+        qvel_limits: [N, J] largest velocity of the config (infinite where there is none), rad/s or m/s.
         qf_limits: [N, J] largest drive effort, Nm or N (infinite where there is none).
         default_qpos: [N, J] initial positions.
     """
 
     qpos_limits: Tensor
+    qvel_limits: Tensor
     qf_limits: Tensor
     default_qpos: Tensor
 
@@ -56,11 +62,12 @@ class Articulation:
         self._qvel_adr = [int(model.jnt_dofadr[j]) for j in self._joint_ids]
         self._ctrl_adr = [int(model.actuator(f"{cfg.uid}/{name}").id) for name in joint_names]
         self.body_data = self._read_body_data(model)
-        device = backend.device
-        self._stiffness = torch.tensor(model.actuator_gainprm[self._ctrl_adr, 0], dtype=torch.float32, device=device)
-        self._damping = torch.tensor(-model.actuator_biasprm[self._ctrl_adr, 2], dtype=torch.float32, device=device)
+        actuators = dict(enumerate(self._ctrl_adr))
+        self.drives: JointDrives = JointDrives(backend, actuators, self._qvel_adr, self.body_data.default_qpos[0])
+        """The joints' drives."""
         self._highest_effort = self.body_data.qf_limits[0]
         self._lowest_effort = -self._highest_effort
+        self._base = BasePose(cfg, backend)
         self._kept = Kept(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
 
@@ -92,7 +99,7 @@ class Articulation:
         return qf if name is None else qf[:, self.get_joint_ids(name)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
-        """Return the drives' target positions [N, J]."""
+        """Return the drives' targets [N, J]: positions, unless they are in another mode."""
         return self._backend.ctrl[:, self._columns(self._ctrl_adr, self.get_joint_ids(name))]
 
     def set_qpos(
@@ -128,9 +135,44 @@ class Articulation:
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qvel", self._columns(self._qvel_adr, ids), qvel, env_ids)
 
+    def get_user_ids(self) -> Tensor:
+        """Return the links' numbers in the scene, [N, links] int32."""
+        ids = torch.tensor(self._base.bodies, dtype=torch.int32, device=self._backend.device)
+        return ids.expand(self._backend.num_envs, -1)
+
+    def get_local_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return the pose of the base in the environment's frame, [N, 7] (position, quaternion wxyz) or [N, 4, 4]."""
+        row = self._base.get()
+        return pose_from_row(row) if to_matrix else row
+
+    @property
+    def initial_pose(self) -> Tensor:
+        """The configured pose of the base, [7]: position m, quaternion wxyz."""
+        return self._base.initial
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor) -> None:
+        """Move the base of environments [n] to [n, 7] (position, quaternion wxyz); the joints stay as they are."""
+        self._base.set(pose, env_ids)
+
+    def clear_dynamics(self, env_ids: Tensor) -> None:
+        """Bring the joints of environments [n] to rest."""
+        self.set_qvel(torch.zeros(len(env_ids), self.dof, device=env_ids.device), env_ids=env_ids)
+
+    def get_state(self, env_ids: Tensor) -> Tensor:
+        """Return everything about the motion in environments [n]: base pose, positions, velocities and targets."""
+        parts = (self.get_local_pose(), self.get_qpos(), self.get_qvel(), self.get_qpos_target())
+        return torch.cat(parts, dim=1)[env_ids]
+
+    def set_state(self, state: Tensor, env_ids: Tensor) -> None:
+        """Set what :meth:`get_state` returned; a free base is at rest afterwards."""
+        base, qpos, qvel, targets = state.split((7, self.dof, self.dof, self.dof), dim=1)
+        self.set_local_pose(base, env_ids)
+        self.set_qpos(qpos, env_ids=env_ids, target=False)
+        self.set_qvel(qvel, env_ids=env_ids)
+        self.set_qpos(targets, env_ids=env_ids)
+
     def _compute_qf(self) -> Tensor:
-        error = self.get_qpos_target() - self.get_qpos()
-        effort = torch.addcmul(self._stiffness * error, self._damping, self.get_qvel(), value=-1.0)
+        effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
         return torch.clamp(effort, self._lowest_effort, self._highest_effort)
 
     def _columns(self, addresses: list[int], joint_ids: Sequence[int]) -> Columns:
@@ -149,6 +191,17 @@ class Articulation:
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(
             qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).expand(n, -1, -1),
+            qvel_limits=torch.tensor(self._velocity_limits(), dtype=torch.float32, device=device).expand(n, -1),
             qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
+
+    def _velocity_limits(self) -> list[float]:
+        limit = self.cfg.drive_pros.max_velocity
+        if not isinstance(limit, dict):
+            return [float("inf") if limit is None else limit] * self.dof
+        limits = dict.fromkeys(self.joint_names, float("inf"))
+        for pattern, number in limit.items():
+            matches = match_names([pattern], self.joint_names, f"{self.uid}.drive_pros.max_velocity")
+            limits |= dict.fromkeys(matches, number)
+        return list(limits.values())

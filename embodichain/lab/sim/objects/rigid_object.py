@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_matrix
+from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.lab.sim.objects.kept import Kept
+from embodichain.lab.sim.scene import MeshVariant
 
 __all__ = ["RigidObject"]
 
@@ -16,12 +20,14 @@ __all__ = ["RigidObject"]
 class RigidObject:
     """A dynamic, kinematic or static body of every environment."""
 
-    def __init__(self, cfg: RigidObjectCfg, backend: Backend) -> None:
+    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[MeshVariant] = ()) -> None:
         self.cfg = cfg
         self.uid = cfg.uid
         self._backend = backend
         model = backend.model
         body = model.body(cfg.uid)
+        self.physics: BodyPhysics = BodyPhysics(cfg, backend, variants)
+        """Its mass, centre of mass, friction and size."""
         self._kept = Kept(backend)
         self._at_rest = torch.zeros(1, 6, device=backend.device)
         self._init_pos = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
@@ -81,6 +87,11 @@ class RigidObject:
         angular = (matrix_from_quat(self.quat) @ velocity[:, 3:, None]).squeeze(-1)
         return torch.cat((velocity[:, :3], angular), dim=1)
 
+    def get_user_ids(self) -> Tensor:
+        """Return the body's number in the scene, [N] int32."""
+        number = self._backend.model.body(self.uid).id
+        return torch.full((self._backend.num_envs,), number, dtype=torch.int32, device=self._backend.device)
+
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
         """Move the body; its velocity stays.
 
@@ -123,6 +134,17 @@ class RigidObject:
         angular = (matrix_from_quat(quat).transpose(1, 2) @ velocity[:, 3:, None]).squeeze(-1)
         values = torch.cat((velocity[:, :3], angular), dim=1)
         self._backend.write("qvel", slice(self._qvel, self._qvel + 6), values, env_ids)
+
+    def get_state(self, env_ids: Tensor) -> Tensor:
+        """Return everything about the body's motion in environments [n]: [n, 13] pose and velocity."""
+        return torch.cat((self._pose_row(), self.get_velocity()), dim=1)[env_ids]
+
+    def set_state(self, state: Tensor, env_ids: Tensor) -> None:
+        """Set what :meth:`get_state` returned; a static body has no state."""
+        if self.cfg.body_type != "static":
+            self.set_local_pose(state[:, :7], env_ids)
+        if self.cfg.body_type == "dynamic":
+            self.set_velocity(state[:, 7:], env_ids)
 
     def _pose_row(self) -> Tensor:
         """Return position and quaternion, [N, 7]."""

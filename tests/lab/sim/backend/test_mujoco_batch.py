@@ -181,15 +181,64 @@ def test_columns_by_index_are_written_in_the_named_envs_only() -> None:
 
 def test_model_field_gives_every_env_a_value_of_its_own() -> None:
     sim = simulate(BALL, num_envs=2)
-    damping = sim.backend.model_field("dof_damping")
-    assert damping.shape == (2, 6)
-    damping[1, 2] = 5.0  # 1 kg: 5 N s/m
+    sim.backend.write_model("dof_damping", 2, torch.tensor(5.0), torch.tensor([1]))  # 1 kg: 5 N s/m
+    assert sim.backend.read_model("dof_damping")[:, 2].tolist() == [0.0, 5.0]
     sim.update(10)
     # v <- (v - g dt) / (1 + c/m dt), ten times
     free = damped = 0.0
     for _ in range(10):
         free, damped = free - 0.0981, (damped - 0.0981) / 1.05
     assert sim.backend.qvel[:, 2].tolist() == pytest.approx([free, damped], rel=1e-6)
+
+
+def test_model_field_that_was_never_written_is_the_same_in_every_env() -> None:
+    sim = simulate(BALL, num_envs=2)
+    assert sim.backend.read_model("body_mass").tolist() == [[0.0, 1.0]] * 2
+
+
+def test_part_of_a_model_field_is_written_in_the_named_envs_only() -> None:
+    sim = simulate(ur10(), num_envs=3)
+    before = sim.backend.read_model("actuator_biasprm").clone()
+    values = torch.tensor([[[-1.0, -2.0], [-3.0, -4.0]], [[-5.0, -6.0], [-7.0, -8.0]]])
+    sim.backend.write_model("actuator_biasprm", ([4, 1], slice(1, 3)), values, torch.tensor([2, 0]))
+    before[2, [4, 1], 1:3], before[0, [4, 1], 1:3] = values.double()
+    assert torch.equal(sim.backend.read_model("actuator_biasprm"), before)
+
+
+def test_constants_follow_the_model_field_before_the_next_step() -> None:
+    sim = simulate(BALL, num_envs=2)
+    sim.backend.write_model("body_mass", 1, torch.tensor([4.0]), torch.tensor([1]))
+    before = sim.backend.version
+    sim.update(1)
+    assert sim.backend.version > before
+    # Of a free body: 1 / mass.
+    assert sim.backend.read_model("body_invweight0")[:, 1, 0].tolist() == [1.0, 0.25]
+
+
+def test_derived_field_follows_a_written_model_field() -> None:
+    sim = simulate(ur10(), num_envs=2)
+    base = sim.model.body("arm/base_link").id
+    before = sim.backend.read("xpos")[:, base].clone()
+    sim.backend.write_model("body_pos", base, torch.tensor([[0.0, 2.0, 1.0]]), torch.tensor([1]))
+    moved = sim.backend.read("xpos")[:, base] - before
+    torch.testing.assert_close(moved, torch.tensor([[0.0, 0, 0], [0, 2, 1]]))
+
+
+def test_reset_puts_what_was_written_as_initial() -> None:
+    sim = simulate(ur10(), BALL, num_envs=2)
+    sim.backend.write_initial("ctrl", torch.tensor([4, 1]), torch.tensor([7.0, 8.0]))
+    sim.backend.write_initial("qvel", slice(0, 2), torch.tensor([0.5, 0.25]))
+    sim.reset(torch.tensor([1]))
+    assert sim.backend.ctrl[1].tolist() == pytest.approx([HOME[0], 8.0, HOME[2], HOME[3], 7.0, HOME[5]])
+    assert sim.backend.ctrl[0].tolist() == pytest.approx(HOME)
+    assert sim.backend.qvel[1].tolist() == [0.5, 0.25, *[0.0] * 10]
+
+
+def test_named_envs_step_alone() -> None:
+    sim = simulate(BALL, num_envs=3)
+    sim.backend.step(2, torch.tensor([2, 0]))
+    # -g t after two substeps of 0.01 s
+    assert sim.backend.qvel[:, 2].tolist() == pytest.approx([-0.1962, 0.0, -0.1962])
 
 
 def diverge(sim: SimulationManager) -> None:

@@ -152,3 +152,25 @@ def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:
     scattered = columns([4, 2], torch.device("cpu"))
     assert isinstance(scattered, torch.Tensor)
     assert scattered.tolist() == [4, 2]
+
+
+def test_base_moves_with_everything_on_it_in_the_named_envs_only() -> None:
+    sim = simulate(CART_CFG, num_envs=2)
+    cart = sim.get_robot("cart")
+    torch.testing.assert_close(cart.get_local_pose(), torch.tensor([[0.0, 3.0, 0.5, 1, 0, 0, 0]] * 2))
+    pole = sim.model.body("cart/pole").id
+    before = sim.backend.read("xpos")[:, pole].clone()
+    half = 0.5**0.5
+    cart.set_local_pose(torch.tensor([[1.0, 0.0, 0.5, half, 0, 0, half]]), torch.tensor([1]))
+    after = sim.backend.read("xpos")[:, pole]
+    assert torch.equal(after[0], before[0])
+    # a quarter turn about z through the base: (x, y) from (0, 3) becomes (-y, x) from (1, 0)
+    x, y, z = (before[1] - torch.tensor([0.0, 3.0, 0.5])).tolist()
+    torch.testing.assert_close(after[1], torch.tensor([1.0 - y, x, 0.5 + z]))
+    torch.testing.assert_close(cart.get_local_pose()[1], torch.tensor([1.0, 0, 0.5, half, 0, 0, half]))
+
+
+def test_velocity_limits_are_the_configs() -> None:
+    drive = ARM_DRIVES.replace(max_velocity={"shoulder.*": 2.0})  # type: ignore[attr-defined]
+    arm = simulate(ur10(drive_pros=drive)).get_robot("arm")
+    assert arm.body_data.qvel_limits[0].tolist() == [2.0, 2.0, INF, INF, INF, INF]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -20,22 +20,34 @@ __all__ = ["ActionManager"]
 
 
 class ActionManager(Manager):
-    """Hands each term its part of the action, in the order of the config."""
+    """Hands each term its part of the action, in the order of the config, and the drives what comes out.
+
+    Attributes:
+        terms: those of mode ``pre``, by name.
+        metrics: what the terms reported of the last action beside the targets, [N] each.
+        processed_action: where there are terms of mode ``post``, what they made of the last action's targets, by kind,
+            [N, J]: as a dataset records them.
+    """
 
     def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: EmbodiedEnv) -> None:
-        if not cfgs:
+        terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
+        self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
+        self._post = [term for term in terms.values() if term.cfg.mode == "post"]
+        if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
-        self.terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
-        """By name, in the order of the config."""
+        _check_joints(self.terms)
         lows, highs = zip(*(term.action_limits for term in self.terms.values()), strict=True)
         self.low: Tensor = torch.cat(lows)
         """Lowest action, [A]."""
         self.high: Tensor = torch.cat(highs)
         """Highest action, [A]."""
+        self.metrics: dict[str, Tensor] = {}
+        self.processed_action: dict[str, Tensor] = {}
+        self._robot = env.robot
 
     @property
     def total_action_dim(self) -> int:
-        """A, over all terms."""
+        """A, over all terms of mode ``pre``."""
         return sum(term.action_dim for term in self.terms.values())
 
     @property
@@ -43,20 +55,77 @@ class ActionManager(Manager):
         """The first term's name; an action may be given to the environment as ``{action_type: tensor}``."""
         return next(iter(self.terms))
 
-    def process_action(self, action: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the targets of the active joints by kind for actions [N, A], as one tensor or by term name."""
-        if not isinstance(action, Tensor):
-            action = torch.cat([action[name] for name in self.terms], dim=1)
-        if len(self.terms) == 1:
-            return next(iter(self.terms.values())).process_action(action)
-        targets: dict[str, Tensor] = {}
-        first = 0
-        for term in self.terms.values():
-            targets |= term.process_action(action[:, first : first + term.action_dim])
-            first += term.action_dim
-        return targets
+    def process_action(
+        self, action: Tensor | Mapping[str, Tensor], mode: Literal["pre", "post"] = "pre"
+    ) -> dict[str, Tensor]:
+        """Return what the terms of a mode make of an action, without giving it to the drives.
+
+        Args:
+            action: ``pre``: actions [N, A], as one tensor or by term name. ``post``: targets [N, J] by kind.
+            mode: whose terms.
+
+        Returns:
+            ``pre``: the targets [N, J] by kind, several terms' side by side, and whatever else the terms report.
+            ``post``: the targets, changed.
+        """
+        if mode == "post":
+            assert not isinstance(action, Tensor), "targets come by kind"
+            processed = dict(action)
+            for term in self._post:
+                processed |= term.process_action(processed[term.kind])
+            return processed
+        results = self._process(action)
+        if len(results) == 1:
+            return results[0][1]
+        merged: dict[str, Tensor] = {}
+        for term, result in results:
+            for key, value in result.items():
+                merged[key] = torch.cat((merged[key], value), dim=1) if key in merged and key == term.kind else value
+        return merged
+
+    def apply_action(self, action: Tensor | Mapping[str, Tensor]) -> None:
+        """Set the drives' targets by actions [N, A], as one tensor or by term name."""
+        results = self._process(action)
+        self.metrics = {}
+        for term, result in results:
+            if term.kind:
+                if term.kind == "qpos":
+                    self._robot.set_qpos(result["qpos"], term.joint_ids)
+                else:
+                    self._robot.drives.set_targets(result[term.kind], term.joint_ids)
+            self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
+        if self._post:
+            targets: dict[str, Tensor] = {}
+            for kind in {term.kind for term, _ in results if term.kind}:
+                targets[kind] = torch.cat([result[kind] for term, result in results if term.kind == kind], dim=1)
+            self.processed_action = self.process_action(targets, "post")
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the terms which environments [n] begin a new episode."""
         for term in self.terms.values():
             term.reset(env_ids)
+
+    def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, dict[str, Tensor]]]:
+        """Return each term and what it makes of its part of the action."""
+        if not isinstance(action, Tensor):
+            action = torch.cat([action[name] for name in self.terms], dim=1)
+        if len(self.terms) == 1:
+            term = next(iter(self.terms.values()))
+            return [(term, term.process_action(action))]
+        results = []
+        first = 0
+        for term in self.terms.values():
+            results.append((term, term.process_action(action[:, first : first + term.action_dim])))
+            first += term.action_dim
+        return results
+
+
+def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
+    """Raise a ConfigError where two terms move the same joint."""
+    owners: dict[int, str] = {}
+    for name, term in terms.items():
+        for joint in term.joint_ids if term.kind else []:
+            if joint in owners:
+                moved = f"joint {joint} ('{term.env.robot.joint_names[joint]}') is moved by '{owners[joint]}' already"
+                raise ConfigError(f"env.actions.{name}: {moved}; choose another control part by params.part_name")
+            owners[joint] = name

@@ -1,6 +1,12 @@
-"""Action terms. Shapes: N environments, J active joints."""
+"""Action terms. Shapes: N environments, J joints of the term.
+
+Each moves the environment's active joints, or those of the control part ``part_name``.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -8,47 +14,66 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm
+from embodichain.lab.gym.envs.managers.cfg import Interval
+from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
+from embodichain.utils import ConfigError
 
-__all__ = ["DeltaQposTerm", "QposTerm"]
+__all__ = [
+    "DeltaQposTerm",
+    "EefPoseTerm",
+    "QfTerm",
+    "QposDenormalizedTerm",
+    "QposNormalizedTerm",
+    "QposTerm",
+    "QvelTerm",
+]
+
+# Of inverse kinematics in one step: what is left to go is gone in the steps that follow, since each starts where the
+# last has ended. 64 environments take 1.4 ms.
+_IK_ITERATIONS = 5
 
 
 class DeltaQposTerm(ActionTerm):
     """Targets are the present joint positions plus ``scale`` times the action, within the joint limits.
 
-    Actions are in [-1, 1]; ``scale`` is in rad (or m) a control step.
+    Actions are in [-1, 1].
+
+    Args:
+        scale: largest change in a control step, rad or m.
+        part_name: the control part; None: the environment's active joints.
     """
 
-    @override
-    def configure(self, scale: PositiveFloat = 1.0) -> None:
-        self._scale = scale
-        self._part = self.env.active_part
-        limits = self.env.robot.body_data.qpos_limits[0, self.env.active_joint_ids]
-        self._low, self._high = limits.unbind(dim=1)
+    kind = "qpos"
 
-    @property
     @override
-    def action_dim(self) -> int:
-        return len(self.env.active_joint_ids)
+    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+        self._scale = scale
+        self.choose_joints(part_name)
+        self._low, self._high = _position_limits(self)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        target = torch.add(self.env.robot.get_qpos(self._part), action, alpha=self._scale)
+        target = torch.add(self.present_qpos(), action, alpha=self._scale)
         return {"qpos": torch.clamp(target, self._low, self._high)}
 
 
 class QposTerm(ActionTerm):
-    """Targets are ``scale`` times the action, within the joint limits."""
+    """Targets are ``scale`` times the action, within the joint limits.
+
+    Actions reach from limit to limit.
+
+    Args:
+        scale: rad or m of an action of 1.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    kind = "qpos"
 
     @override
-    def configure(self, scale: PositiveFloat = 1.0) -> None:
+    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
         self._scale = scale
-        limits = self.env.robot.body_data.qpos_limits[0, self.env.active_joint_ids]
-        self._low, self._high = limits.unbind(dim=1)
-
-    @property
-    @override
-    def action_dim(self) -> int:
-        return len(self.env.active_joint_ids)
+        self.choose_joints(part_name)
+        self._low, self._high = _position_limits(self)
 
     @property
     @override
@@ -58,3 +83,249 @@ class QposTerm(ActionTerm):
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         return {"qpos": torch.clamp(action * self._scale, self._low, self._high)}
+
+
+class QposDenormalizedTerm(ActionTerm):
+    """Targets are where ``scale`` times the action, in ``range``, lies between the joint limits.
+
+    With the defaults -1 is the lower limit and 1 the upper one. A smaller ``scale`` keeps away from the limits.
+
+    Args:
+        scale: factor of the action.
+        joint_ids: which of the robot's joints are mapped so; the term's others get ``scale`` times the action as it is,
+            rad or m. None: all of the term's.
+        range: the interval that stands for the joint's whole range.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    kind = "qpos"
+
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 1.0,
+        joint_ids: Sequence[int] | None = None,
+        range: Interval = (-1.0, 1.0),
+        part_name: str | None = None,
+    ) -> None:
+        self.choose_joints(part_name)
+        self._low, self._high = _position_limits(self)
+        start, slope = _unit_map(self, joint_ids, range)
+        # target = low + (scale a - first) / (last - first) (high - low), as one product and one sum
+        self._factor, self._offset = scale / slope, -start / slope
+        mapped = slope.ne(1.0) | start.ne(0.0)
+        ends = torch.tensor(range, device=start.device) / scale
+        self._lowest = torch.where(mapped, ends[0], self._low / scale)
+        self._highest = torch.where(mapped, ends[1], self._high / scale)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        return self._lowest, self._highest
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"qpos": torch.clamp(torch.addcmul(self._offset, action, self._factor), self._low, self._high)}
+
+
+class QposNormalizedTerm(ActionTerm):
+    """Map joint positions from their limits to ``range``: for mode ``post``, to record targets in that form.
+
+    Args:
+        joint_ids: which of the robot's joints; the term's others stay as they are. None: all of the term's.
+        range: what the lower and the upper limit become.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    kind = "qpos"
+
+    @override
+    def configure(
+        self,
+        joint_ids: Sequence[int] | None = None,
+        range: Interval = (0.0, 1.0),
+        part_name: str | None = None,
+    ) -> None:
+        self.choose_joints(part_name)
+        self._offset, self._factor = _unit_map(self, joint_ids, range)
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"qpos": torch.addcmul(self._offset, action, self._factor)}
+
+
+class EefPoseTerm(ActionTerm):
+    """Targets are the joint positions that put the tool centre point at a pose, by inverse kinematics.
+
+    The action is a position (m) and either Euler angles (rad, about the fixed x, then y, then z axis) or a quaternion
+    (w, x, y, z; of any length). It is the pose itself, in the environment's frame, or with ``relative`` a change of the
+    present one: a shift, and a turn about the fixed axes, with actions in [-1, 1].
+
+    The search starts from the drives' present targets (the present positions when ``relative``), respects the joint
+    limits, and is short: where the pose is not reached, the targets are as near as it came, and the next step goes on
+    from there. ``info["metrics"]["ik_success"]`` tells where they do reach it (within 1 mm and 0.01 rad).
+
+    Args:
+        scale: factor of the action.
+        pose_dim: 6 for Euler angles, 7 for a quaternion.
+        part_name: the control part; None: the environment's active joints.
+        relative: whether the action is a change of the present pose.
+        rotation_scale: factor of the Euler angles instead of ``scale``; a quaternion has no need of one.
+    """
+
+    kind = "qpos"
+
+    @override
+    def configure(
+        self,
+        scale: PositiveFloat = 1.0,
+        pose_dim: Literal[6, 7] = 7,
+        part_name: str | None = None,
+        relative: bool = False,
+        rotation_scale: PositiveFloat | None = None,
+    ) -> None:
+        self.choose_joints(part_name)
+        if self.part is None:
+            raise ConfigError("params.part_name: EefPoseTerm needs a control part with a tool")
+        self._relative = relative
+        self._pose_dim = pose_dim
+        turn = scale if rotation_scale is None else rotation_scale
+        self._scale = torch.tensor([scale] * 3 + [turn] * 4, device=self.env.device)
+
+    @property
+    @override
+    def action_dim(self) -> int:
+        return self._pose_dim
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        ends = torch.full((self._pose_dim,), 1.0 if self._relative else float("inf"), device=self.env.device)
+        return -ends, ends
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        """Return ``qpos`` [N, J], ``ik_success`` [N] bool and the wanted ``eef_pose`` [N, 4, 4] of an action [N, 6|7].
+
+        Raises:
+            ValueError: the action has another size.
+        """
+        if action.shape[-1] not in (6, 7):
+            raise ValueError(
+                f"an end-effector pose has 6 numbers (Euler angles) or 7 (quaternion), got {action.shape[-1]}"
+            )
+        robot = self.env.robot
+        assert self.part is not None
+        scaled = action * self._scale[: action.shape[-1]]
+        turn = matrix_from_euler if action.shape[-1] == 6 else _matrix_from_any_quat
+        rotation = turn(pad_batch(scaled[:, 3:]))[: len(action)]
+        pose = torch.zeros(len(action), 4, 4, device=action.device)
+        pose[:, 3, 3] = 1.0
+        if self._relative:
+            present = robot.get_eef_pose(self.part)
+            torch.add(present[:, :3, 3], scaled[:, :3], out=pose[:, :3, 3])
+            pose[:, :3, :3] = torch.bmm(rotation, present[:, :3, :3])
+        else:
+            pose[:, :3, 3] = scaled[:, :3]
+            pose[:, :3, :3] = rotation
+        seed = self.present_qpos() if self._relative else robot.get_qpos_target(self.part)
+        success, qpos = robot.compute_ik(pose, seed, self.part, iterations=_IK_ITERATIONS)
+        return {"qpos": qpos, "ik_success": success, "eef_pose": pose}
+
+
+class QvelTerm(ActionTerm):
+    """Drives brake and push towards velocities of ``scale`` times the action, within the drives' ``max_velocity``.
+
+    The term's drives have no stiffness then: force = damping (target - velocity). Actions reach from limit to limit,
+    and from -1 to 1 where the config has no ``max_velocity``.
+
+    Args:
+        scale: rad/s or m/s of an action of 1.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    kind = "qvel"
+
+    @override
+    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+        self._scale = scale
+        self.choose_joints(part_name)
+        self._limit = self.env.robot.body_data.qvel_limits[0, self.joint_ids]
+        self.env.robot.drives.set_mode("velocity", self.joint_ids)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        return _symmetric(self._limit / self._scale)
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"qvel": torch.clamp(action * self._scale, -self._limit, self._limit)}
+
+
+class QfTerm(ActionTerm):
+    """Drives push with ``scale`` times the action, within their effort limits, and with nothing else.
+
+    Actions reach from limit to limit, and from -1 to 1 where there is none.
+
+    Args:
+        scale: Nm or N of an action of 1.
+        part_name: the control part; None: the environment's active joints.
+    """
+
+    kind = "qf"
+
+    @override
+    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+        self._scale = scale
+        self.choose_joints(part_name)
+        self._limit = self.env.robot.body_data.qf_limits[0, self.joint_ids]
+        self.env.robot.drives.set_mode("effort", self.joint_ids)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        return _symmetric(self._limit / self._scale)
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"qf": torch.clamp(action * self._scale, -self._limit, self._limit)}
+
+
+def _matrix_from_any_quat(quat: Tensor) -> Tensor:
+    """Return the rotations of quaternions [B, 4] of any length; of length 0 it is none."""
+    length = torch.linalg.vector_norm(quat, dim=1, keepdim=True)
+    unit = torch.where(length > 1e-6, quat / length.clamp(min=1e-6), quat.new_tensor([1.0, 0.0, 0.0, 0.0]))
+    return matrix_from_quat(unit)
+
+
+def _position_limits(term: ActionTerm) -> tuple[Tensor, Tensor]:
+    """Return the lower and upper limits of a term's joints, [J] each."""
+    low, high = term.env.robot.body_data.qpos_limits[0, term.joint_ids].unbind(dim=1)
+    return low, high
+
+
+def _unit_map(term: ActionTerm, joint_ids: Sequence[int] | None, ends: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Return offset and factor [J] that map positions from their limits to ``ends``; (0, 1) for joints not named.
+
+    Raises:
+        ConfigError: a joint is not the term's, or has no limits.
+    """
+    names = term.env.robot.joint_names
+    chosen = term.joint_ids if joint_ids is None else list(joint_ids)
+    low, high = _position_limits(term)
+    offset, factor = torch.zeros_like(low), torch.ones_like(low)
+    for joint in chosen:
+        if joint not in term.joint_ids:
+            raise ConfigError(f"params.joint_ids: {joint} is not among the term's joints {term.joint_ids}")
+        at = term.joint_ids.index(joint)
+        if not torch.isfinite(high[at] - low[at]):
+            raise ConfigError(f"params.joint_ids: joint {joint} ('{names[joint]}') has no limits to be mapped from")
+        factor[at] = (ends[1] - ends[0]) / (high[at] - low[at])
+        offset[at] = ends[0] - low[at] * factor[at]
+    return offset, factor
+
+
+def _symmetric(limit: Tensor) -> tuple[Tensor, Tensor]:
+    ends = torch.where(torch.isfinite(limit), limit, torch.ones_like(limit))
+    return -ends, ends

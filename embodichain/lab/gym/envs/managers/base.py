@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from embodichain.utils.state import attributes, load_attributes
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+    from embodichain.lab.sim import SimulationManager
 
 __all__ = ["ActionTerm", "Functor", "Manager", "Term"]
 
@@ -26,6 +27,9 @@ class Functor:
     A subclass writes ``__call__`` with the arguments that a function in its place would have.
     """
 
+    is_global: ClassVar[bool] = False
+    """Whether it is about all environments together, and as an interval event never happens to some of them alone."""
+
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
         self.env = env
@@ -33,6 +37,10 @@ class Functor:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what the term is for; arguments and result are those of the manager's functions."""
         raise NotImplementedError
+
+    @classmethod
+    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
+        """Add to the scene what the functor needs with its config's ``params``, before the scene is compiled."""
 
     @classmethod
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
@@ -67,21 +75,39 @@ class Functor:
 class ActionTerm:
     """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
 
-    Shapes: N environments, A action size, J active joints.
+    Shapes: N environments, A action size, J joints of the term.
+
+    Attributes:
+        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; empty: nothing.
+        joint_ids: which of the robot's joints they are for; the environment's active ones unless ``choose_joints`` is
+            called.
+        part: the control part they are, or None for all joints.
     """
+
+    kind: ClassVar[str] = ""
 
     def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
         self.env = env
+        self.choose_joints(None)
         self.configure(**cfg.params)
 
     def configure(self, *args: Any, **params: Any) -> None:
         """Take the config's ``params``; a subclass writes its own as arguments, or reads ``cfg.params`` itself."""
 
+    def choose_joints(self, part_name: str | None) -> None:
+        """Move the joints of a control part; None: the environment's active joints."""
+        self.part = self.env.active_part if part_name is None else part_name
+        self.joint_ids: list[int] = list(self.env.robot.get_joint_ids(self.part))
+
+    def present_qpos(self) -> Tensor:
+        """Return the present positions of the term's joints, [N, J], rad or m."""
+        return self.env.robot.get_qpos(self.part)
+
     @property
     def action_dim(self) -> int:
-        """How many numbers of the action belong to this term."""
-        raise NotImplementedError
+        """How many numbers of the action belong to this term: one for each joint, unless a subclass says else."""
+        return len(self.joint_ids)
 
     @property
     def action_limits(self) -> tuple[Tensor, Tensor]:
@@ -90,7 +116,10 @@ class ActionTerm:
         return -ones, ones
 
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        """Return targets of the active joints by kind (``qpos``), [N, J], for actions [N, A]."""
+        """Return targets of the term's joints under the term's ``kind``, [N, J], for actions [N, A].
+
+        A tensor [N] under another name becomes a metric of the environment.
+        """
         raise NotImplementedError
 
     def reset(self, env_ids: Tensor) -> None:
@@ -127,26 +156,26 @@ class Manager:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the manager and its terms remember, for a checkpoint."""
-        terms = {name: term.state_dict() for name, term in _stateful(list(vars(self).values()))}
+        terms = {name: term.state_dict() for name, term in _stateful(vars(self), "")}
         return {"attributes": attributes(self), "terms": terms}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; a term that has no state there begins anew."""
         load_attributes(self, state["attributes"])
-        for name, term in _stateful(list(vars(self).values())):
+        for name, term in _stateful(vars(self), ""):
             if name in state["terms"]:
                 term.load_state_dict(state["terms"][name])
 
 
-def _stateful(value: Any, name: str = "") -> Iterator[tuple[str, Functor | ActionTerm]]:
-    """Yield the functors and action terms in lists, tuples and dictionaries, by their terms' names."""
+def _stateful(value: Any, name: str) -> Iterator[tuple[str, Functor | ActionTerm]]:
+    """Yield the functors and action terms in lists, tuples and dictionaries, by their terms' names or places."""
     if isinstance(value, Term):
         yield from _stateful(value.func, value.name)
     elif isinstance(value, Functor | ActionTerm):
         yield name, value
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _stateful(part, name)
+        for i, part in enumerate(value):
+            yield from _stateful(part, f"{name}[{i}]")
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _stateful(part, str(key))
+            yield from _stateful(part, f"{name}.{key}")

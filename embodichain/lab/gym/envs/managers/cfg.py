@@ -14,8 +14,11 @@ __all__ = [
     "ActionTermCfg",
     "EventCfg",
     "FunctorCfg",
+    "Interval",
     "ObservationCfg",
     "Range",
+    "Range1",
+    "Range2",
     "Range3",
     "RewardCfg",
     "SceneEntityCfg",
@@ -34,10 +37,30 @@ def _check_range(bounds: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     return bounds
 
 
+def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] > bounds[1]:
+        problem = "must be [lowest, highest], with the lowest not above the highest"
+        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+    return bounds
+
+
+def _check_interval(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] >= bounds[1]:
+        problem = "must be [lowest, highest], with the lowest below the highest"
+        raise PydanticCustomError("range", "{problem}", {"problem": problem})
+    return bounds
+
+
 Range = Annotated[tuple[Floats, Floats], AfterValidator(_check_range)]
 """``[lowest, highest]``, each a list of as many numbers."""
+Range2 = Annotated[tuple[tuple[float, float], tuple[float, float]], AfterValidator(_check_range)]
+"""The same for two axes."""
 Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
 """The same for three axes."""
+Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of one number."""
+Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
+"""``[lowest, highest]`` of one number, not the same."""
 
 
 @configclass
@@ -46,6 +69,10 @@ class SceneEntityCfg:
 
     uid: str
     """Its name."""
+    control_parts: list[str] | str | None = None
+    """Of a robot: the control parts that are meant; None: all of it, or the arm."""
+    joint_names: list[str] | str | None = None
+    """Of an articulation: the joints that are meant, by names or regular expressions; None: all."""
 
 
 @configclass
@@ -62,8 +89,8 @@ class FunctorCfg:
 class ActionTermCfg(FunctorCfg):
     """What an action means."""
 
-    mode: Literal["pre"] = "pre"
-    """Before the physics."""
+    mode: Literal["pre", "post"] = "pre"
+    """``pre``: turn the action into the drives' targets. ``post``: turn the targets into what a dataset records."""
 
 
 @configclass
@@ -94,3 +121,6 @@ class EventCfg(FunctorCfg):
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: Annotated[int, Field(ge=1)] = 10
     """Control steps between two calls of an interval event."""
+    is_global: bool = False
+    """Whether an interval event counts everybody's steps together and happens to all at once; otherwise each
+    environment counts from the beginning of its own episode."""

@@ -22,7 +22,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, nearest, raise_problems, unknown_name
+from embodichain.utils.errors import collected, nearest, placed, raise_problems, unknown_name
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -87,7 +87,10 @@ def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str) -> list[T
     raise_problems(problems)
     terms = []
     for name, cfg in parsed.items():
-        func: Any = cfg.func(cfg, env) if isinstance(cfg.func, type) else cfg.func
+        func: Any = cfg.func
+        if isinstance(func, type):
+            with placed(f"{place}.{name}."):
+                func = func(cfg, env)
         terms.append(Term(name, cfg, func, cfg.params))
     return terms
 
@@ -176,7 +179,7 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
             path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"
             if isinstance(item, SceneEntityCfg):
                 yield f"{path}.uid", key, item.uid
-            elif isinstance(item, str) and key.endswith(("_uid", "_uids", "part_name")):
+            elif isinstance(item, str) and (key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))):
                 yield path, key, item
 
 

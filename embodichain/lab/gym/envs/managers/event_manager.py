@@ -40,12 +40,19 @@ class EventManager(Manager):
                 term.func(self._env, env_ids, **term.params)
 
     def apply_interval(self) -> None:
-        """Count one control step and call the interval events that are due, for all environments."""
+        """Count one control step and call the interval events that are due."""
         self._steps += 1
+        env = self._env
         for term in self._by_mode["interval"]:
-            if self._steps % term.cfg.interval_step == 0:
-                with self._env.random.stream(term.name, tick=self._steps):
-                    term.func(self._env, self._env.all_env_ids, **term.params)
+            if term.cfg.is_global or getattr(term.func, "is_global", False):
+                if self._steps % term.cfg.interval_step == 0:
+                    with env.random.stream(term.name, tick=self._steps):
+                        term.func(env, env.all_env_ids, **term.params)
+                continue
+            due = (env.elapsed_steps % term.cfg.interval_step == 0).nonzero().squeeze(1)
+            if len(due):
+                with env.random.stream(term.name, tick=env.elapsed_steps):
+                    term.func(env, due, **term.params)
 
     def restart(self) -> None:
         """Count the interval events' steps from 0 again, since the random streams start again."""

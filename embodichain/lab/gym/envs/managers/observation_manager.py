@@ -30,12 +30,18 @@ class ObservationManager(Manager):
     def compute(self, obs: dict[str, Tensor]) -> None:
         """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.
 
+        A term that returns several tensors by name makes a group of them.
+
         Raises:
             ConfigError: an entry that is to be modified is not there.
         """
         for name, term in self._terms:
             if term.cfg.mode == "add":
-                obs[name] = term.func(self._env, **term.params)
+                value = term.func(self._env, **term.params)
+                if isinstance(value, Mapping):
+                    obs |= {f"{name}/{key}": tensor for key, tensor in value.items()}
+                else:
+                    obs[name] = value
             elif name in obs:
                 obs[name] = term.func(self._env, obs[name], **term.params)
             else:

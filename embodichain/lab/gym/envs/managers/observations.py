@@ -5,23 +5,29 @@ Shapes: N environments, J joints.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import target_pos
 from embodichain.lab.sim.math import quat_from_matrix
+from embodichain.lab.sim.objects import Marker
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
+    "get_articulation_joint_drive",
+    "get_object_body_scale",
     "get_object_pose",
+    "get_object_uid",
+    "get_rigid_object_physics_attributes",
     "get_rigid_object_pose",
     "get_rigid_object_velocity",
     "get_robot_eef_pose",
@@ -31,46 +37,168 @@ __all__ = [
 
 
 def get_rigid_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
-    """Return a rigid body's pose in the environment's frame: [N, 4, 4], or [N, 7] (position m, quaternion wxyz)."""
+    """Return a rigid body's pose in the environment's frame.
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+    """
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
 
 
-get_object_pose = get_rigid_object_pose
+def get_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+    """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
+
+    Args:
+        env: the environment.
+        entity_cfg: the thing.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+    """
+    asset = env.sim.get_asset(entity_cfg.uid)
+    assert not isinstance(asset, Marker)
+    return asset.get_local_pose(to_matrix)
 
 
 def get_rigid_object_velocity(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
-    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6]."""
+    """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+    """
     return env.sim.get_rigid_object(entity_cfg.uid).get_velocity()
 
 
-def get_robot_eef_pose(env: EmbodiedEnv, part_name: str = "arm", to_matrix: bool = True) -> Tensor:
-    """Return the pose of a control part's tool centre point: [N, 4, 4], or [N, 7] (position m, quaternion wxyz)."""
+def get_robot_eef_pose(
+    env: EmbodiedEnv, part_name: str = "arm", to_matrix: bool = True, position_only: bool = False
+) -> Tensor:
+    """Return the pose of a control part's tool centre point in the environment's frame.
+
+    Args:
+        env: the environment.
+        part_name: the control part.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+        position_only: the position alone, [N, 3], m.
+    """
     pose = env.robot.get_eef_pose(part_name)
+    if position_only:
+        return pose[:, :3, 3]
     return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
 
 def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Tensor:
-    """Return the position of a target pose stored under a key, [N, 3], m."""
+    """Return the position of a target pose, [N, 3], m.
+
+    Args:
+        env: the environment.
+        target_pose_key: under which the target pose is stored.
+    """
     return target_pos(env, target_pose_key)
 
 
 class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Map joint positions from their limits to [-1, 1]; joints without limits and joints not named stay as they are.
+    """Map joint positions or velocities [N, J] from their limits to ``range``.
+
+    Joints without limits and joints not named stay as they are.
 
     Args:
         joint_ids: which of the robot's joints; None: all.
+        limit: of the positions (rad, m), or of the velocities (rad/s, m/s): the drives' ``max_velocity`` either way.
+        range: what the lower and the upper limit become.
     """
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         super().__init__(cfg, env)
-        low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
+        if cfg.params.get("limit", "qpos_limits") == "qpos_limits":
+            low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
+        else:
+            high = env.robot.body_data.qvel_limits[0]
+            low = -high
         joint_ids = cfg.params.get("joint_ids")
+        first, last = cfg.params.get("range", (-1.0, 1.0))
         chosen = torch.zeros(low.shape, dtype=torch.bool, device=low.device)
-        chosen[list(range(env.robot.dof)) if joint_ids is None else joint_ids] = True
+        chosen[list(builtins.range(env.robot.dof)) if joint_ids is None else joint_ids] = True
         chosen &= torch.isfinite(low) & torch.isfinite(high)
-        self._scale = torch.where(chosen, 2.0 / (high - low), torch.ones_like(low))
-        self._offset = torch.where(chosen, -(high + low) / (high - low), torch.zeros_like(low))
+        self._scale = torch.where(chosen, (last - first) / (high - low), torch.ones_like(low))
+        offset = (first * high - last * low) / (high - low)
+        self._offset = torch.where(chosen, offset, torch.zeros_like(low))
 
     @override
-    def __call__(self, env: EmbodiedEnv, data: Tensor, joint_ids: Sequence[int] | None = None) -> Tensor:
+    def __call__(
+        self,
+        env: EmbodiedEnv,
+        data: Tensor,
+        joint_ids: Sequence[int] | None = None,
+        limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
+        range: Interval = (-1.0, 1.0),
+    ) -> Tensor:
         return torch.addcmul(self._offset, data, self._scale)
+
+
+def get_object_body_scale(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+    """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+    """
+    return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
+
+
+def get_object_uid(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+    """Return a thing's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
+
+    Args:
+        env: the environment.
+        entity_cfg: the thing.
+    """
+    asset = env.sim.get_asset(entity_cfg.uid)
+    assert not isinstance(asset, Marker)
+    return asset.get_user_ids()
+
+
+def get_rigid_object_physics_attributes(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+    """Return what a rigid body is made of, as a group of entries.
+
+    ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
+    1/s) and ``inertia`` [N, 3] (about the principal axes, kg m^2), as they are in each environment.
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+    """
+    physics = env.sim.get_rigid_object(entity_cfg.uid).physics
+    return {
+        "mass": physics.get_mass(),
+        "friction": physics.get_friction(),
+        "damping": physics.get_damping(),
+        "inertia": physics.get_inertia(),
+    }
+
+
+def get_articulation_joint_drive(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+    """Return the drives of an articulation or robot, as a group of entries, [N, J] each.
+
+    ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or
+    rad/s), ``friction`` (N or Nm) and ``armature`` (kg or kg m^2), as they are in each environment; a limit that is not
+    there is 0.
+
+    Args:
+        env: the environment.
+        entity_cfg: the articulation or robot.
+    """
+    articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
+    drives, data = articulation.drives.read(), articulation.body_data
+    return {
+        "stiffness": drives.stiffness,
+        "damping": drives.damping,
+        "max_effort": _finite(data.qf_limits),
+        "max_velocity": _finite(data.qvel_limits),
+        "friction": drives.friction,
+        "armature": drives.armature,
+    }
+
+
+def _finite(limits: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(limits), limits, torch.zeros_like(limits))

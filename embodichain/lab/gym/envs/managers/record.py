@@ -48,6 +48,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         save_path: folder of the videos; None: the one that ``start_recording`` names.
     """
 
+    is_global = True
     _writer_class: type[VideoWriter] = VideoWriter
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:

@@ -26,7 +26,9 @@ __all__ = [
     "distance_between_objects",
     "distance_to_target",
     "incremental_distance_to_target",
+    "joint_limit_penalty",
     "joint_velocity_penalty",
+    "orientation_alignment",
     "reaching_behind_object",
     "success_reward",
 ]
@@ -42,7 +44,18 @@ def distance_between_objects(
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
 ) -> Tensor:
-    """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
+    """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        source_entity_cfg: the one.
+        target_entity_cfg: the other.
+        exponential: the second form, between 0 and 1.
+        sigma: the distance of which the second form is exp(-1/2), m.
+    """
     source = env.sim.get_rigid_object(source_entity_cfg.uid).pos
     target = env.sim.get_rigid_object(target_entity_cfg.uid).pos
     return _closeness(torch.linalg.vector_norm(source - target, dim=1), exponential, sigma)
@@ -59,9 +72,47 @@ def distance_to_target(
     sigma: PositiveFloat = 1.0,
     use_xy_only: bool = False,
 ) -> Tensor:
-    """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``."""
+    """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        source_entity_cfg: the body.
+        target_pose_key: under which the target pose is stored.
+        exponential: the second form, between 0 and 1.
+        sigma: the distance of which the second form is exp(-1/2), m.
+        use_xy_only: the distance in the horizontal plane.
+    """
     distance = range_to_target(env, source_entity_cfg.uid, target_pose_key, use_xy_only)
     return _closeness(distance, exponential, sigma)
+
+
+def orientation_alignment(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    source_entity_cfg: SceneEntityCfg,
+    target_entity_cfg: SceneEntityCfg,
+) -> Tensor:
+    """Return the cosine of the angle between two rigid bodies' orientations: 1 where they agree, -1 half a turn off.
+
+    The trace of the rotation from one to the other is 1 + 2 cos(angle); it is the sum of the products of the two
+    matrices' entries.
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        source_entity_cfg: the one.
+        target_entity_cfg: the other.
+    """
+    source = env.sim.get_rigid_object(source_entity_cfg.uid).get_local_pose(to_matrix=True)
+    target = env.sim.get_rigid_object(target_entity_cfg.uid).get_local_pose(to_matrix=True)
+    return 0.5 * (source[:, :3, :3] * target[:, :3, :3]).sum(dim=(1, 2)) - 0.5
 
 
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -69,6 +120,14 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
 
     tanh(tanh_scale (d_before - d_now)), times ``positive_weight`` where it came nearer and ``negative_weight`` where it
     went away. The first step of an episode gives 0, having nothing to compare with.
+
+    Args:
+        source_entity_cfg: the body.
+        target_pose_key: under which the target pose is stored.
+        tanh_scale: steepness, 1/m.
+        positive_weight: factor of progress.
+        negative_weight: factor of steps back.
+        use_xy_only: distances in the horizontal plane.
     """
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
@@ -117,6 +176,18 @@ def reaching_behind_object(
 
     That place lies ``behind_offset`` from the body's centre, opposite to the horizontal direction to the target, and
     ``height_offset`` above the centre (m).
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        object_cfg: the body to push.
+        target_pose_key: under which the target pose is stored.
+        behind_offset: m.
+        height_offset: m.
+        distance_scale: steepness, 1/m.
+        part_name: the control part whose tool pushes.
     """
     away = offset_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
     distance = range_to_target(env, object_cfg.uid, target_pose_key, use_xy_only=True)
@@ -136,9 +207,51 @@ def joint_velocity_penalty(
     joint_ids: Sequence[int] | None = None,
     part_name: str | None = None,
 ) -> Tensor:
-    """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part."""
+    """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part.
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        robot_uid: the robot.
+        joint_ids: which of the joints; None: all.
+        part_name: a control part; None: the whole robot.
+    """
     velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
     return -torch.linalg.vector_norm(velocity if joint_ids is None else velocity[:, joint_ids], dim=1)
+
+
+def joint_limit_penalty(
+    env: EmbodiedEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    robot_uid: str,
+    joint_ids: Sequence[int] | None = None,
+    margin: PositiveFloat = 0.1,
+) -> Tensor:
+    """Return minus how far a robot's joints are inside ``margin`` of their limits, as shares of their ranges, summed.
+
+    A joint at a limit, or beyond, gives -``margin`` or less; one without limits gives 0.
+
+    Args:
+        env: the environment.
+        obs: the observation.
+        action: [N, A].
+        info: the step's.
+        robot_uid: the robot.
+        joint_ids: which of the joints; None: all.
+        margin: share of the range between the limits.
+    """
+    robot = env.sim.get_robot(robot_uid)
+    low, high = robot.body_data.qpos_limits[0].unbind(dim=1)
+    qpos = robot.get_qpos()
+    if joint_ids is not None:
+        qpos, low, high = qpos[:, joint_ids], low[joint_ids], high[joint_ids]
+    # Infinite limits: the share is inf / inf.
+    share = (torch.minimum(qpos - low, high - qpos) / (high - low)).nan_to_num(nan=margin)
+    return -(margin - share).clamp(min=0.0).sum(dim=1)
 
 
 class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)

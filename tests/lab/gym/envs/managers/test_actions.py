@@ -160,3 +160,94 @@ def test_terms_are_told_which_episodes_end() -> None:
 def test_mistake_in_a_term_says_where(actions: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         env_with(actions)
+
+
+def test_denormalised_action_reaches_from_limit_to_limit() -> None:
+    env = env_with({"place": {"func": "QposDenormalizedTerm"}})
+    term = env.action_manager.terms["place"]
+    # limits -4 and 4: -1 -> -4, 0.5 -> 2
+    torch.testing.assert_close(term.process_action(torch.tensor([[-1.0], [0.5]]))["qpos"], torch.tensor([[-4.0], [2]]))
+    assert env.single_action_space.low.tolist() == [-1.0]
+    assert env.single_action_space.high.tolist() == [1.0]
+
+
+def test_denormalised_action_may_have_another_range_and_keep_away_from_the_limits() -> None:
+    env = env_with({"place": {"func": "QposDenormalizedTerm", "params": {"range": [0.0, 2.0], "scale": 0.5}}})
+    term = env.action_manager.terms["place"]
+    # -4 + 0.5 a / 2 * 8 = -4 + 2 a
+    torch.testing.assert_close(term.process_action(torch.tensor([[1.0], [3.0]]))["qpos"], torch.tensor([[-2.0], [2]]))
+    assert env.single_action_space.high.tolist() == [4.0]
+
+
+def test_joints_that_are_not_named_get_the_scaled_action_as_it_is() -> None:
+    params = {"joint_ids": [0], "scale": 0.5}
+    actions = {"place": {"func": "QposDenormalizedTerm", "params": params}}
+    env = EmbodiedEnv(cart_cfg(2, {"actions": actions}, robot={**CART, "control_parts": {"all": [".*"]}}))
+    targets = env.action_manager.process_action(torch.tensor([[1.0, 1.0], [-1.0, 0.2]]))["qpos"]
+    torch.testing.assert_close(targets, torch.tensor([[2.0, 0.5], [-2.0, 0.1]]))
+
+
+def test_targets_are_recorded_as_terms_of_mode_post_make_them() -> None:
+    post = {"func": "QposNormalizedTerm", "mode": "post", "params": {"range": [-1.0, 1.0]}}
+    env = env_with({"place": ABSOLUTE, "record": post})
+    assert env.action_manager.total_action_dim == 1
+    env.step(torch.tensor([[0.75], [-1.0]]))
+    assert env.robot.get_qpos_target("arm").tolist() == [[1.5], [-2.0]]
+    # limits -4 and 4 become -1 and 1
+    assert env.action_manager.processed_action["qpos"].tolist() == [[0.375], [-0.5]]
+    normalised = env.action_manager.process_action({"qpos": torch.tensor([[4.0], [0.0]])}, mode="post")
+    assert normalised["qpos"].tolist() == [[1.0], [0.0]]
+
+
+def test_normalised_range_is_zero_to_one_by_default() -> None:
+    env = env_with({"place": ABSOLUTE, "record": {"func": "QposNormalizedTerm", "mode": "post"}})
+    processed = env.action_manager.process_action({"qpos": torch.tensor([[-4.0], [2.0]])}, mode="post")
+    assert processed["qpos"].tolist() == [[0.0], [0.75]]
+
+
+def test_velocity_action_turns_the_drive_into_a_velocity_drive() -> None:
+    env = env_with({"go": {"func": "QvelTerm", "params": {"scale": 0.5}}})
+    assert env.single_action_space.high.tolist() == [1.0]
+    env.step(torch.tensor([[1.0], [-0.5]]))
+    assert env.robot.get_qpos_target("arm").tolist() == [[0.5], [-0.25]]
+    # damping 1: force = target - velocity
+    expected = torch.tensor([[0.5], [-0.25]]) - env.robot.get_qvel("arm")
+    torch.testing.assert_close(env.robot.get_qf("arm"), expected)
+
+
+def test_velocity_action_stays_within_the_configs_velocity() -> None:
+    robot = {**CART, "drive_pros": {**CART["drive_pros"], "max_velocity": 3.0}}
+    env = EmbodiedEnv(cart_cfg(2, {"actions": {"go": {"func": "QvelTerm", "params": {"scale": 2.0}}}}, robot=robot))
+    assert env.single_action_space.high.tolist() == [1.5]
+
+
+def test_effort_action_pushes_with_that_force_alone() -> None:
+    env = env_with({"push": {"func": "QfTerm", "params": {"scale": 50.0}}})
+    assert env.single_action_space.high.tolist() == [2.0]  # 100 N / 50
+    env.step(torch.tensor([[0.1], [-9.0]]))
+    torch.testing.assert_close(env.robot.get_qf("arm"), torch.tensor([[5.0], [-100.0]]))
+    env.reset(options={"reset_ids": [1]})
+    torch.testing.assert_close(env.robot.get_qf("arm"), torch.tensor([[5.0], [0.0]]))
+
+
+def test_terms_may_move_parts_of_their_own() -> None:
+    actions = {"cart": ABSOLUTE, "pole": {"func": "QvelTerm", "params": {"part_name": "hand"}}}
+    env = env_with(actions)
+    assert env.action_manager.total_action_dim == 2
+    env.step(torch.tensor([[0.5, 0.25], [-0.5, 1.0]]))
+    assert env.robot.get_qpos_target().tolist() == [[1.0, 0.25], [-1.0, 1.0]]
+    both = {"cart": ABSOLUTE, "pole": {"func": "QposTerm", "params": {"part_name": "hand"}}}
+    targets = env_with(both).action_manager.process_action(torch.tensor([[0.5, 0.25], [-0.5, 1.0]]))
+    assert targets["qpos"].tolist() == [[1.0, 0.25], [-1.0, 1.0]]
+
+
+def test_two_terms_for_one_joint_are_refused() -> None:
+    message = r"env\.actions\.b: joint 0 \('slider_to_cart'\) is moved by 'a' already; choose another control part"
+    with pytest.raises(ConfigError, match=message):
+        env_with({"a": ABSOLUTE, "b": {"func": "QvelTerm"}})
+
+
+def test_joint_without_limits_cannot_be_mapped() -> None:
+    params = {"part_name": "hand"}
+    with pytest.raises(ConfigError, match=r"a\.params\.joint_ids: joint 1 \('cart_to_pole'\) has no limits"):
+        env_with({"a": {"func": "QposDenormalizedTerm", "params": params}})

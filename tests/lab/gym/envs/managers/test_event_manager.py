@@ -85,8 +85,35 @@ def test_reset_draws_do_not_depend_on_the_number_of_envs_or_on_other_terms() -> 
     assert other_note.calls[-1] != note.calls[0]
 
 
-def test_interval_event_happens_every_so_many_steps_with_fresh_draws() -> None:
-    env, note = noted("interval", interval_step=3)
+def test_interval_event_happens_by_each_envs_own_episode() -> None:
+    env, note = noted("interval", interval_step=3)  # episodes of 4 steps
+    env.reset(seed=1)
+    steps(env, 2)
+    env.reset(options={"reset_ids": [1]})
+    steps(env, 5)
+    # env 0's episodes begin at steps 0 and 4, env 1's at 2 and 6: their third steps are 3, 7 and 5
+    assert [ids for ids, _ in note.calls] == [[0], [1], [0]]
+    assert len({draw for _, values in note.calls for draw in values}) == 3
+
+
+def test_interval_draws_depend_on_the_env_and_its_episode_alone() -> None:
+    env, note = noted("interval", interval_step=2)
+    env.reset(seed=1)
+    steps(env, 1)
+    env.reset(options={"reset_ids": [0]})  # env 0 is a step late, in its second episode
+    steps(env, 3)
+    three, other = noted("interval", num_envs=3, interval_step=2)
+    three.reset(seed=1)
+    three.reset(options={"reset_ids": [0]})
+    steps(three, 3)
+    assert [ids for ids, _ in note.calls] == [[1], [0], [1]]
+    assert [ids for ids, _ in other.calls] == [[0, 1, 2]]
+    assert note.calls[1][1][0] == other.calls[0][1][0]
+    assert note.calls[0][1][0] == other.calls[0][1][1]
+
+
+def test_global_interval_event_happens_every_so_many_steps_with_fresh_draws() -> None:
+    env, note = noted("interval", interval_step=3, is_global=True)
     env.reset(seed=1)
     happened = []
     for _ in range(9):

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.managers import observations
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
-from tests.lab.scenes import cart_cfg, env_of
+from tests.lab.scenes import BOX, CART, cart_cfg, env_of
 
 CUBE = SceneEntityCfg("cube")
 HALF = math.sqrt(0.5)
@@ -117,3 +117,68 @@ def test_modifying_an_entry_that_is_not_there_names_the_nearest() -> None:
         ConfigError, match=r"env\.observations\.half\.name: unknown entry 'robot/qpo'\. Did you mean 'robot/qpos'"
     ):
         EmbodiedEnv(cart_cfg(2, {"observations": terms}))
+
+
+def test_pose_of_any_thing_is_that_of_its_base(env: EmbodiedEnv) -> None:
+    robot = SceneEntityCfg("Manipulator")
+    assert observations.get_object_pose(env, robot, to_matrix=False).tolist() == [[0, 0, 0, 1, 0, 0, 0]] * 2
+    assert torch.equal(observations.get_object_pose(env, robot), torch.eye(4).expand(2, 4, 4))
+
+
+def test_tool_position_may_be_asked_for_alone(env: EmbodiedEnv) -> None:
+    position = observations.get_robot_eef_pose(env, position_only=True)
+    assert torch.equal(position, observations.get_robot_eef_pose(env)[:, :3, 3])
+
+
+def test_normalised_range_may_be_another_one_and_of_velocities() -> None:
+    robot = {**CART, "drive_pros": {**CART["drive_pros"], "max_velocity": {"slider_to_cart": 2.0}}}
+    env = EmbodiedEnv(cart_cfg(2, robot=robot))
+    data = torch.tensor([[-4.0, 1.0], [2.0, 1.0]])
+    # The cart's limits -4, 4 become 0, 1; the pole has none.
+    term = observations.normalize_robot_joint_data(FunctorCfg("", {"range": [0.0, 1.0]}), env)
+    assert term(env, data).tolist() == [[0.0, 1.0], [0.75, 1.0]]
+    # Velocities from -2, 2 to 0, 10: 5 + 2.5 v
+    params = {"range": [0.0, 10.0], "limit": "qvel_limits"}
+    term = observations.normalize_robot_joint_data(FunctorCfg("", params), env)
+    assert term(env, data / 2).tolist() == [[0.0, 0.5], [7.5, 0.5]]
+
+
+def test_numbers_of_things_are_those_of_the_scene(env: EmbodiedEnv) -> None:
+    number = env.sim.model.body("cube").id
+    assert observations.get_object_uid(env, CUBE).tolist() == [number] * 2
+    assert observations.get_object_uid(env, CUBE).dtype == torch.int32
+    links = observations.get_object_uid(env, SceneEntityCfg("Manipulator"))
+    assert links.shape[0] == 2
+    assert [env.sim.model.body(i).name.partition("/")[0] for i in links[0].tolist()] == ["Manipulator"] * links.shape[1]
+
+
+def test_attributes_of_a_body_are_a_group_of_the_observation() -> None:
+    terms = {
+        "what": {"func": "get_rigid_object_physics_attributes", "name": "box", "params": {"entity_cfg": {"uid": "box"}}}
+    }
+    env = EmbodiedEnv(cart_cfg(2, {"observations": terms}, rigid_object=[BOX]))
+    env.sim.get_rigid_object("box").physics.set_mass(torch.tensor([3.0]), torch.tensor([1]))
+    obs, _ = env.reset(seed=1)
+    assert obs["box", "mass"].tolist() == [[1.0], [3.0]]
+    assert obs["box", "friction"].tolist() == [[0.5], [0.5]]
+    torch.testing.assert_close(obs["box", "damping"], torch.full((2, 1), 0.7))
+    # a cube of 0.1 m: m a^2 / 6
+    torch.testing.assert_close(obs["box", "inertia"], torch.tensor([[0.01 / 6] * 3, [0.03 / 6] * 3]))
+
+
+def test_size_of_a_body_is_a_factor_of_the_configured_one() -> None:
+    env = EmbodiedEnv(cart_cfg(2, rigid_object=[BOX]))
+    env.sim.get_rigid_object("box").physics.set_body_scale(torch.tensor([[2.0, 1.0, 0.5]]), torch.tensor([1]))
+    scale = observations.get_object_body_scale(env, SceneEntityCfg("box"))
+    assert scale.tolist() == [[1.0, 1.0, 1.0], [2.0, 1.0, 0.5]]
+
+
+def test_drives_are_observed_as_they_are() -> None:
+    env = EmbodiedEnv(cart_cfg(2))
+    env.robot.drives.scale(torch.tensor([[2.0]]), torch.tensor([[0.5]]), [0], torch.tensor([1]))
+    drive = observations.get_articulation_joint_drive(env, SceneEntityCfg("Cart"))
+    torch.testing.assert_close(drive["stiffness"], torch.tensor([[10.0, 0.01], [20.0, 0.01]]))
+    torch.testing.assert_close(drive["damping"], torch.tensor([[1.0, 0.001], [0.5, 0.001]]))
+    torch.testing.assert_close(drive["max_effort"], torch.tensor([[100.0, 0.1]] * 2))
+    assert drive["max_velocity"].tolist() == [[0.0, 0.0]] * 2  # the config has none
+    assert {name: value.shape for name, value in drive.items()} == dict.fromkeys(drive, (2, 2))

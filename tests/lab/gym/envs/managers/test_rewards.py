@@ -14,8 +14,9 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import rewards
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.sim.math import quat_from_euler
 from tests.lab.originals import PUSH_CUBE
-from tests.lab.scenes import BOX, env_of
+from tests.lab.scenes import BOX, cart_cfg, env_of
 
 CUBE, OTHER = SceneEntityCfg("cube"), SceneEntityCfg("box")
 NO_OBS = TensorDict({}, batch_size=[2])
@@ -148,3 +149,28 @@ def test_terms_are_weighted_summed_and_reported_by_name(env: EmbodiedEnv) -> Non
     assert terms["progress"].tolist() == pytest.approx([1.0, math.exp(-0.5 * 9)])  # (0.3 / 0.1)^2
     assert set(terms) == {"reach", "progress", "smooth", "success"}
     torch.testing.assert_close(total, terms["reach"] + terms["progress"] + terms["smooth"] + terms["success"])
+
+
+def test_alignment_is_the_cosine_of_the_angle_between_two_bodies() -> None:
+    other = {**BOX, "uid": "other", "init_pos": [4.0, 0.0, 0.05], "init_rot": [0.0, 0.0, 30.0]}
+    env = EmbodiedEnv(cart_cfg(3, rigid_object=[BOX, other]))
+    turns = torch.deg2rad(torch.tensor([[0.0, 0, 30.0], [0.0, 0, 90.0], [180.0, 0, 30.0]]))
+    pose = torch.cat((torch.tensor([[2.0, 0, 0.05]]).expand(3, 3), quat_from_euler(turns)), dim=1)
+    env.sim.get_rigid_object("box").set_local_pose(pose)
+    value = rewards.orientation_alignment(env, NO_OBS, NO_ACTION, {}, SceneEntityCfg("box"), SceneEntityCfg("other"))
+    # 0, 60 and 180 degrees between them
+    torch.testing.assert_close(value, torch.tensor([1.0, 0.5, -1.0]), atol=1e-5, rtol=0)
+
+
+def test_joints_near_their_limits_are_penalised_by_how_far_they_are_inside_the_margin() -> None:
+    env = EmbodiedEnv(cart_cfg(4))
+    # The cart's limits are -4 and 4; the pole has none.
+    env.robot.set_qpos(torch.tensor([[0.0], [3.6], [-4.0], [3.0]]), [0], target=False)
+    # shares of the range to the next limit: 0.5, 0.05, 0, 0.125
+    expected = torch.tensor([0.0, -0.05, -0.1, 0.0])
+    torch.testing.assert_close(
+        rewards.joint_limit_penalty(env, NO_OBS, NO_ACTION, {}, "Cart"), expected, atol=1e-6, rtol=0
+    )
+    expected = torch.tensor([0.0, -0.15, -0.2, -0.075])
+    value = rewards.joint_limit_penalty(env, NO_OBS, NO_ACTION, {}, "Cart", joint_ids=[0], margin=0.2)
+    torch.testing.assert_close(value, expected, atol=1e-6, rtol=0)

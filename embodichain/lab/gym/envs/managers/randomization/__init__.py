@@ -1,9 +1,35 @@
 """Events that draw at random: ``func(env, env_ids, **params)``."""
 
+from embodichain.lab.gym.envs.managers.randomization.geometry import (
+    randomize_rigid_object_scale,
+    randomize_rigid_objects_scale,
+)
+from embodichain.lab.gym.envs.managers.randomization.physics import (
+    randomize_joint_drive,
+    randomize_rigid_object_center_of_mass,
+    randomize_rigid_object_friction,
+    randomize_rigid_object_mass,
+)
 from embodichain.lab.gym.envs.managers.randomization.spatial import (
+    planner_grid_cell_sampler,
+    randomize_articulation_root_pose,
     randomize_rigid_object_pose,
+    randomize_robot_eef_pose,
     randomize_robot_qpos,
     randomize_target_pose,
 )
 
-__all__ = ["randomize_rigid_object_pose", "randomize_robot_qpos", "randomize_target_pose"]
+__all__ = [
+    "planner_grid_cell_sampler",
+    "randomize_articulation_root_pose",
+    "randomize_joint_drive",
+    "randomize_rigid_object_center_of_mass",
+    "randomize_rigid_object_friction",
+    "randomize_rigid_object_mass",
+    "randomize_rigid_object_pose",
+    "randomize_rigid_object_scale",
+    "randomize_rigid_objects_scale",
+    "randomize_robot_eef_pose",
+    "randomize_robot_qpos",
+    "randomize_target_pose",
+]

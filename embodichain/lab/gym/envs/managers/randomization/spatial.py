@@ -5,22 +5,29 @@ Ranges are ``[lowest, highest]``; positions in m, rotations in degrees about the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import Range, Range3, SceneEntityCfg
-from embodichain.lab.sim.math import matrix_from_euler, pose_from_pos_matrix, quat_from_euler, quat_mul
+from embodichain.lab.gym.envs.managers.cfg import Range, Range2, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["randomize_rigid_object_pose", "randomize_robot_qpos", "randomize_target_pose"]
+__all__ = [
+    "planner_grid_cell_sampler",
+    "randomize_articulation_root_pose",
+    "randomize_rigid_object_pose",
+    "randomize_robot_eef_pose",
+    "randomize_robot_qpos",
+    "randomize_target_pose",
+]
 
 
 def randomize_rigid_object_pose(
@@ -44,18 +51,41 @@ def randomize_rigid_object_pose(
         relative_rotation: the rotation is applied after the configured one (about the fixed axes), else instead.
     """
     body = env.sim.get_rigid_object(entity_cfg.uid)
-    if position_range is None:
-        pos = body.initial_pos.expand(len(env_ids), 3)
-    else:
-        pos = _draw(env, env_ids, position_range, 3)
-        if relative_position:
-            pos = pos + body.initial_pos
-    quat = body.initial_quat.expand(len(env_ids), 4)
-    if rotation_range is not None:
-        turn = quat_from_euler(_draw(env, env_ids, rotation_range, 3) * (math.pi / 180))
-        quat = quat_mul(turn, quat) if relative_rotation else turn
-    body.set_local_pose(torch.cat((pos, quat), dim=1), env_ids)
+    initial = torch.cat((body.initial_pos, body.initial_quat))
+    pose = draw_pose(env, env_ids, initial, position_range, rotation_range, relative_position, relative_rotation)
+    body.set_local_pose(pose, env_ids)
     body.clear_dynamics(env_ids)
+
+
+def randomize_articulation_root_pose(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    position_range: Range3 | None = None,
+    rotation_range: Range3 | None = None,
+    relative_position: bool = True,
+    relative_rotation: bool = False,
+    physics_update_step: int = -1,
+) -> None:
+    """Put the base of an articulation at a random pose, with its joints at rest.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the articulation; a robot cannot be moved so, since its kinematics are those of the configured pose.
+        position_range: of x, y, z, m, or None for the configured position.
+        rotation_range: of the Euler angles, degrees, or None for the configured orientation.
+        relative_position: the range is around the configured position, else in the environment's frame.
+        relative_rotation: the rotation is applied after the configured one (about the fixed axes), else instead.
+        physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
+    """
+    articulation = env.sim.get_articulation(entity_cfg.uid)
+    initial = articulation.initial_pose
+    pose = draw_pose(env, env_ids, initial, position_range, rotation_range, relative_position, relative_rotation)
+    articulation.set_local_pose(pose, env_ids)
+    articulation.clear_dynamics(env_ids)
+    if physics_update_step > 0:
+        env.sim.update(physics_update_step, env_ids)
 
 
 def randomize_target_pose(
@@ -78,14 +108,14 @@ def randomize_target_pose(
         reference_entity_cfg: that body.
         store_key: name of the environment's attribute.
     """
-    pos = _draw(env, env_ids, position_range, 3)
+    pos = draw(env, env_ids, position_range, 3)
     if relative_position:
         if reference_entity_cfg is None:
             raise ConfigError("randomize_target_pose: relative_position needs reference_entity_cfg")
         pos = pos + env.sim.get_rigid_object(reference_entity_cfg.uid).pos[env_ids]
     rotation = None
     if rotation_range is not None:
-        rotation = matrix_from_euler(_draw(env, env_ids, rotation_range, 3) * (math.pi / 180))
+        rotation = matrix_from_quat(euler_degrees(draw(env, env_ids, rotation_range, 3)))
     if not hasattr(env, store_key):
         setattr(env, store_key, torch.eye(4, device=env.device).repeat(env.num_envs, 1, 1))
     # A new tensor, so that what was read before stays what it was.
@@ -99,6 +129,7 @@ def randomize_robot_qpos(
     qpos_range: Range,
     joint_ids: Sequence[int] | None = None,
     relative_qpos: bool = True,
+    entity_cfg: SceneEntityCfg | None = None,
 ) -> None:
     """Put the robot's joints at random positions within their limits, drives' targets included, and at rest.
 
@@ -108,10 +139,11 @@ def randomize_robot_qpos(
         qpos_range: ``[lowest, highest]`` of each joint, rad or m.
         joint_ids: which joints; None: all.
         relative_qpos: the range is around the configured initial position.
+        entity_cfg: the robot; None: the environment's first.
     """
-    robot = env.robot
+    robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
     ids = list(range(robot.dof)) if joint_ids is None else list(joint_ids)
-    qpos = _draw(env, env_ids, qpos_range, len(ids))
+    qpos = draw(env, env_ids, qpos_range, len(ids))
     if relative_qpos:
         qpos = qpos + robot.body_data.default_qpos[0, ids]
     limits = robot.body_data.qpos_limits[0, ids]
@@ -119,12 +151,74 @@ def randomize_robot_qpos(
     robot.set_qvel(torch.zeros_like(qpos), ids, env_ids)
 
 
-def _draw(env: EmbodiedEnv, env_ids: Tensor, bounds: Range, size: int) -> Tensor:
-    low, high = _bounds(tuple(map(tuple, bounds)), env.device)
-    return env.random.uniform(env_ids, low, high, size)
+def randomize_robot_eef_pose(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    position_range: Range3 | None = None,
+    rotation_range: Range3 | None = None,
+) -> None:
+    """Put the tools of a robot at random poses around their present ones, by inverse kinematics, and at rest.
+
+    Where no joint positions within the limits reach the drawn pose, the joints stay as they are.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the robot; its ``control_parts`` name whose tools, None: ``arm``.
+        position_range: of the shift along x, y, z, m.
+        rotation_range: of the Euler angles of the turn about the fixed axes, degrees.
+    """
+    robot = env.sim.get_robot(entity_cfg.uid)
+    parts = entity_cfg.control_parts or ["arm"]
+    for part in [parts] if isinstance(parts, str) else parts:
+        present = robot.get_qpos(part)[env_ids]
+        pose = robot.compute_fk(present, part, to_matrix=False)
+        wanted = draw_pose(env, env_ids, pose, position_range, rotation_range, True, True)
+        success, qpos = robot.compute_ik(pose_from_row(wanted), present, part)
+        qpos = torch.where(success[:, None], qpos, present)
+        robot.set_qpos(qpos, env_ids=env_ids, target=False, name=part)
+        robot.set_qvel(torch.zeros_like(qpos), env_ids=env_ids, name=part)
 
 
-@lru_cache
-def _bounds(bounds: tuple[tuple[float, ...], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    low, high = torch.tensor(bounds, dtype=torch.float32, device=device)
-    return low, high
+def planner_grid_cell_sampler(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    position_range: Range2,
+    reference_height: float,
+    object_uid_list: Sequence[str],
+    grid_size: tuple[PositiveInt, PositiveInt],
+    physics_update_step: int = -1,
+) -> None:
+    """Put rigid bodies into different cells of a horizontal grid, at the cells' centres, turned as configured, at rest.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        position_range: ``[lowest, highest]`` corner of the grid, x and y, m.
+        reference_height: z of the bodies, m.
+        object_uid_list: which bodies.
+        grid_size: number of cells along x and along y.
+        physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
+
+    Raises:
+        ConfigError: there are fewer cells than bodies.
+    """
+    columns, rows = grid_size
+    if len(object_uid_list) > columns * rows:
+        raise ConfigError(
+            f"planner_grid_cell_sampler: {columns} x {rows} cells are too few for {len(object_uid_list)} objects"
+        )
+    # The order of random numbers is a random order of the cells.
+    order = env.random.uniform(env_ids, 0.0, 1.0, columns * rows).argsort(dim=1)
+    low, high = torch.tensor(position_range, dtype=torch.float32, device=env.device)
+    counts = torch.tensor([columns, rows], device=env.device)
+    for i, uid in enumerate(object_uid_list):
+        cell = torch.stack((order[:, i] % columns, order[:, i] // columns), dim=1)
+        xy = low + (cell + 0.5) * (high - low) / counts
+        body = env.sim.get_rigid_object(uid)
+        height = torch.full_like(xy[:, :1], reference_height)
+        body.set_local_pose(torch.cat((xy, height, body.initial_quat.expand(len(xy), 4)), dim=1), env_ids)
+        body.clear_dynamics(env_ids)
+    if physics_update_step > 0:
+        env.sim.update(physics_update_step, env_ids)

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.randomization import randomize_robot_eef_pose
 from embodichain.lab.sim.math import matrix_from_quat, quat_from_euler, quat_mul
 from embodichain.utils import ConfigError
-from tests.lab.scenes import BOX, cart_cfg
+from tests.lab.originals import PUSH_CUBE
+from tests.lab.scenes import BOX, CART, cart_cfg, env_of
 
 N = 64
 AT = [2.0, -1.0, 0.5]
@@ -151,3 +154,86 @@ def test_random_rotations_stay_rotations() -> None:
     _, quat = box_at(rotation_range=[[-180.0] * 3, [180.0] * 3])
     matrix = matrix_from_quat(quat)
     torch.testing.assert_close(matrix @ matrix.transpose(1, 2), torch.eye(3).expand(N, 3, 3), atol=1e-5, rtol=0)
+
+
+def test_base_of_an_articulation_is_drawn_around_its_configured_pose() -> None:
+    door = {**CART, "uid": "door", "init_pos": [0.0, 2.0, 0.5], "control_parts": None}
+    params = {"entity_cfg": {"uid": "door"}, "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.2, 0.0]]}
+    params["rotation_range"] = [[0.0, 0.0, 90.0], [0.0, 0.0, 90.0]]
+    events = {"draw": {"func": "randomize_articulation_root_pose", "params": params}}
+    articulation = {k: v for k, v in door.items() if k != "control_parts"}
+    env = EmbodiedEnv(cart_cfg(N, {"events": events}, articulation=[articulation]))
+    env.reset(seed=1)
+    pose = env.sim.get_articulation("door").get_local_pose()
+    assert_fills(pose[:, :3], [-0.1, 2.0, 0.5], [0.1, 2.2, 0.5])
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(pose[:, 3:], torch.tensor([half, 0, 0, half]).expand(N, 4))
+    # The engine has it there, too: the slider's body is the first.
+    slider = env.sim.model.body("door/slider").id
+    torch.testing.assert_close(env.sim.backend.read("xpos")[:, slider, :2], pose[:, :2], atol=0.3, rtol=0)
+
+
+def test_tool_is_put_around_its_present_pose_at_rest() -> None:
+    params = {"entity_cfg": {"uid": "Manipulator"}, "position_range": [[-0.05, -0.05, 0.0], [0.05, 0.05, 0.1]]}
+    events = {"draw": {"func": "randomize_robot_eef_pose", "mode": "reset", "params": params}}
+    gym = {**PUSH_CUBE, "env": {**PUSH_CUBE["env"], "events": {**PUSH_CUBE["env"]["events"], **events}}}
+    env = env_of(gym, N)
+    home = env.robot.compute_fk(env.robot.body_data.default_qpos[:, :6])
+    env.reset(seed=1)
+    pose = env.robot.get_eef_pose()
+    moved = pose[:, :3, 3] - home[:, :3, 3]
+    assert_fills(moved * 0.98, [-0.05, -0.05, 0.0], [0.05, 0.05, 0.1])  # the search ends within 1 mm
+    torch.testing.assert_close(pose[:, :3, :3], home[:, :3, :3], atol=0.02, rtol=0)
+    assert torch.equal(env.robot.get_qpos_target(), env.robot.get_qpos())
+    assert (env.robot.get_qvel() == 0).all()
+    few = env_of(gym, 2)
+    few.reset(seed=1)
+    torch.testing.assert_close(few.robot.get_qpos(), env.robot.get_qpos()[:2], atol=1e-5, rtol=0)
+
+
+def test_unreachable_tool_pose_leaves_the_joints_where_they_are() -> None:
+    env = env_of(PUSH_CUBE, 2)
+    env.reset(seed=1)
+    before = env.robot.get_qpos().clone()
+    far = ((5.0, 5.0, 5.0), (5.0, 5.0, 5.0))
+    randomize_robot_eef_pose(env, torch.arange(2), SceneEntityCfg("Manipulator", control_parts="arm"), far)
+    assert torch.equal(env.robot.get_qpos(), before)
+
+
+def grid_env(num_envs: int, cells: list[int]) -> EmbodiedEnv:
+    bodies = [{**BOX, "uid": f"box{i}", "init_pos": [2.0 + i, 0.0, 0.05]} for i in range(3)]
+    params = {
+        "position_range": [[0.0, 1.0], [0.6, 1.4]],
+        "reference_height": 0.3,
+        "object_uid_list": ["box0", "box1", "box2"],
+        "grid_size": cells,
+    }
+    events = {"place": {"func": "planner_grid_cell_sampler", "mode": "reset", "params": params}}
+    env = EmbodiedEnv(cart_cfg(num_envs, {"events": events}, rigid_object=bodies))
+    env.reset(seed=1)
+    return env
+
+
+def test_bodies_are_put_at_the_centres_of_different_cells() -> None:
+    env = grid_env(N, [3, 2])
+    pos = torch.stack([env.sim.get_rigid_object(f"box{i}").pos for i in range(3)], dim=1)
+    # cells of 0.2 x 0.2 m: centres at 0.1, 0.3, 0.5 and 1.1, 1.3
+    column, row = (pos[..., 0] - 0.1) / 0.2, (pos[..., 1] - 1.1) / 0.2
+    torch.testing.assert_close(column, column.round(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(row, row.round(), atol=1e-5, rtol=0)
+    cells = (column.round() + 3 * row.round()).long()
+    assert set(cells.flatten().tolist()) == {0, 1, 2, 3, 4, 5}
+    assert all(len(set(cell)) == 3 for cell in cells.tolist())
+    torch.testing.assert_close(pos[..., 2], torch.full((N, 3), 0.3))
+    few = grid_env(2, [3, 2])
+    torch.testing.assert_close(few.sim.get_rigid_object("box1").pos, pos[:2, 1])
+
+
+def test_grid_with_too_few_cells_is_refused() -> None:
+    with pytest.raises(ConfigError, match="2 x 1 cells are too few for 3 objects"):
+        grid_env(1, [2, 1])
+
+
+def test_joints_of_a_named_robot_may_be_drawn() -> None:
+    env = env_with("randomize_robot_qpos", entity_cfg={"uid": "Cart"}, qpos_range=[[-0.5, -0.1], [0.5, 0.1]])
+    assert_fills(env.robot.get_qpos(), [-0.7, -0.03], [0.3, 0.17])

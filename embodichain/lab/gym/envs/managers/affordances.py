@@ -1,0 +1,239 @@
+"""Events that note facts about the things in the scene where tasks look them up, for example poses to grasp at.
+
+They are kept in a dictionary that is an attribute of the environment, ``env.affordance_datas`` unless another is named.
+Tensors in it are of all environments, [N, ...], and only the rows of those concerned change.
+
+Shapes: N environments, n those concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.sim.math import pose_from_row, quat_from_matrix
+from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.validation import from_dict
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["prepare_extra_attr", "register_entity_attrs", "register_entity_pose", "register_info_to_env"]
+
+_EXTRA = "extra_attrs"
+_POSE_OF_OBJECT = "_pose_object"
+
+
+def prepare_extra_attr(env: EmbodiedEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
+    """Give things in the scene further attributes, kept in ``env.extra_attrs`` by name of the thing.
+
+    Each entry of ``attrs`` has ``name``; ``entity_cfg`` or ``entity_uids`` (a list, a name, ``"all_objects"`` or
+    ``"all_robots"``); and ``mode``: ``"static"`` with a ``value``, or ``"callable"`` with ``func_name``, a method of
+    the thing or of its ``physics``, such as ``"get_mass"``, and ``func_kwargs``.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        attrs: the attributes.
+    """
+    for i, attr in enumerate(attrs):
+        place = f"prepare_extra_attr: attrs[{i}]"
+        missing = {"name"} - attr.keys()
+        if missing or not ({"entity_cfg", "entity_uids"} & attr.keys()):
+            raise ConfigError(f"{place}: needs 'name', and 'entity_cfg' or 'entity_uids', got {sorted(attr)}")
+        uids = [attr["entity_cfg"]["uid"]] if "entity_cfg" in attr else _resolve_uids(env, attr["entity_uids"])
+        for uid in uids:
+            value = _extra_value(env.sim.get_asset(uid), attr, place)
+            _store(env, env_ids, _dictionary(env, _EXTRA).setdefault(uid, {}), attr["name"], value)
+
+
+def register_entity_attrs(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    registration: str = "affordance_datas",
+    attrs: Sequence[str] = (),
+    prefix: bool = True,
+) -> None:
+    """Note attributes of a thing: its own, its ``physics``' (``mass``, ...), or what ``prepare_extra_attr`` gave it.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the thing.
+        registration: the environment's attribute that holds the notes.
+        attrs: names of the attributes.
+        prefix: note them as ``<uid>_<name>``, else by their names.
+    """
+    asset = env.sim.get_asset(entity_cfg.uid)
+    extra = _dictionary(env, _EXTRA).get(entity_cfg.uid, {})
+    for name in attrs:
+        value = extra[name] if name in extra else _own_attribute(asset, name)
+        if value is None:
+            known = [*extra, *(n.removeprefix("get_") for n in dir(getattr(asset, "physics", None)) if n[:4] == "get_")]
+            raise ConfigError(f"register_entity_attrs: {unknown_name(f'attribute of {entity_cfg.uid!r}', name, known)}")
+        key = f"{entity_cfg.uid}_{name}" if prefix else name
+        _store(env, env_ids, _dictionary(env, registration), key, value)
+
+
+def register_entity_pose(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    registration: str = "affordance_datas",
+    compute_relative: bool | list[str] | str = "all_robots",
+    compute_pose_object_to_arena: bool = True,
+    to_matrix: bool = True,
+) -> None:
+    """Note the pose of a thing as ``<uid>_pose``; of a robot the tool's pose, as ``<control part>_pose``.
+
+    Poses of other things in its frame are noted as ``<other>_pose_<uid>``. Where ``prepare_extra_attr`` gave a thing
+    poses in its own frame, ``<name>_pose_object``, they are noted as ``<uid>_<name>_pose_object``, and in the
+    environment's frame as ``<uid>_<name>_pose``.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the thing; of a robot ``control_parts`` names whose tool, None: ``arm``.
+        registration: the environment's attribute that holds the notes.
+        compute_relative: the other things: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
+        compute_pose_object_to_arena: note the poses in the environment's frame, too.
+        to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
+    """
+    name, pose = _pose_of(env, entity_cfg)
+    notes = {f"{name}_pose": pose}
+    inverse = _inverse(pose)
+    for other in _relatives(env, compute_relative):
+        if other != entity_cfg.uid:
+            asset = env.sim.get_asset(other)
+            assert not isinstance(asset, Marker)
+            notes[f"{other}_pose_{name}"] = inverse @ asset.get_local_pose(to_matrix=True)
+    for key, value in _dictionary(env, _EXTRA).get(entity_cfg.uid, {}).items():
+        if key.endswith(_POSE_OF_OBJECT):
+            local = torch.as_tensor(value, dtype=torch.float32, device=env.device)
+            local = pose_from_row(local.reshape(-1, 7)) if local.shape[-1] == 7 else local.reshape(-1, 4, 4)
+            notes[f"{entity_cfg.uid}_{key}"] = local.expand(env.num_envs, 4, 4)
+            if compute_pose_object_to_arena:
+                arena = f"{key.removesuffix(_POSE_OF_OBJECT)}_pose"
+                notes[f"{entity_cfg.uid}_{arena}"] = pose @ local
+    for key, matrix in notes.items():
+        value = matrix if to_matrix else torch.cat((matrix[:, :3, 3], quat_from_matrix(matrix[:, :3, :3])), dim=1)
+        _store(env, env_ids, _dictionary(env, registration), key, value)
+
+
+def register_info_to_env(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    registry: list[dict[str, Any]],
+    registration: str = "affordance_datas",
+    sim_update: bool = True,
+) -> None:
+    """Note attributes and poses of several things.
+
+    Each entry of ``registry`` has ``entity_cfg``; ``attrs`` and ``prefix`` as :func:`register_entity_attrs` takes them;
+    and ``pose_register_params``, the parameters of :func:`register_entity_pose`.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        registry: the things.
+        registration: the environment's attribute that holds the notes.
+        sim_update: let the things come to rest before: 100 physics substeps of these environments.
+    """
+    if sim_update:
+        env.sim.update(100, env_ids)
+    for i, entry in enumerate(registry):
+        if "entity_cfg" not in entry:
+            raise ConfigError(f"register_info_to_env: registry[{i}].entity_cfg: required, but missing")
+        entity = from_dict(SceneEntityCfg, entry["entity_cfg"], f"register_info_to_env: registry[{i}].entity_cfg")
+        if "attrs" in entry:
+            register_entity_attrs(env, env_ids, entity, registration, entry["attrs"], entry.get("prefix", True))
+        if "pose_register_params" in entry:
+            register_entity_pose(env, env_ids, entity, registration, **entry["pose_register_params"])
+
+
+def _dictionary(env: EmbodiedEnv, name: str) -> dict[str, Any]:
+    """Return the environment's attribute, which is made when it is not there."""
+    if not hasattr(env, name):
+        setattr(env, name, {})
+    found: dict[str, Any] = getattr(env, name)
+    return found
+
+
+def _store(env: EmbodiedEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
+    """Note a value; of a tensor [N, ...] only the rows of environments [n], where there are others already."""
+    before = notes.get(key)
+    if isinstance(value, Tensor) and isinstance(before, Tensor) and before.shape == value.shape:
+        value = before.index_copy(0, env_ids, value[env_ids])
+    notes[key] = value
+
+
+def _resolve_uids(env: EmbodiedEnv, uids: str | Sequence[str]) -> list[str]:
+    match uids:
+        case "all_objects":
+            return env.sim.rigid_object_uids + env.sim.articulation_uids
+        case "all_robots":
+            return env.sim.robot_uids
+        case str():
+            return [uids]
+    return list(uids)
+
+
+def _relatives(env: EmbodiedEnv, which: bool | Sequence[str]) -> list[str]:
+    if isinstance(which, bool):
+        return _resolve_uids(env, "all_objects") + env.sim.robot_uids if which else []
+    return _resolve_uids(env, which)
+
+
+def _extra_value(asset: RigidObject | Articulation | Marker, attr: Mapping[str, Any], place: str) -> Any:
+    mode: Literal["static", "callable"] = attr.get("mode", "static")
+    if mode == "static":
+        if "value" not in attr:
+            raise ConfigError(f"{place}.value: required, but missing")
+        return attr["value"]
+    if mode != "callable":
+        raise ConfigError(f"{place}.mode: must be 'static' or 'callable', got {mode!r}")
+    name = attr.get("func_name", "")
+    for owner in (asset, getattr(asset, "physics", None)):
+        method = getattr(owner, name, None)
+        if name and not name.startswith("_") and callable(method):
+            return method(**attr.get("func_kwargs", {}))
+    known = [n for owner in (asset, getattr(asset, "physics", None)) for n in dir(owner) if n.startswith("get_")]
+    raise ConfigError(f"{place}.func_name: {unknown_name('method', name, known)}")
+
+
+def _own_attribute(asset: RigidObject | Articulation | Marker, name: str) -> Any:
+    """Return an attribute of a thing, or what its ``get_<name>`` or its physics' returns; None: there is none."""
+    for owner in (asset, getattr(asset, "physics", None)):
+        if not name.startswith("_") and getattr(owner, name, None) is not None:
+            return getattr(owner, name)
+        getter = getattr(owner, f"get_{name}", None)
+        if getter is not None:
+            return getter()
+    return None
+
+
+def _pose_of(env: EmbodiedEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
+    """Return the name under which a pose is noted, and the pose [N, 4, 4]."""
+    asset = env.sim.get_asset(entity.uid)
+    if isinstance(asset, Robot):
+        parts = entity.control_parts or "arm"
+        part = parts if isinstance(parts, str) else parts[0]
+        return part, asset.get_eef_pose(part)
+    assert not isinstance(asset, Marker)
+    return entity.uid, asset.get_local_pose(to_matrix=True)
+
+
+def _inverse(pose: Tensor) -> Tensor:
+    """Return the inverses of poses [N, 4, 4]."""
+    inverse = torch.zeros_like(pose)
+    inverse[:, 3, 3] = 1.0
+    inverse[:, :3, :3] = pose[:, :3, :3].mT
+    inverse[:, :3, 3] = -(pose[:, :3, :3].mT @ pose[:, :3, 3:]).squeeze(2)
+    return inverse

@@ -1,0 +1,135 @@
+"""Random masses, frictions and drives. Shapes: N environments, n those concerned, J joints.
+
+What is drawn holds until it is drawn again: in mode ``reset`` for an episode, in mode ``startup`` for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
+from embodichain.lab.sim.objects import Articulation
+from embodichain.lab.sim.scene import match_names
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+    from embodichain.lab.sim import SimulationManager
+
+__all__ = [
+    "randomize_joint_drive",
+    "randomize_rigid_object_center_of_mass",
+    "randomize_rigid_object_friction",
+    "randomize_rigid_object_mass",
+]
+
+
+def randomize_rigid_object_mass(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    mass_range: Range1,
+    relative: bool = False,
+) -> None:
+    """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the body.
+        mass_range: ``[lowest, highest]``, kg. At least a thousandth of the configured mass remains.
+        relative: the range is added to the configured mass.
+    """
+    physics = env.sim.get_rigid_object(entity_cfg.uid).physics
+    mass = draw_number(env, env_ids, mass_range)
+    if relative:
+        mass = mass + physics.initial_mass
+    physics.set_mass(mass.clamp(min=1e-3 * physics.initial_mass), env_ids)
+
+
+class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Draw where the centre of mass of a dynamic body is.
+
+    Args:
+        entity_cfg: the body.
+        com_pos_offset_range: ``[lowest, highest]`` offset from the configured place along the body's x, y, z, m.
+    """
+
+    @classmethod
+    @override
+    def prepare_scene(cls, sim: SimulationManager, params: Mapping[str, Any]) -> None:
+        sim.vary_inertia(entity_uid(params["entity_cfg"]))
+
+    @override
+    def __call__(
+        self,
+        env: EmbodiedEnv,
+        env_ids: Tensor,
+        entity_cfg: SceneEntityCfg,
+        com_pos_offset_range: Range3,
+    ) -> None:
+        physics = env.sim.get_rigid_object(entity_cfg.uid).physics
+        physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
+
+
+def randomize_rigid_object_friction(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    friction_range: Range1,
+    relative: bool = False,
+) -> None:
+    """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the body.
+        friction_range: ``[lowest, highest]``; below 0 it is 0.
+        relative: the range is added to the configured coefficient.
+    """
+    body = env.sim.get_rigid_object(entity_cfg.uid)
+    friction = draw_number(env, env_ids, friction_range)
+    if relative:
+        friction = friction + body.cfg.attrs.dynamic_friction
+    body.physics.set_friction(friction.clamp(min=0.0), env_ids)
+
+
+def randomize_joint_drive(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    stiffness_range: Range1 = (1.0, 1.0),
+    damping_range: Range1 = (1.0, 1.0),
+) -> None:
+    """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: whose drives; ``joint_names`` names some by names or regular expressions, None: all.
+        stiffness_range: ``[lowest, highest]`` factor of the stiffness.
+        damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.
+    """
+    articulation: Articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
+    names = entity_cfg.joint_names
+    ids = articulation.get_joint_ids()
+    if names is not None:
+        patterns = [names] if isinstance(names, str) else names
+        chosen = match_names(patterns, articulation.joint_names, "randomize_joint_drive: entity_cfg.joint_names")
+        ids = [articulation.joint_names.index(name) for name in chosen]
+    factors = env.random.uniform(env_ids, 0.0, 1.0, 2 * len(ids)).unflatten(1, (2, len(ids)))
+    (low, high), (lowest, highest) = stiffness_range, damping_range
+    stiffness = low + (high - low) * factors[:, 0]
+    damping = lowest + (highest - lowest) * factors[:, 1]
+    articulation.drives.scale(stiffness, damping, ids, env_ids)
+
+
+def entity_uid(entity: SceneEntityCfg | Mapping[str, Any]) -> str:
+    """Return the name in a functor's parameter, converted or as the config has it."""
+    return entity.uid if isinstance(entity, SceneEntityCfg) else str(entity["uid"])

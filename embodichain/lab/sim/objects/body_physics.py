@@ -1,0 +1,197 @@
+"""What a rigid body is made of, in each environment. Shapes: N environments, n the environments of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.scene import MeshVariant
+
+__all__ = ["BodyPhysics"]
+
+_HIDDEN = mujoco.mjNGROUP - 1  # the group of geoms that is not drawn
+# Which sides of a shape must keep their proportion when it is scaled, by the scene's names of the shapes.
+_EVEN_SIDES = {"Sphere": (0, 1, 2), "Capsule": (0, 1, 2), "Cylinder": (0, 1), "Cube": (0,)}
+# Which of the sides MuJoCo's size parameters follow: box half edges; radius; radius and half height.
+_SIZE_SIDES = {"Sphere": [0], "Capsule": [0, 2], "Cylinder": [0, 2], "Cube": [0, 1, 2]}
+
+
+class BodyPhysics:
+    """Mass, inertia, centre of mass, friction and size of one body.
+
+    What is set holds until it is set again: a reset does not change it.
+    """
+
+    def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[MeshVariant] = ()) -> None:
+        self._cfg = cfg
+        self._backend = backend
+        model, device = backend.model, backend.device
+        self._body = int(model.body(cfg.uid).id)
+        # Where nothing collides there is no geom in the model for the physics.
+        self._geom = int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, cfg.uid))
+        self._dof = int(model.body_dofadr[self._body])
+
+        def tensor(values: object) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=device)
+
+        n = backend.num_envs
+        self.initial_mass: Tensor = tensor(model.body_mass[self._body])
+        """kg, []."""
+        self._size = tensor(model.geom_size[self._geom]) if self._geom >= 0 else torch.zeros(3, device=device)
+        self._mass = self.initial_mass.repeat(n)
+        self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
+        self._squares = _squares(tensor(model.body_inertia[self._body]), self.initial_mass).repeat(n, 1)
+        attrs = cfg.attrs
+        self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
+        self._is_centred = not variants and bool(model.body_simple[self._body])
+        self._scale = torch.ones(n, 3, device=device)
+        # [N, 6], of 1 kg, in the free joint's directions: mass or moment of inertia, and (the mean of) its inverse
+        self._unit_weight, self._unit_ease = torch.ones(n, 6, device=device), torch.ones(n, 6, device=device)
+        self._update_shape(torch.arange(n, device=device))
+        self._offset = torch.zeros(n, 3, device=device)
+        self.num_variants: int = len(variants)
+        """How many meshes there are to choose from, the configured one included; 0: only that one."""
+        if variants:
+            masses = tensor([v.mass for v in variants])
+            self._variant_masses = masses
+            self._variant_squares = _squares(tensor(np.stack([v.inertia for v in variants])), masses[:, None])
+            self._variant_centers = tensor(np.stack([v.pos for v in variants]))
+            self._variant_axes = tensor(np.stack([v.quat for v in variants]))
+            first = int(model.body_geomadr[self._body])
+            self._geoms = list(range(first, first + int(model.body_geomnum[self._body])))
+            self._bits = tensor([model.geom_contype[self._geom], model.geom_conaffinity[self._geom]])
+            self.choose_variant(torch.zeros(n, dtype=torch.int64, device=device), torch.arange(n, device=device))
+
+    def get_mass(self) -> Tensor:
+        """Return the mass, [N, 1], kg."""
+        return self._mass[:, None]
+
+    def get_inertia(self) -> Tensor:
+        """Return the moments of inertia about the principal axes, [N, 3], kg m^2."""
+        return self._mass[:, None] * self._unit_weight[:, 3:]
+
+    def get_friction(self) -> Tensor:
+        """Return the sliding friction coefficient, [N, 1]."""
+        self._check_collides()
+        return self._backend.read_model("geom_friction")[:, self._geom, :1].float()
+
+    def get_damping(self) -> Tensor:
+        """Return the rate at which linear velocity decays, [N, 1], 1/s."""
+        return torch.full_like(self.get_mass(), self._cfg.attrs.linear_damping)
+
+    def get_body_scale(self) -> Tensor:
+        """Return the size as a factor of the configured one, along the body's axes, [N, 3]."""
+        return self._scale
+
+    def get_center_of_mass(self) -> Tensor:
+        """Return the centre of mass in the body's frame, [N, 3], m."""
+        return self._center * self._scale + self._offset
+
+    def set_mass(self, mass: Tensor, env_ids: Tensor) -> None:
+        """Set the mass [n] (kg) of a dynamic body; its moments of inertia and its damping follow in proportion."""
+        self._check_dynamic("mass")
+        self._mass = self._mass.index_copy(0, env_ids, mass)
+        self._write_inertia(env_ids)
+
+    def set_friction(self, friction: Tensor, env_ids: Tensor) -> None:
+        """Set the sliding friction coefficient [n]; of two touching bodies the larger counts."""
+        self._check_collides()
+        self._backend.write_model("geom_friction", (self._geom, 0), friction, env_ids)
+
+    def set_center_of_mass_offset(self, offset: Tensor, env_ids: Tensor) -> None:
+        """Move the centre of mass by [n, 3] (m, body's frame) from where it is by the config.
+
+        The scene must have been told before it was compiled (``SimulationManager.vary_inertia``).
+        """
+        self._check_dynamic("centre of mass")
+        self._offset = self._offset.index_copy(0, env_ids, offset)
+        # The frames of the inertia and of the body are no longer the same: an optimisation of the compiled model.
+        self._backend.write_model("body_sameframe", self._body, torch.tensor(0, dtype=torch.int32))
+        self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
+
+    def set_body_scale(self, scale: Tensor, env_ids: Tensor) -> None:
+        """Set the size to factors [n, 3] of the configured one, along the body's axes; the mass stays.
+
+        Raises:
+            ValueError: the shape cannot be scaled so in single environments: meshes and planes not at all, spheres and
+                capsules alike along all axes, cylinders alike along x and y.
+        """
+        self._check_collides()
+        shape = self._cfg.shape.shape_type
+        if shape not in _SIZE_SIDES:
+            raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} cannot be scaled in single environments")
+        even = scale[:, list(_EVEN_SIDES[shape])]
+        if not torch.equal(even, even[:, :1].expand_as(even)):
+            axes = ", ".join("xyz"[side] for side in _EVEN_SIDES[shape])
+            raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} is scaled by the same factor along {axes}")
+        self._scale = self._scale.index_copy(0, env_ids, scale)
+        self._update_shape(env_ids)
+        sides = _SIZE_SIDES[shape]
+        size = self._size[: len(sides)] * scale[:, sides]
+        self._backend.write_model("geom_size", (self._geom, slice(0, len(sides))), size, env_ids)
+        if self._cfg.body_type == "dynamic":
+            self._write_inertia(env_ids)
+
+    def choose_variant(self, choice: Tensor, env_ids: Tensor) -> None:
+        """Give environments [n] the meshes number ``choice`` [n] int64, with their masses; 0 is the configured one."""
+        is_chosen = torch.arange(self.num_variants, device=choice.device) == choice[:, None]
+        self._backend.write_model("geom_contype", self._geoms, is_chosen * self._bits[0], env_ids)
+        self._backend.write_model("geom_conaffinity", self._geoms, is_chosen * self._bits[1], env_ids)
+        self._backend.write_model("geom_group", self._geoms, torch.where(is_chosen, 0, _HIDDEN), env_ids)
+        self._backend.write_model("body_sameframe", self._body, torch.tensor(0, dtype=torch.int32))
+        self._backend.write_model("body_iquat", self._body, self._variant_axes[choice], env_ids)
+        self._center = self._center.index_copy(0, env_ids, self._variant_centers[choice])
+        self._squares = self._squares.index_copy(0, env_ids, self._variant_squares[choice])
+        self._update_shape(env_ids)
+        self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
+        if self._cfg.body_type == "dynamic":
+            self.set_mass(self._variant_masses[choice], env_ids)
+
+    def _update_shape(self, env_ids: Tensor) -> None:
+        """Compute again what depends on shape and size, of 1 kg."""
+        squares = self._squares[env_ids] * self._scale[env_ids].square()
+        inertia = squares.sum(dim=1, keepdim=True) - squares
+        ones = torch.ones_like(inertia)
+        self._unit_weight = self._unit_weight.index_copy(0, env_ids, torch.cat((ones, inertia), dim=1))
+        means = (1.0 / inertia).mean(dim=1, keepdim=True).expand(-1, 3)
+        self._unit_ease = self._unit_ease.index_copy(0, env_ids, torch.cat((ones, means), dim=1))
+
+    def _write_inertia(self, env_ids: Tensor) -> None:
+        """Write mass and moments of inertia, and what follows from them.
+
+        The constants of a free body whose centre of mass is at its origin are known: they are its mass along each axis,
+        and its moment of inertia about it. Of others the engine derives them, which takes longer.
+        """
+        mass = self._mass[env_ids, None]
+        weight = mass * self._unit_weight[env_ids]
+        inertia = weight[:, 3:]
+        write = self._backend.write_model
+        write("body_mass", self._body, mass[:, 0], env_ids, derive=not self._is_centred)
+        write("body_inertia", self._body, inertia, env_ids, derive=not self._is_centred)
+        dofs = slice(self._dof, self._dof + 6)
+        write("dof_damping", dofs, weight * self._decay, env_ids)
+        if self._is_centred:
+            ease = self._unit_ease[env_ids] / mass
+            write("body_subtreemass", self._body, mass[:, 0], env_ids)
+            write("body_invweight0", self._body, ease[:, ::3], env_ids)
+            write("dof_invweight0", dofs, ease, env_ids)
+            write("dof_M0", dofs, weight, env_ids)
+
+    def _check_collides(self) -> None:
+        if self._geom < 0:
+            raise ValueError(f"rigid object '{self._cfg.uid}' touches nothing (enable_collision is false)")
+
+    def _check_dynamic(self, what: str) -> None:
+        if self._cfg.body_type != "dynamic":
+            raise ValueError(f"rigid object '{self._cfg.uid}' is {self._cfg.body_type}: its {what} means nothing")
+
+
+def _squares(inertia: Tensor, mass: Tensor) -> Tensor:
+    """Return the integrals of x^2, y^2, z^2 over 1 kg, [..., 3]; the moment of inertia about x is that of y^2 + z^2."""
+    return (inertia.sum(dim=-1, keepdim=True) / 2 - inertia) / mass.clamp(min=1e-12)

@@ -1,0 +1,154 @@
+"""The drives of an articulation's joints. Shapes: N environments, n the environments of one call, J joints.
+
+A drive with stiffness kp and damping kd pushes with kp (target - q) - kd qd towards a position, with kd (target - qd)
+towards a velocity, or with an effort that is its target, always within its effort limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend
+
+__all__ = ["DriveMode", "DriveProperties", "JointDrives"]
+
+DriveMode = Literal["position", "velocity", "effort"]
+"""What a drive's target is."""
+
+
+@dataclass(frozen=True)
+class DriveProperties:
+    """The drives as they are, [N, J] each; 0 for joints without a drive.
+
+    Attributes:
+        stiffness: N/m or Nm/rad.
+        damping: N s/m or Nm s/rad.
+        friction: dry friction of the joint, N or Nm.
+        armature: inertia of the motor, kg or kg m^2.
+    """
+
+    stiffness: Tensor
+    damping: Tensor
+    friction: Tensor
+    armature: Tensor
+
+
+class JointDrives:
+    """Gains and modes of the drives; what is set holds until it is set again, over all resets."""
+
+    def __init__(
+        self, backend: Backend, actuators: Mapping[int, int], dof_addresses: Sequence[int], default_qpos: Tensor
+    ) -> None:
+        """Read the drives from the compiled model, where all of them are for positions.
+
+        Args:
+            backend: the physics.
+            actuators: of each joint that has a drive, by the joint's index.
+            dof_addresses: of all J joints.
+            default_qpos: [J] initial positions.
+        """
+        self._backend = backend
+        self._actuators = dict(actuators)
+        self._joints = list(actuators)
+        self._dofs = list(dof_addresses)
+        self._default_qpos = default_qpos
+        self._modes: list[DriveMode] = ["position"] * len(self._dofs)
+        # force = gain * target - pull * q - drag * qd; [1 or N, J]
+        self._default_stiffness = self._stiffness = self._gain = self._pull = self._of_joints("actuator_gainprm", 0)
+        self._default_damping = self._damping = self._drag = -self._of_joints("actuator_biasprm", 2)
+
+    def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
+        """Choose what the targets of some joints' drives mean, in all environments.
+
+        The targets of velocities and efforts are 0 now and after each reset, those of positions the initial positions.
+        """
+        for joint in joint_ids:
+            self._modes[joint] = mode
+        driven = [joint for joint in joint_ids if joint in self._actuators]
+        targets = self._default_qpos[driven] if mode == "position" else torch.zeros(len(driven))
+        self._backend.write_initial("ctrl", self._columns(driven), targets)
+        self._backend.write("ctrl", self._columns(driven), targets)
+        self._write(None)
+
+    def set_targets(self, targets: Tensor, joint_ids: Sequence[int]) -> None:
+        """Set the drives' targets [N, J] of joints that have one, in the unit of their mode."""
+        self._backend.write("ctrl", self._columns(joint_ids), targets)
+
+    def read(self) -> DriveProperties:
+        """Return the drives as they are in each environment."""
+        n = self._backend.num_envs
+        return DriveProperties(
+            stiffness=self._stiffness.expand(n, -1),
+            damping=self._damping.expand(n, -1),
+            friction=self._backend.read_model("dof_frictionloss")[:, self._dofs].float(),
+            armature=self._backend.read_model("dof_armature")[:, self._dofs].float(),
+        )
+
+    def scale(self, stiffness: Tensor, damping: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
+        """Set the gains to factors of the configured ones.
+
+        Args:
+            stiffness: [n, J] factors.
+            damping: [n, J] factors.
+            joint_ids: the joints.
+            env_ids: [n].
+        """
+        n = self._backend.num_envs
+        # New tensors, so that what was read before stays what it was.
+        kp, kd = self._stiffness.expand(n, -1), self._damping.expand(n, -1)
+        self._stiffness = self._scaled(kp, self._default_stiffness, stiffness, joint_ids, env_ids)
+        self._damping = self._scaled(kd, self._default_damping, damping, joint_ids, env_ids)
+        self._write(env_ids)
+
+    def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
+        """Return with what the drives push, before their limits, [N, J]; targets, positions and velocities [N, J]."""
+        if self._gain is self._pull:
+            towards = self._gain * (targets - qpos)
+        else:
+            towards = torch.addcmul(self._gain * targets, self._pull, qpos, value=-1.0)
+        return torch.addcmul(towards, self._drag, qvel, value=-1.0)
+
+    def _write(self, env_ids: Tensor | None) -> None:
+        """Bring the engine's actuators in line with gains and modes."""
+        self._gain, self._pull, self._drag = self._stiffness, self._stiffness, self._damping
+        if any(mode != "position" for mode in self._modes):
+            position = torch.tensor([mode == "position" for mode in self._modes])
+            effort = torch.tensor([mode == "effort" for mode in self._modes])
+            self._pull = torch.where(position, self._stiffness, 0.0)
+            self._drag = torch.where(effort, 0.0, self._damping)
+            self._gain = torch.where(position, self._stiffness, torch.where(effort, 1.0, self._damping))
+        gain, pull, drag = self._gain, self._pull, self._drag
+        if env_ids is not None:
+            gain, drag = gain[env_ids], drag[env_ids]
+            pull = gain if self._pull is self._gain else pull[env_ids]
+        if len(self._joints) < len(self._dofs):
+            gain, pull, drag = gain[:, self._joints], pull[:, self._joints], drag[:, self._joints]
+        actuators = list(self._actuators.values())
+        self._backend.write_model("actuator_gainprm", (actuators, 0), gain, env_ids)
+        self._backend.write_model("actuator_biasprm", (actuators, slice(1, 3)), torch.stack((-pull, -drag), 2), env_ids)
+
+    def _scaled(
+        self, gains: Tensor, default: Tensor, factors: Tensor, joint_ids: Sequence[int], env_ids: Tensor
+    ) -> Tensor:
+        """Return gains [N, J], those of some joints in environments [n] replaced by factors [n, ...] of the default."""
+        if len(joint_ids) == len(self._dofs):
+            return gains.index_copy(0, env_ids, default * factors)
+        at = list(joint_ids)
+        rows = gains[env_ids]
+        rows[:, at] = default[:, at] * factors
+        return gains.index_copy(0, env_ids, rows)
+
+    def _columns(self, joint_ids: Sequence[int]) -> Tensor:
+        return torch.tensor([self._actuators[joint] for joint in joint_ids])
+
+    def _of_joints(self, name: str, column: int) -> Tensor:
+        """Return a number of each joint's actuator, 0 where there is none, [1, J]."""
+        values = np.zeros((1, len(self._dofs)))
+        values[0, self._joints] = getattr(self._backend.model, name)[list(self._actuators.values()), column]
+        return torch.tensor(values, dtype=torch.float32, device=self._backend.device)

@@ -1,0 +1,152 @@
+"""Write docs/terms.md, the catalogue of terms, from their signatures and docstrings.
+
+    python scripts/make_terms.py
+
+A test holds that the committed page is what this writes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "terms.md"
+MANAGERS = "embodichain.lab.gym.envs.managers"
+# Heading of the section, module, and what a term of it is in a config.
+SECTIONS = [
+    ("Actions", "actions", "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints."),
+    ("Observations", "observations", "`env.observations`: entries of the observation, [N, ...] each."),
+    ("Rewards", "rewards", "`env.rewards`: summands of the reward, [N] each, times their `weight`."),
+    ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
+    ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
+    ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),
+]
+INTRO = """\
+# Terms
+
+<!-- Written by scripts/make_terms.py from the docstrings: change them there. -->
+
+What can be named by `func` in an environment config, with its `params`. A thing in the scene is named by
+`{"uid": "cube"}`. Lengths are in m, masses in kg, times in s, angles in rad unless it says degrees; quaternions are
+(w, x, y, z). Everything random is drawn by environment and episode, so it does not depend on the number of
+environments. A term of your own is named by its dotted path: see [CONTRIBUTING](../CONTRIBUTING.md).
+"""
+# What managers pass themselves.
+LEADING = {"self", "env", "env_ids", "obs", "action", "info", "data"}
+# How annotations read to somebody who writes JSON.
+TYPES = {
+    "SceneEntityCfg": '`{"uid": str}`',
+    "PositiveFloat": "float > 0",
+    "PositiveInt": "int > 0",
+    "NonNegativeInt": "int >= 0",
+    "Interval": "[low, high]",
+    "Range1": "[low, high]",
+    "Range2": "[[x, y], [x, y]]",
+    "Range3": "[[x, y, z], [x, y, z]]",
+    "Range": "[[...], [...]]",
+    "Vec3": "[x, y, z]",
+    "tuple[float, float, float]": "[x, y, z]",
+    "tuple[float, float]": "[low, high]",
+    "tuple[PositiveInt, PositiveInt]": "[int, int]",
+    "None": "null",
+}
+
+
+def page() -> str:
+    """Return the whole page."""
+    parts = [INTRO]
+    for heading, module, about in SECTIONS:
+        parts.append(f"## {heading}\n\n{about}\n")
+        found = importlib.import_module(f"{MANAGERS}.{module}")
+        parts += [term_text(name, getattr(found, name)) for name in sorted(found.__all__) if is_term(found, name)]
+    return "\n".join(parts)
+
+
+def is_term(module: Any, name: str) -> bool:
+    """Return whether a public name of a module is a term."""
+    return callable(getattr(module, name)) and getattr(module, name).__module__.startswith(MANAGERS)
+
+
+def term_text(name: str, term: Any) -> str:
+    """Return the part of the page about a term."""
+    about, meanings, returns = split_docstring(inspect.getdoc(term) or "")
+    for parent in inspect.getmro(term)[1:] if isinstance(term, type) else ():
+        meanings = split_docstring(inspect.getdoc(parent) or "")[1] | meanings
+    rows = []
+    for parameter in parameters(term):
+        default = "required" if parameter.default is parameter.empty else f"`{plain(parameter.default)}`"
+        meaning = meanings.get(parameter.name, "")
+        rows.append(f"| `{parameter.name}` | {type_text(str(parameter.annotation))} | {default} | {meaning} |")
+    table = ""
+    if rows:
+        table = "| parameter | type | default | meaning |\n| --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    return "\n".join(part for part in (f"### `{name}`\n", f"{about}\n", returns and f"{returns}\n", table) if part)
+
+
+def parameters(term: Any) -> list[inspect.Parameter]:
+    """Return what the config's ``params`` may have."""
+    call = term
+    if isinstance(term, type):
+        call = getattr(term, "configure", None) or term.__call__
+    return [p for p in inspect.signature(call).parameters.values() if p.name not in LEADING]
+
+
+def split_docstring(text: str) -> tuple[str, dict[str, str], str]:
+    """Return what a docstring says before its sections, its ``Args`` by name, and its ``Returns``."""
+    about, *sections = re.split(r"\n\n(?=(?:Args|Returns|Raises):\n)", text)
+    meanings: dict[str, str] = {}
+    returns = ""
+    for section in sections:
+        heading, _, body = section.partition("\n")
+        body = textwrap.dedent(body)
+        if heading == "Args:":
+            meanings = dict(arguments(body))
+        elif heading == "Returns:":
+            returns = "Returns " + " ".join(body.split())
+    return (
+        markdown(about),
+        {name: markdown(" ".join(text.split())) for name, text in meanings.items()},
+        markdown(returns),
+    )
+
+
+def arguments(body: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of each entry of an ``Args`` section."""
+    for entry in re.split(r"\n(?=\w)", body.strip()):
+        name, _, text = entry.partition(":")
+        yield name, text
+
+
+def markdown(text: str) -> str:
+    """Return reStructuredText's inline marks as Markdown's."""
+    text = re.sub(r":\w+:`~?([\w.]+)`", lambda match: f"`{match[1].rpartition('.')[2]}`", text)
+    return text.replace("``", "`").replace("|", "\\|")
+
+
+def type_text(annotation: str) -> str:
+    """Return an annotation for somebody who writes JSON."""
+    for name, text in TYPES.items():
+        annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", lambda _, text=text: text, annotation)
+    annotation = annotation.replace("Sequence[", "list[")
+    annotation = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), annotation)
+    return annotation.replace("|", "\\|")
+
+
+def plain(value: Any) -> str:
+    """Return a default as JSON would have it, on one line."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(plain(item) for item in value) + "]"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

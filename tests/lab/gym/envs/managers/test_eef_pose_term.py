@@ -1,0 +1,167 @@
+"""Actions that are poses of the tool. Shapes: N = 2 environments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.actions import EefPoseTerm
+from embodichain.lab.sim.math import matrix_from_euler
+from embodichain.utils import ConfigError
+from tests.lab.originals import PUSH_CUBE
+from tests.lab.scenes import actions_for, cart_cfg, env_of
+
+GYM: dict[str, Any] = {**PUSH_CUBE, "robot": {**PUSH_CUBE["robot"]}}
+GYM["robot"]["drive_pros"] = {
+    "stiffness": {"shoulder.*": 4000.0, "elbow_joint": 2000.0, "wrist.*": 400.0, "gripper.*": 3600.0},
+    "damping": {"shoulder.*": 200.0, "elbow_joint": 100.0, "wrist.*": 20.0, "gripper.*": 50.0},
+}
+HALF = math.sqrt(0.5)
+
+
+def env_with(**params: Any) -> EmbodiedEnv:
+    actions = {"tool": {"func": "EefPoseTerm", "params": params}}
+    env = env_of({**GYM, "env": {**GYM["env"], "actions": actions}}, 2)
+    env.reset(seed=1)
+    return env
+
+
+@pytest.fixture(scope="module")
+def absolute() -> EmbodiedEnv:
+    return env_with(pose_dim=6)
+
+
+def angle_between(a: Tensor, b: Tensor) -> Tensor:
+    trace = (a[:, :3, :3] * b[:, :3, :3]).sum(dim=(1, 2))
+    return torch.acos(((trace - 1) / 2).clamp(-1, 1))
+
+
+def goal(env: EmbodiedEnv) -> Tensor:
+    """Return the present pose 5 cm higher and 3 cm aside, as position and Euler angles, [2, 6]."""
+    pose = env.robot.compute_fk(env.robot.body_data.default_qpos[:, :6])
+    position = pose[:, :3, 3] + torch.tensor([0.0, 0.03, 0.05])
+    # The tool points down at home: half a turn about x, then about z.
+    m = pose[:, :3, :3]
+    euler = torch.stack(
+        (
+            torch.atan2(m[:, 2, 1], m[:, 2, 2]),
+            torch.asin(-m[:, 2, 0].clamp(-1, 1)),
+            torch.atan2(m[:, 1, 0], m[:, 0, 0]),
+        ),
+        dim=1,
+    )
+    torch.testing.assert_close(matrix_from_euler(euler), m, atol=1e-4, rtol=0)
+    return torch.cat((position, euler), dim=1)
+
+
+def test_joints_go_where_the_tool_is_at_the_pose(absolute: EmbodiedEnv) -> None:
+    absolute.reset(seed=1)
+    action = goal(absolute)
+    targets = absolute.action_manager.process_action(action)
+    assert targets["ik_success"].tolist() == [True, True]
+    reached = absolute.robot.compute_fk(targets["qpos"])
+    torch.testing.assert_close(reached[:, :3, 3], action[:, :3], atol=1e-3, rtol=0)
+    assert angle_between(reached, targets["eef_pose"]).max().item() < 0.01
+
+
+def test_success_is_a_metric_of_the_step(absolute: EmbodiedEnv) -> None:
+    absolute.reset(seed=1)
+    action = goal(absolute)
+    action[1, :3] = 9.0  # m
+    info = absolute.step(action)[-1]
+    assert info["metrics"]["ik_success"].tolist() == [1.0, 0.0]
+    assert len(info["metrics"]) > 1  # the task's own are there, too
+
+
+def test_pose_out_of_reach_leaves_the_joints_within_their_limits(absolute: EmbodiedEnv) -> None:
+    absolute.reset(seed=1)
+    action = goal(absolute)
+    action[:, :3] = torch.tensor([-9.0, 9.0, 0.0])
+    for _ in range(10):
+        absolute.step(action)
+    targets = absolute.robot.get_qpos_target("arm")
+    low, high = absolute.robot.body_data.qpos_limits[0, :6].unbind(dim=1)
+    assert torch.isfinite(targets).all()
+    assert (targets >= low).all()
+    assert (targets <= high).all()
+
+
+def test_search_goes_on_from_step_to_step_towards_a_pose_far_away(absolute: EmbodiedEnv) -> None:
+    absolute.reset(seed=1)
+    far = absolute.robot.body_data.default_qpos[:, :6] + torch.tensor([2.4, 0.3, -0.3, 0.5, 0.5, 1.0])
+    seven = absolute.robot.compute_fk(far, to_matrix=False)
+    term = absolute.action_manager.terms["tool"]
+    successes = []
+    for _ in range(6):
+        result = term.process_action(seven)
+        absolute.robot.set_qpos(result["qpos"], name="arm")
+        successes.append(result["ik_success"].all().item())
+    assert successes[0] is False
+    assert successes[-1] is True
+
+
+def test_quaternion_may_be_of_any_length() -> None:
+    env = env_with()
+    assert env.action_manager.total_action_dim == 7
+    assert env.single_action_space.high.tolist() == [math.inf] * 7
+    seven = env.robot.compute_fk(env.robot.get_qpos("arm"), to_matrix=False)
+    longer = torch.cat((seven[:, :3], 3.0 * seven[:, 3:]), dim=1)
+    process = env.action_manager.process_action
+    torch.testing.assert_close(process(seven)["qpos"], process(longer)["qpos"], atol=1e-4, rtol=0)
+    assert process(longer)["ik_success"].all()
+
+
+def test_relative_action_shifts_and_turns_the_present_pose_about_the_fixed_axes() -> None:
+    env = env_with(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1)
+    assert env.single_action_space.high.tolist() == [1.0] * 6
+    before = env.robot.get_eef_pose("arm")
+    action = torch.tensor([[0.0] * 6, [1.0, 0.0, -0.5, 0.0, 0.0, 1.0]])
+    targets = env.action_manager.process_action(action)
+    assert targets["ik_success"].all()
+    torch.testing.assert_close(targets["qpos"][0], env.robot.get_qpos("arm")[0], atol=1e-3, rtol=0)
+    reached = env.robot.compute_fk(targets["qpos"])
+    shift = reached[1, :3, 3] - before[1, :3, 3]
+    torch.testing.assert_close(shift, torch.tensor([0.05, 0.0, -0.025]), atol=1e-3, rtol=0)
+    c, s = math.cos(0.1), math.sin(0.1)
+    turn = torch.tensor([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    torch.testing.assert_close(reached[1, :3, :3], turn @ before[1, :3, :3], atol=0.01, rtol=0)
+
+
+def test_relative_quaternion_of_length_zero_is_no_turn() -> None:
+    env = env_with(relative=True, scale=0.05)
+    targets = env.action_manager.process_action(torch.zeros(2, 7))
+    torch.testing.assert_close(targets["qpos"], env.robot.get_qpos("arm"), atol=1e-3, rtol=0)
+
+
+def test_pose_of_another_size_is_refused(absolute: EmbodiedEnv) -> None:
+    term = absolute.action_manager.terms["tool"]
+    assert isinstance(term, EefPoseTerm)
+    with pytest.raises(ValueError, match=r"6 numbers \(Euler angles\) or 7 \(quaternion\), got 5"):
+        term.process_action(torch.zeros(2, 5))
+
+
+def test_term_needs_a_part_with_a_tool() -> None:
+    robot = {**GYM["robot"], "control_parts": {"all": [".*"]}}
+    env = {**GYM["env"], "actions": {"tool": {"func": "EefPoseTerm"}}, "observations": {}, "rewards": {}}
+    with pytest.raises(ConfigError, match=r"env\.actions\.tool\.params\.part_name: EefPoseTerm needs a control part"):
+        env_of({**GYM, "robot": robot, "env": env}, 1)
+
+
+@pytest.mark.parametrize("params", [{"pose_dim": 6}, {"relative": True, "scale": 0.05}])
+def test_targets_of_an_env_are_the_same_bits_whatever_the_number_of_envs(params: dict[str, Any]) -> None:
+    actions = {"tool": {"func": "EefPoseTerm", "params": params}}
+    results = []
+    for num_envs in (1, 3, 33):
+        env = env_of({**GYM, "env": {**GYM["env"], "actions": actions}}, num_envs)
+        env.reset(seed=1)
+        for i, action in enumerate(actions_for(EmbodiedEnv(cart_cfg(33)), 3)):
+            wide = torch.cat((action, action.roll(1, 0), action.roll(2, 0)), dim=1).repeat(1, 3)
+            env.step(wide[:num_envs, : env.action_manager.total_action_dim] * (1 + i))
+        results.append(env.robot.get_qpos_target()[:1])
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])

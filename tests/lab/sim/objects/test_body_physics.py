@@ -1,0 +1,237 @@
+"""What bodies are made of, by environment. Shapes: N = 2 environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mujoco
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
+from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.utils import ConfigError
+from tests.lab.scenes import simulate
+
+ONE = torch.tensor([1])
+FREE = RigidBodyAttributesCfg(mass=2.0, linear_damping=0.5, angular_damping=0.25)
+
+
+def body(shape: ShapeCfg, **cfg: object) -> RigidObjectCfg:
+    return RigidObjectCfg(uid="body", shape=shape, attrs=FREE, init_pos=(0.0, 0.0, 1.0), **cfg)  # type: ignore[arg-type]
+
+
+def of_model(sim: SimulationManager, name: str) -> torch.Tensor:
+    return sim.backend.read_model(name)[:, sim.model.body("body").id].float()
+
+
+def test_inertia_and_damping_follow_the_mass() -> None:
+    sim = simulate(body(CubeCfg(size=(0.1, 0.2, 0.3))), num_envs=2)
+    physics = sim.get_rigid_object("body").physics
+    physics.set_mass(torch.tensor([6.0]), ONE)
+    assert physics.get_mass().tolist() == [[2.0], [6.0]]
+    # m / 12 (b^2 + c^2), ...
+    expected = torch.tensor([[2.0], [6.0]]) / 12 * torch.tensor([[0.13, 0.10, 0.05]])
+    torch.testing.assert_close(physics.get_inertia(), expected)
+    torch.testing.assert_close(of_model(sim, "body_inertia"), expected)
+    damping = torch.cat((torch.tensor([[1.0] * 3, [3.0] * 3]), 0.25 * expected), dim=1)
+    torch.testing.assert_close(sim.backend.read_model("dof_damping").float(), damping)
+
+
+def test_heavier_body_gives_way_less() -> None:
+    sim = simulate(body(SphereCfg()), num_envs=2, gravity=(0.0, 0.0, 0.0))
+    sim.get_rigid_object("body").physics.set_mass(torch.tensor([8.0]), ONE)
+    sim.backend.write("qfrc_applied", slice(0, 1), torch.tensor([[4.0]]))
+    sim.update(1)
+    # v = F dt / m / (1 + 0.5 dt), damping proportional to the mass
+    assert sim.backend.qvel[:, 0].tolist() == pytest.approx([0.02 / 1.005, 0.005 / 1.005])
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "size"),
+    [
+        (CubeCfg(size=(0.2, 0.4, 0.6)), [2.0, 3.0, 0.5], [0.2, 0.6, 0.15]),
+        (SphereCfg(radius=0.1), [2.0, 2.0, 2.0], [0.2]),
+        (CylinderCfg(radius=0.1, height=0.4), [2.0, 2.0, 0.5], [0.2, 0.1]),
+        (CapsuleCfg(radius=0.1, height=0.4), [0.5, 0.5, 0.5], [0.05, 0.1]),
+    ],
+)  # fmt: skip
+def test_scaled_body_is_as_one_configured_so(shape: ShapeCfg, scale: list[float], size: list[float]) -> None:
+    sim = simulate(body(shape), num_envs=2)
+    physics = sim.get_rigid_object("body").physics
+    physics.set_body_scale(torch.tensor([scale]), ONE)
+    sim.update(1)
+    geom = sim.model.geom("body").id
+    found = sim.backend.read_model("geom_size")[:, geom, : len(size)].float()
+    torch.testing.assert_close(found, torch.tensor([[s / _factor(shape, scale, i) for i, s in enumerate(size)], size]))
+    other = simulate(body(_resized(shape, scale)))
+    for name in ("body_mass", "body_inertia", "body_invweight0"):
+        torch.testing.assert_close(of_model(sim, name)[1], of_model(other, name)[0])
+    for name in ("geom_rbound", "geom_aabb"):
+        ours = sim.backend.read_model(name)[1, geom]
+        torch.testing.assert_close(ours, other.backend.read_model(name)[0, geom], atol=1e-6, rtol=0)
+
+
+def _factor(shape: ShapeCfg, scale: list[float], i: int) -> float:
+    return scale[i] if isinstance(shape, CubeCfg) else scale[0 if i == 0 else 2]
+
+
+def _resized(shape: ShapeCfg, scale: list[float]) -> ShapeCfg:
+    match shape:
+        case CubeCfg():
+            x, y, z = (edge * s for edge, s in zip(shape.size, scale, strict=True))
+            return CubeCfg(size=(x, y, z))
+        case SphereCfg():
+            return SphereCfg(radius=shape.radius * scale[0])
+        case CylinderCfg():
+            return CylinderCfg(radius=shape.radius * scale[0], height=shape.height * scale[2])
+        case CapsuleCfg():
+            return CapsuleCfg(radius=shape.radius * scale[0], height=shape.height * scale[2])
+    raise AssertionError
+
+
+def test_larger_body_rests_higher() -> None:
+    sim = simulate(body(CubeCfg(size=(0.2, 0.2, 0.2))), num_envs=2)
+    sim.get_rigid_object("body").physics.set_body_scale(torch.tensor([[2.0, 2.0, 2.0]]), ONE)
+    sim.update(200)
+    torch.testing.assert_close(sim.get_rigid_object("body").pos[:, 2], torch.tensor([0.1, 0.2]), atol=2e-3, rtol=0)
+
+
+def test_shape_that_cannot_be_scaled_so_is_refused(tmp_path: Path) -> None:
+    scale = torch.tensor([[1.0, 2.0, 1.0]])
+    for shape, what in ((SphereCfg(), "x, y, z"), (CapsuleCfg(), "x, y, z"), (CylinderCfg(), "x, y")):
+        physics = simulate(body(shape)).get_rigid_object("body").physics
+        with pytest.raises(ValueError, match=f"is scaled by the same factor along {what}$"):
+            physics.set_body_scale(scale, torch.tensor([0]))
+    plane = RigidObjectCfg(uid="plane", shape=PlaneCfg(), body_type="static")
+    with pytest.raises(ValueError, match="a Plane cannot be scaled in single environments"):
+        simulate(plane).get_rigid_object("plane").physics.set_body_scale(scale, torch.tensor([0]))
+
+
+def test_what_a_body_does_not_have_cannot_be_set() -> None:
+    still = simulate(body(SphereCfg(), body_type="kinematic")).get_rigid_object("body").physics
+    with pytest.raises(ValueError, match="'body' is kinematic: its mass means nothing"):
+        still.set_mass(torch.tensor([1.0]), torch.tensor([0]))
+    cfg = RigidObjectCfg(uid="body", shape=SphereCfg(), attrs=RigidBodyAttributesCfg(enable_collision=False))
+    ghost = simulate(cfg).get_rigid_object("body").physics
+    with pytest.raises(ValueError, match="'body' touches nothing"):
+        ghost.set_friction(torch.tensor([1.0]), torch.tensor([0]))
+
+
+def test_body_slides_by_its_own_friction() -> None:
+    flat = CubeCfg(size=(0.4, 0.4, 0.02))
+    sim = simulate(RigidObjectCfg(uid="body", shape=flat, init_pos=(0, 0, 0.01), attrs=_smooth()), num_envs=2)
+    cube = sim.get_rigid_object("body")
+    assert cube.physics.get_friction().flatten().tolist() == [0.5, 0.5]
+    cube.physics.set_friction(torch.tensor([0.25, 0.1]), torch.tensor([0, 1]))
+    sim.update(50)
+    cube.set_velocity(torch.tensor([[2.0, 0, 0, 0, 0, 0]]).expand(2, 6))
+    sim.update(20)
+    # v - mu g t after 0.2 s: 2 - 0.4905, 2 - 0.1962; the contacts are soft
+    assert cube.get_velocity()[:, 0].tolist() == pytest.approx([1.51, 1.80], abs=0.1)
+
+
+def _smooth() -> RigidBodyAttributesCfg:
+    return RigidBodyAttributesCfg(linear_damping=0.0, angular_damping=0.0)
+
+
+def varied(shape: ShapeCfg) -> SimulationManager:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1, gravity=(0.0, 0.0, 0.0)))
+    sim.add_rigid_object(body(shape))
+    sim.vary_inertia("body")
+    sim.build()
+    return sim
+
+
+def test_push_at_the_origin_turns_a_body_whose_centre_of_mass_is_elsewhere() -> None:
+    sim = varied(CubeCfg(size=(0.2, 0.2, 0.2)))
+    cube = sim.get_rigid_object("body")
+    cube.physics.set_center_of_mass_offset(torch.tensor([[0.0, 0.05, 0.0]]), ONE)
+    torch.testing.assert_close(cube.physics.get_center_of_mass(), torch.tensor([[0.0] * 3, [0.0, 0.05, 0.0]]))
+    sim.backend.write("qfrc_applied", slice(0, 1), torch.tensor([[4.0]]))
+    sim.update(1)
+    # The force 4 N at the origin has the moment 4 * 0.05 about the centre; I = 2 * 0.04 / 6; 0.01 s
+    spin = 0.2 / (2 * 0.04 / 6) * 0.01
+    assert cube.get_velocity()[:, 5].tolist() == pytest.approx([0.0, spin], rel=0.02)
+
+
+CUBE_OBJ = "".join(f"v {x} {y} {z}\n" for x in (0, 1) for y in (0, 1) for z in (0, 1)) + (
+    "f 1 2 4\nf 1 4 3\nf 5 7 8\nf 5 8 6\nf 1 5 6\nf 1 6 2\nf 3 4 8\nf 3 8 7\nf 1 3 7\nf 1 7 5\nf 2 6 8\nf 2 8 4\n"
+)
+
+
+def write_box(path: Path, edge: float) -> Path:
+    """Write a cube with one corner at the origin."""
+    lines = []
+    for line in CUBE_OBJ.splitlines():
+        kind, *numbers = line.split()
+        if kind == "v":
+            numbers = [str(edge * float(number)) for number in numbers]
+        lines.append(" ".join([kind, *numbers]))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_each_env_may_have_another_mesh(tmp_path: Path) -> None:
+    small, large = write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4)
+    sim = SimulationManager(SimulationManagerCfg(num_envs=3, num_threads=1))
+    sim.add_rigid_object(body(MeshCfg(fpath=str(small))))
+    sim.add_mesh_variants("body", [large])
+    sim.build()
+    mesh = sim.get_rigid_object("body")
+    assert mesh.physics.num_variants == 2
+    mesh.physics.choose_variant(torch.tensor([1, 0]), torch.tensor([1, 2]))
+    # a cube of edge a: m a^2 / 6 about its centre at a / 2
+    edge = torch.tensor([[0.1], [0.4], [0.1]])
+    torch.testing.assert_close(of_model(sim, "body_inertia"), (2 * edge**2 / 6).expand(3, 3))
+    torch.testing.assert_close(of_model(sim, "body_ipos"), (edge / 2).expand(3, 3))
+    sim.update(300)
+    # The origin is at a corner on the ground. They fall flat: nothing else touches.
+    torch.testing.assert_close(mesh.pos[:, 2], torch.zeros(3), atol=5e-3, rtol=0)
+
+
+def test_env_with_the_large_mesh_rests_on_it(tmp_path: Path) -> None:
+    small, large = write_box(tmp_path / "a.obj", 0.1), write_box(tmp_path / "b.obj", 0.4)
+    ball = RigidObjectCfg(uid="ball", shape=SphereCfg(radius=0.02), init_pos=(0.05, 0.05, 0.6))
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    still = RigidObjectCfg(uid="block", shape=MeshCfg(fpath=str(small)), body_type="static")
+    sim.add_rigid_object(still)
+    sim.add_rigid_object(ball)
+    sim.add_mesh_variants("block", [large])
+    sim.build()
+    sim.get_rigid_object("block").physics.choose_variant(torch.tensor([1]), ONE)
+    sim.update(200)
+    # the ball lies on the block: edge + radius
+    torch.testing.assert_close(sim.get_rigid_object("ball").pos[:, 2], torch.tensor([0.12, 0.42]), atol=5e-3, rtol=0)
+
+
+def test_only_a_mesh_can_be_replaced(tmp_path: Path) -> None:
+    sim = SimulationManager(SimulationManagerCfg())
+    sim.add_rigid_object(body(SphereCfg()))
+    with pytest.raises(ConfigError, match="'body': only a Mesh can be replaced by others, got a Sphere"):
+        sim.add_mesh_variants("body", [write_box(tmp_path / "a.obj", 0.1)])
+    with pytest.raises(ConfigError, match=r"unknown rigid object 'bdoy'\. Did you mean 'body'"):
+        sim.add_mesh_variants("bdoy", [])
+
+
+def test_pictures_have_each_envs_sizes_and_meshes(tmp_path: Path) -> None:
+    block = RigidObjectCfg(
+        uid="block", shape=MeshCfg(fpath=str(write_box(tmp_path / "a.obj", 0.1))), body_type="static"
+    )
+    sim = SimulationManager(SimulationManagerCfg(num_envs=2, num_threads=1))
+    sim.add_rigid_object(body(CubeCfg(size=(0.2, 0.2, 0.2))))
+    sim.add_rigid_object(block)
+    sim.add_mesh_variants("block", [write_box(tmp_path / "b.obj", 0.4)])
+    sim.build()
+    sim.get_rigid_object("body").physics.set_body_scale(torch.tensor([[2.0, 2.0, 3.0]]), ONE)
+    sim.get_rigid_object("block").physics.choose_variant(torch.tensor([1]), ONE)
+    data = mujoco.MjData(sim.backend.visual_model)
+    model = sim.backend.visual_model
+    first = model.body("block").geomadr[0]
+    seen = []
+    for env_id in (1, 0):
+        sim.backend.load_render_data(env_id, data)
+        seen.append((model.geom("body").size.tolist(), model.geom_group[first : first + 2].tolist()))
+    assert seen[0] == (pytest.approx([0.2, 0.2, 0.3]), [5, 0])
+    assert seen[1] == (pytest.approx([0.1, 0.1, 0.1]), [0, 5])
