@@ -16,7 +16,7 @@ from embodichain.lab.gym.envs.managers import Functor
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.state import freeze, thaw
 from embodichain.utils.utility import load_json
-from tests.lab.scenes import actions_for, cart_cfg, env_of
+from tests.lab.scenes import BOX, actions_for, cart_cfg, env_of
 
 CONFIGS = sorted((Path(__file__).resolve().parents[4] / "configs").rglob("gym_config*.json"))
 
@@ -63,6 +63,37 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_every_shipped_environment_goes_on_where_it_was(path: Path) -> None:
     assert_goes_on(lambda: env_of(load_json(path), 3, max_episode_steps=9))
+
+
+# Mode ``interval``, so that an episode has values of its own which the next reset does not draw again.
+RANDOM_PHYSICS: dict[str, dict[str, Any]] = {
+    "randomize_rigid_object_mass": {"entity_cfg": {"uid": "box"}, "mass_range": [0.5, 2.0]},
+    "randomize_rigid_object_center_of_mass": {
+        "entity_cfg": {"uid": "box"},
+        "com_pos_offset_range": [[-0.02] * 3, [0.02] * 3],
+    },
+    "randomize_rigid_object_friction": {"entity_cfg": {"uid": "box"}, "friction_range": [0.2, 1.0]},
+    "randomize_rigid_object_scale": {"entity_cfg": {"uid": "box"}, "scale_factor_range": [[0.5], [1.5]]},
+    "randomize_joint_drive": {
+        "entity_cfg": {"uid": "Cart"},
+        "stiffness_range": [0.5, 2.0],
+        "damping_range": [0.8, 1.2],
+    },
+}
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_random_physics_of_single_environments_goes_on(is_global: bool) -> None:
+    events = {
+        name: {"func": name, "mode": "interval", "interval_step": 5, "is_global": is_global, "params": params}
+        for name, params in RANDOM_PHYSICS.items()
+    }
+    observations = {
+        "box": {"func": "get_rigid_object_pose", "mode": "add", "name": "box", "params": {"entity_cfg": {"uid": "box"}}}
+    }
+    env = {"events": events, "observations": observations}
+    falling = {**BOX, "init_pos": [2.0, 0.0, 0.3], "init_rot": [20.0, 10.0, 0.0]}
+    assert_goes_on(lambda: EmbodiedEnv(cart_cfg(3, env, rigid_object=[falling], max_episode_steps=40)), steps=22)
 
 
 def test_users_functor_is_saved_without_a_word_from_the_user() -> None:
