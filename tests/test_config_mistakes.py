@@ -238,7 +238,7 @@ def position_of_two_numbers(train: Config, env: Config) -> tuple[str, str]:
 @mistake
 def asset_that_is_not_there(train: Config, env: Config) -> tuple[str, str]:
     env["robot"]["urdf_cfg"]["components"][0]["urdf_path"] = "nowhere.urdf"
-    return "robot.urdf_cfg.components[0].urdf_path", "bundled: "
+    return "robot.urdf_cfg.components[0].urdf_path", "Bundled: "
 
 
 @mistake

@@ -58,7 +58,17 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
 ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
-OPTIONAL_EXTRAS = {"lerobot", "mujoco_warp", "onnx", "peft", "transformers", "viser", "wandb", "warp"}
+OPTIONAL_EXTRAS = {
+    "lerobot",
+    "mujoco_menagerie",
+    "mujoco_warp",
+    "onnx",
+    "peft",
+    "transformers",
+    "viser",
+    "wandb",
+    "warp",
+}
 # ---------------------------------------------------------------------------------------------------------------------
 
 MAY_IMPORT = {layer: set(others) | {layer} for layer, _, others in LAYERS}

@@ -8,7 +8,7 @@ it in one warning when it is set (see ``scene.py``).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
 
 __all__ = [
+    "COMPONENT_TYPES",
     "ArticulationCfg",
     "JointDrivePropertiesCfg",
     "MarkerCfg",
@@ -30,8 +31,14 @@ __all__ = [
 ]
 
 Vec3 = tuple[float, float, float]
-PerJoint = float | dict[str, float]
+NonNegative = Annotated[float, Field(ge=0)]
+PerJoint = NonNegative | dict[str, NonNegative]
 Row4 = tuple[float, float, float, float]
+Matrix4 = tuple[Row4, Row4, Row4, Row4]
+ComponentType = Literal["chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"]
+COMPONENT_TYPES: tuple[str, ...] = get_args(ComponentType)
+"""What a robot can be assembled from, in the order of the joints."""
+_IDENTITY: Matrix4 = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 
 
 @configclass
@@ -120,6 +127,8 @@ class RigidObjectCfg(ObjectBaseCfg):
     """Moved by physics, only by calls, or never."""
     rgba: tuple[float, float, float, float] = (0.85, 0.33, 0.2, 1.0)
     """Colour, 0 to 1."""
+    sense_contacts: bool = False
+    """Whether ``sim.get_contact_force(uid)`` can be asked; a sensor costs a little in every substep."""
 
 
 @configclass
@@ -157,10 +166,14 @@ class JointDrivePropertiesCfg:
 class URDFComponentCfg:
     """One part of an assembled robot."""
 
-    component_type: Literal["arm", "hand"]
-    """Where it goes: the arm on the base, the hand on the arm's flange."""
+    component_type: ComponentType
+    """Where it goes: arms and a head on the torso or chassis if there is one, else on the base; a hand on its arm's
+    flange, which is a site or link ``tool0``, ``attachment_site`` or ``flange``, else on the arm's last link. The names
+    of a side's joints and links begin with ``left_`` or ``right_``."""
     urdf_path: str
-    """A file (URDF or MJCF), or the name of a bundled asset."""
+    """A file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>``."""
+    transform: Matrix4 = _IDENTITY
+    """Its pose in the frame of where it goes, 4x4, m."""
 
 
 @configclass
@@ -173,15 +186,23 @@ class URDFCfg:
 
 @configclass
 class SolverCfg:
-    """Inverse kinematics of one control part."""
+    """Kinematics of one control part."""
 
-    tcp: tuple[Row4, Row4, Row4, Row4] = (
-        (1.0, 0.0, 0.0, 0.0),
-        (0.0, 1.0, 0.0, 0.0),
-        (0.0, 0.0, 1.0, 0.0),
-        (0.0, 0.0, 0.0, 1.0),
-    )
-    """Pose of the tool centre point in the frame of the part's flange, 4x4, m."""
+    tcp: Matrix4 = _IDENTITY
+    """Pose of the tool centre point in the frame of the part's end, 4x4, m."""
+    root_link_name: str | None = None
+    """Link where the chain begins; None: the one that carries the part's first joint."""
+    end_link_name: str | None = None
+    """Link or site where the chain ends; None: the flange on the part's last link (a site, or a link fixed to it, named
+    ``tool0``, ``attachment_site`` or ``flange``), else that link."""
+    class_type: str | None = None
+    """Accepted; there is one solver, damped least squares."""
+    ur_type: str | None = None
+    """Accepted; the kinematics are those of the robot's model."""
+    urdf_path: str | None = None
+    """Accepted; the kinematics are those of the robot's model."""
+    joint_names: list[str] | None = None
+    """Accepted; the joints are the control part's."""
 
 
 @configclass
@@ -189,13 +210,17 @@ class ArticulationCfg(ObjectBaseCfg):
     """Bodies held together by joints."""
 
     fpath: str | None = None
-    """A file (URDF or MJCF), or the name of a bundled asset."""
+    """A file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>`` (extra ``menagerie``)."""
     drive_pros: JointDrivePropertiesCfg = field(default_factory=JointDrivePropertiesCfg)
     """What moves the joints."""
     init_qpos: list[float] | None = None
-    """Initial joint positions in joint order, m or rad; None: the model's."""
+    """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
+    next to it. Those of joints that mimic others follow from these."""
     fix_base: bool = True
     """Whether the root is fixed to the world."""
+    sense_contacts: list[str] = []
+    """Links, by names or regular expressions, for which ``sim.get_contact_force(uid, link)`` can be asked; each sensor
+    costs a little in every substep."""
 
 
 @configclass
@@ -203,10 +228,14 @@ class RobotCfg(ArticulationCfg):
     """An articulation that acts."""
 
     robot_type: str | None = None
-    """A bundled arm that ``urdf_cfg`` does not name, for example ``"URRobot"``."""
+    """A bundled robot: ``"URRobot"`` (which one: ``ur_type``), ``"FrankaPanda"``, ``"CartPole"``, or an asset's
+    name."""
+    ur_type: str = "ur10"
+    """Of a ``"URRobot"``: ``ur3``, ``ur5``, ``ur10``, ``ur3e``, ``ur5e`` or ``ur10e``."""
     urdf_cfg: URDFCfg | None = None
     """Parts to assemble."""
     control_parts: dict[str, list[str]] | None = None
-    """Named groups of joints, by names or regular expressions; None: ``arm`` and ``hand`` by component."""
+    """Named groups of joints, by names or regular expressions; None: one for each component. Joints that mimic others
+    cannot be driven and belong to no part."""
     solver_cfg: dict[str, SolverCfg] = {}
     """By control part."""

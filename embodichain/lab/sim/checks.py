@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from embodichain.lab.sim.assets import UR_TYPES, asset_name, bundled_assets
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["arm_of_robot_type", "check_plane", "check_uid", "mesh_path"]
+__all__ = [
+    "MENAGERIE",
+    "asset_of_robot_type",
+    "check_asset",
+    "check_components",
+    "check_plane",
+    "check_uid",
+    "mesh_path",
+]
+
+MENAGERIE = "menagerie/"
+"""What the names of the MuJoCo Menagerie's models begin with."""
 
 # Names that the model has already.
 _RESERVED_UIDS = ("ground", "world")
-
-_ROBOT_TYPES = {"URRobot": "ur10"}
 
 
 def check_uid(uid: str, taken: Collection[str]) -> None:
@@ -43,8 +53,45 @@ def mesh_path(fpath: str) -> Path:
     return path
 
 
-def arm_of_robot_type(robot_type: str) -> str:
-    """Return the bundled arm of a ``robot_type``; a ConfigError where there is none."""
-    if robot_type not in _ROBOT_TYPES:
-        raise ConfigError(unknown_name("robot_type", robot_type, _ROBOT_TYPES))
-    return _ROBOT_TYPES[robot_type]
+def check_asset(name: str) -> None:
+    """Check that there is a model of this name, as far as that can be seen without downloading one.
+
+    Raises:
+        ConfigError: it is neither a file nor a bundled asset.
+    """
+    if name.startswith(MENAGERIE) or Path(name).expanduser().is_file():
+        return
+    try:
+        asset_name(name)
+    except FileNotFoundError as error:
+        raise ConfigError(str(error)) from error
+
+
+def asset_of_robot_type(robot_type: str, ur_type: str) -> str:
+    """Return the bundled asset that is meant by a ``robot_type`` (in any case).
+
+    Raises:
+        ConfigError: there is none.
+    """
+    types = {"URRobot": ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
+    types |= {name: name for name in bundled_assets()}
+    asset = {name.lower(): asset for name, asset in types.items()}.get(robot_type.lower())
+    if asset is None:
+        raise ConfigError(unknown_name("robot_type", robot_type, types))
+    if asset not in bundled_assets():
+        raise ConfigError(unknown_name("ur_type", asset, UR_TYPES))
+    return asset
+
+
+def check_components(kinds: Collection[str]) -> None:
+    """Check that a robot's parts can be put together.
+
+    Raises:
+        ConfigError: there are none, or there is a hand without its arm.
+    """
+    for kind in kinds:
+        if kind.endswith("hand") and kind.replace("hand", "arm") not in kinds:
+            arm = kind.replace("hand", "arm")
+            raise ConfigError(f"a '{kind}' needs an arm: fpath, robot_type, or '{arm}' in urdf_cfg.components")
+    if not kinds:
+        raise ConfigError("needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")

@@ -1,6 +1,7 @@
 """Kinematics of a serial chain, batched in torch: forward, Jacobian, and inverse by damped least squares.
 
-Shapes: B any batch size, J joints of the chain. Poses are 4x4 in the world frame, m; joint positions in rad or m.
+Shapes: B any batch size, J joints of the chain. Poses are 4x4 in the frame of the chain's root, m; joint positions
+in rad or m.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.math import pad_batch
 
-__all__ = ["SerialChain"]
+__all__ = ["SerialChain", "bodies_between", "frame_pose"]
 
 _LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 
@@ -30,7 +31,13 @@ class SerialChain:
     """
 
     def __init__(
-        self, model: mujoco.MjModel, joint_ids: list[int], site_id: int, tcp: np.ndarray, device: torch.device
+        self,
+        model: mujoco.MjModel,
+        joint_ids: list[int],
+        body_id: int,
+        tcp: np.ndarray,
+        device: torch.device,
+        root_id: int = 0,
     ) -> None:
         """Read the chain from a compiled model.
 
@@ -38,16 +45,17 @@ class SerialChain:
             model: the scene's.
             joint_ids: the chain's joints in the model, from the base outwards; joints of the model that lie between but
                 are not named stay at their initial position.
-            site_id: where the chain ends.
-            tcp: [4, 4] pose of the tool centre point in the frame of that site.
+            body_id: where the chain ends.
+            tcp: [4, 4] pose of the tool centre point in the frame of that body.
             device: of all results.
+            root_id: the body in whose frame all poses are; 0: the world.
         """
 
         def tensor(array: np.ndarray) -> Tensor:
             return torch.as_tensor(array, dtype=torch.float32, device=device)
 
-        basis, tail = _chain_basis(model, joint_ids, site_id)
-        if all(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)):
+        basis, tail = _chain_basis(model, joint_ids, body_id, root_id)
+        if joint_ids and all(model.jnt_type[joint_ids] == int(mujoco.mjtJoint.mjJNT_HINGE)):
             self._polynomial = [tensor(table) for table in _group_polynomials(basis, tail @ tcp)]
         else:
             self._polynomial = []
@@ -66,6 +74,8 @@ class SerialChain:
 
     def forward(self, qpos: Tensor) -> Tensor:
         """Return the pose of the tool centre point [B, 4, 4] at joint positions [B, J], whatever B is."""
+        if not len(self._basis):
+            return self._tail.expand(len(qpos), 4, 4)
         count = len(qpos)
         qpos = pad_batch(qpos)
         if not self._polynomial:
@@ -78,7 +88,7 @@ class SerialChain:
         return pose[:count]
 
     def jacobian(self, qpos: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, world frame)."""
+        """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, root frame)."""
         frames = self._frames(qpos)
         pose = frames[-1] @ self._tail
         # [J, B, 3, 2]: of the joints in the world frame
@@ -167,17 +177,33 @@ def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:
     return np.concatenate((vectors, np.full((len(vectors), 1), last)), axis=1)
 
 
-def _chain_basis(model: mujoco.MjModel, joint_ids: list[int], site_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return [J, 4, 4, 4] (joint, feature, row, column) and the constant [4, 4] from the last joint to the site."""
-    wanted = set(joint_ids)
+def bodies_between(model: mujoco.MjModel, root_id: int, body_id: int) -> list[int] | None:
+    """Return the bodies on the way from a body (without it) out to another; None where it is not on its way in."""
     bodies: list[int] = []
-    body = int(model.site_bodyid[site_id])
-    while body:
+    body = body_id
+    while body != root_id:
+        if body == 0:
+            return None
         bodies.append(body)
         body = int(model.body_parentid[body])
+    return bodies[::-1]
+
+
+def frame_pose(model: mujoco.MjModel, site_id: int) -> np.ndarray:
+    """Return a site's pose in the frame of its body, 4x4."""
+    return _pose(model.site_pos[site_id], model.site_quat[site_id])
+
+
+def _chain_basis(
+    model: mujoco.MjModel, joint_ids: list[int], body_id: int, root_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return [J, 4, 4, 4] (joint, feature, row, column) and the constant [4, 4] from the last joint to the body."""
+    wanted = set(joint_ids)
+    bodies = bodies_between(model, root_id, body_id)
+    assert bodies is not None
     basis = []
     constant = np.eye(4)
-    for body in reversed(bodies):
+    for body in bodies:
         constant = constant @ _pose(model.body_pos[body], model.body_quat[body])
         first, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
         for joint in range(first, first + count):
@@ -188,7 +214,7 @@ def _chain_basis(model: mujoco.MjModel, joint_ids: list[int], site_id: int) -> t
             else:
                 q = float(model.key_qpos[0][model.jnt_qposadr[joint]])
                 constant = constant @ np.einsum("f,fij->ij", [1.0, np.cos(q), np.sin(q), q], features)
-    return np.array(basis), constant @ _pose(model.site_pos[site_id], model.site_quat[site_id])
+    return np.array(basis).reshape(-1, 4, 4, 4), constant
 
 
 def _group_polynomials(basis: np.ndarray, tail: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

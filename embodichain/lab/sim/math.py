@@ -20,6 +20,7 @@ __all__ = [
     "quat_from_euler",
     "quat_from_matrix",
     "quat_mul",
+    "rotation_vector",
 ]
 
 
@@ -168,3 +169,12 @@ def quat_from_matrix(matrix: Tensor) -> Tensor:
     quat = torch.gather(rows, -2, best).squeeze(-2)
     quat = quat / quat.norm(dim=-1, keepdim=True)
     return torch.where(quat[..., :1] < 0, -quat, quat)
+
+
+def rotation_vector(matrix: Tensor) -> Tensor:
+    """Return axis times angle (rad, at most pi) of rotation matrices, [..., 3] for [..., 3, 3]."""
+    quat = quat_from_matrix(matrix)
+    sine = quat[..., 1:].norm(dim=-1, keepdim=True)
+    angle = 2.0 * torch.atan2(sine, quat[..., :1])  # w is not negative
+    # Of a small rotation the vector is twice the quaternion's.
+    return torch.where(sine > 1e-6, angle / sine.clamp(min=1e-6), 2.0) * quat[..., 1:]

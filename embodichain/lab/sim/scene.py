@@ -6,39 +6,47 @@ Everything of an entity is named ``<uid>/...`` in the model, so that two entitie
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import mujoco
 import numpy as np
 import torch
 
-from embodichain.lab.sim.assets import asset_path
+from embodichain.lab.sim.assembly import Assembly, assemble
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
-    JointDrivePropertiesCfg,
     MarkerCfg,
     ObjectBaseCfg,
     RigidObjectCfg,
     RobotCfg,
     SimulationManagerCfg,
 )
-from embodichain.lab.sim.checks import arm_of_robot_type, check_plane, check_uid, mesh_path
+from embodichain.lab.sim.checks import check_plane, check_uid, mesh_path
+from embodichain.lab.sim.drives import (
+    match_driven,
+    match_names,
+    scale_drive_by_inertia,
+    set_drives,
+    soften_stiff_drives,
+)
+from embodichain.lab.sim.initial_state import warn_of_collisions, write_keyframe
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["CompiledScene", "MeshVariant", "SceneBuilder", "match_names"]
+__all__ = ["CompiledScene", "MeshVariant", "SceneBuilder"]
 
-# Collision bits: a robot touches objects and the ground but not itself; objects touch everything.
-_ROBOT_BITS = {"contype": 2, "conaffinity": 1}
-_OBJECT_BITS = {"contype": 1, "conaffinity": 3}
+# Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
+_OBJECT_BITS = {"contype": 1, "conaffinity": 7}
+_ROBOT_BITS = {"contype": 2, "conaffinity": 5}
+_ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
+_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _GEOM = mujoco.mjtGeom
 
 
@@ -66,34 +74,20 @@ class CompiledScene:
     Attributes:
         model: for the physics, without what is only seen; its keyframe 0 is the initial state, drive targets included.
         visual_model: for pictures; the same bodies, joints and states.
-        joints: the joint names of each articulation, as the maker's file has them, in joint order.
+        joints: for each articulation the joints in their order, by name: the maker's -> the model's.
+        links: for each articulation the bodies, likewise.
         parts: for each robot the joint names of its control parts.
+        contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
     """
 
     model: mujoco.MjModel
     visual_model: mujoco.MjModel
-    joints: dict[str, list[str]] = field(default_factory=dict)
+    joints: dict[str, dict[str, str]] = field(default_factory=dict)
+    links: dict[str, dict[str, str]] = field(default_factory=dict)
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    contact_sensors: dict[str, str] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
-
-
-def match_names(patterns: Iterable[str], names: Sequence[str], place: str) -> list[str]:
-    """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
-
-    Raises:
-        ConfigError: a pattern matches nothing, or is no regular expression.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        try:
-            matches = [name for name in names if name == pattern or re.fullmatch(pattern, name)]
-        except re.error as error:
-            raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
-        if not matches:
-            raise ConfigError(f"{place}: {unknown_name('joint', pattern, names)}")
-        found.update(matches)
-    return [name for name in names if name in found]
 
 
 class SceneBuilder:
@@ -106,8 +100,10 @@ class SceneBuilder:
         # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
         self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         self._uids: set[str] = set()
-        self._joints: dict[str, list[str]] = {}
+        self._joints: dict[str, dict[str, str]] = {}
+        self._links: dict[str, dict[str, str]] = {}
         self._parts: dict[str, dict[str, list[str]]] = {}
+        self._contact_sensors: dict[str, str] = {}
         self._variants: dict[str, list[MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
         self._damping: list[tuple[str, RigidObjectCfg]] = []
@@ -133,6 +129,8 @@ class SceneBuilder:
         geom.name = cfg.uid
         _set_mass(geom, cfg)
         _finish_geom(geom, cfg)
+        if cfg.sense_contacts:
+            self._sense_contacts(cfg.uid, cfg.uid)
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in _without_counterpart(cfg)]
 
     def vary_inertia(self, uid: str) -> None:
@@ -164,45 +162,84 @@ class SceneBuilder:
         _set_bits(geom, _NO_BITS)
 
     def add_articulation(self, cfg: ArticulationCfg) -> None:
-        """Add an articulation, or a robot, with a position drive on every joint.
+        """Add an articulation, or a robot, with a position drive on every joint that can have one.
 
         Raises:
-            ConfigError: the uid is taken, no such asset, or a joint is named that is not there.
+            ConfigError: the uid is taken, no such asset, or a joint or link is named that is not there.
         """
         self._claim(cfg)
         place = f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'"
-        spec, parts = self._assemble(cfg, place)
-        joints = [joint.name for joint in spec.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]
-        names = [_short(name) for name in joints]
-        for joint, name in zip(joints, names, strict=True):
-            spec.joint(joint).name = name
-        _set_drives(spec, names, cfg.drive_pros, place)
-        for body in spec.bodies:
-            for geom in body.geoms:
-                if geom.contype or geom.conaffinity:
-                    _set_bits(geom, _ROBOT_BITS)
-        frame = self._spec.worldbody.add_frame(pos=cfg.init_pos, quat=_quat(cfg.init_rot))
-        if not cfg.fix_base:
-            spec.worldbody.first_body().add_freejoint()
-        self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=frame)
-        self._joints[cfg.uid] = names
-        if cfg.drive_pros.drive_type == "acceleration":
-            self._acceleration_drives += [f"{cfg.uid}/{name}" for name in names]
-        if isinstance(cfg, RobotCfg):
-            if cfg.control_parts is not None:
-                parts = {
-                    part: match_names(patterns, names, f"{place}.control_parts.{part}")
-                    for part, patterns in cfg.control_parts.items()
-                }
-            self._parts[cfg.uid] = parts
+        built = assemble(cfg, place)
+        spec, names = built.spec, list(built.joints)
+        set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
+        for geom in spec.geoms:
+            if geom.contype or geom.conaffinity:
+                _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
+        self._set_base(cfg, built, place)
+        self._read_names(cfg, built, place)
         if cfg.init_qpos is not None:
             if len(cfg.init_qpos) != len(names):
                 raise ConfigError(
                     f"{place}: init_qpos has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
                 )
-            self._init_qpos |= {f"{cfg.uid}/{name}": q for name, q in zip(names, cfg.init_qpos, strict=True)}
+            built.home = dict(zip(names, cfg.init_qpos, strict=True))
+        self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
+        if cfg.drive_pros.drive_type == "acceleration":
+            driven = [full for name, full in built.joints.items() if name not in built.undriven]
+            self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+
+    def _set_base(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
+        """Put the articulation into the scene, fixed or free."""
+        spec = built.spec
+        free = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+        if cfg.fix_base:
+            for joint in free:
+                spec.delete(joint)
+        elif not free:
+            roots = list(spec.worldbody.bodies)
+            if len(roots) != 1:
+                raise ConfigError(
+                    f"{place}: fix_base false needs one root, got {', '.join(body.name for body in roots)}"
+                )
+            roots[0].add_freejoint()
+        spec.option = self._spec.option
+        frame = self._spec.worldbody.add_frame(pos=cfg.init_pos, quat=_quat(cfg.init_rot))
+        quat = np.zeros(4)
+        mujoco.mju_mat2Quat(quat, built.base_transform[:3, :3].ravel())
+        inner = self._spec.worldbody.add_frame(pos=built.base_transform[:3, 3], quat=quat)
+        inner.set_frame(frame)
+        self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=inner)
+
+    def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
+        """Note what the articulation's joints, links and parts are called in the model."""
+        self._joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
+        self._links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
+        for link in match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
+            self._sense_contacts(f"{cfg.uid}/{link}", self._links[cfg.uid][link])
+        if not isinstance(cfg, RobotCfg):
+            return
+        parts = {part: joints for part, joints in built.parts.items() if joints}
+        if cfg.control_parts is not None:
+            parts = {
+                part: match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
+                for part, patterns in cfg.control_parts.items()
+            }
+        self._parts[cfg.uid] = parts
+        for part, solver in cfg.solver_cfg.items():
+            if part not in parts:
+                raise ConfigError(f"{place}.solver_cfg: {unknown_name('control part', part, parts)}")
+            unused = ("class_type", "ur_type", "urdf_path", "joint_names")
+            given = [name for name in unused if getattr(solver, name) is not None]
+            self._ignored += [f"{cfg.uid}.solver_cfg.{part}.{name}" for name in given]
+
+    def _sense_contacts(self, name: str, body: str) -> None:
+        self._contact_sensors[name] = f"{body}/contacts"
+        sensor = self._spec.add_sensor(name=self._contact_sensors[name], type=mujoco.mjtSensor.mjSENS_CONTACT)
+        sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
+        # Of all contacts of the body, the sum of their forces, as one.
+        sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
 
     def compile(self) -> CompiledScene:
         """Compile the model; what MuJoCo has no counterpart for is listed in one warning.
@@ -221,14 +258,17 @@ class SceneBuilder:
         for name, cfg in self._damping:
             _damp_free_body(model, name, cfg)
         for name in self._acceleration_drives:
-            _scale_drive_by_inertia(model, name)
-        _write_keyframe(model, self._init_qpos)
-        softened = _soften_stiff_drives(model)
+            scale_drive_by_inertia(model, name)
+        write_keyframe(model, self._init_qpos)
+        softened = soften_stiff_drives(model)
         if softened:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
-        return CompiledScene(model, visual_model, self._joints, self._parts, self._variants)
+        warn_of_collisions(model)
+        return CompiledScene(
+            model, visual_model, self._joints, self._links, self._parts, self._contact_sensors, self._variants
+        )
 
     def _claim(self, cfg: ObjectBaseCfg) -> None:
         check_uid(cfg.uid, self._uids)
@@ -256,27 +296,6 @@ class SceneBuilder:
                     path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
-
-    def _assemble(self, cfg: ArticulationCfg, place: str) -> tuple[mujoco.MjSpec, dict[str, list[str]]]:
-        """Return the articulation's spec and the joint names of its components."""
-        paths: dict[str, str] = {}
-        if isinstance(cfg, RobotCfg):
-            if cfg.robot_type is not None:
-                with placed(f"{place}: "):
-                    paths["arm"] = arm_of_robot_type(cfg.robot_type)
-            if cfg.urdf_cfg is not None:
-                paths |= {part.component_type: part.urdf_path for part in cfg.urdf_cfg.components}
-        if cfg.fpath is not None:
-            paths["arm"] = cfg.fpath
-        if "arm" not in paths:
-            raise ConfigError(f"{place}: needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
-        arm = _load(paths["arm"], place)
-        parts = {"arm": [_short(joint.name) for joint in arm.joints]}
-        if "hand" in paths:
-            hand = _load(paths["hand"], place)
-            parts["hand"] = [_short(joint.name) for joint in hand.joints]
-            arm.attach(hand, prefix="hand/", site=_flange(arm, place))
-        return arm, parts
 
     def _add_surroundings(self) -> None:
         spec = self._spec
@@ -335,26 +354,6 @@ def _measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
     return MeshVariant(float(model.body_mass[1]), model.body_inertia[1], model.body_ipos[1], model.body_iquat[1])
 
 
-def _load(name: str, place: str) -> mujoco.MjSpec:
-    try:
-        return mujoco.MjSpec.from_file(str(asset_path(name)))
-    except FileNotFoundError as error:
-        raise ConfigError(f"{place}: {error}") from error
-    except ValueError as error:
-        raise ConfigError(f"{place}: cannot read '{name}': {error}") from error
-
-
-def _flange(arm: mujoco.MjSpec, place: str) -> mujoco.MjsSite:
-    site = arm.site("tool0")
-    if site is None:
-        raise ConfigError(f"{place}: the arm has no site 'tool0' to put the hand on")
-    return site
-
-
-def _short(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
-
-
 def _quat(euler_degrees: Sequence[float]) -> np.ndarray:
     radians = torch.tensor([math.radians(angle) for angle in euler_degrees], dtype=torch.float64)
     return quat_from_euler(radians).numpy()
@@ -362,36 +361,6 @@ def _quat(euler_degrees: Sequence[float]) -> np.ndarray:
 
 def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
     geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
-
-
-def _set_drives(spec: mujoco.MjSpec, names: list[str], drive: JointDrivePropertiesCfg, place: str) -> None:
-    """Add a position actuator to every joint: force = kp (target - q) - kd qd, within the effort limit."""
-    default = JointDrivePropertiesCfg()
-    stiffness = _per_joint(drive.stiffness, default.stiffness, names, f"{place}.drive_pros.stiffness")
-    damping = _per_joint(drive.damping, default.damping, names, f"{place}.drive_pros.damping")
-    effort = _per_joint(drive.max_effort, None, names, f"{place}.drive_pros.max_effort")
-    friction = _per_joint(drive.friction, default.friction, names, f"{place}.drive_pros.friction")
-    for name in names:
-        joint = spec.joint(name)
-        kp, kd, limit = cast(float, stiffness[name]), cast(float, damping[name]), effort[name]
-        actuator = spec.add_actuator(name=name, target=name, trntype=mujoco.mjtTrn.mjTRN_JOINT)
-        actuator.gaintype, actuator.biastype = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_AFFINE
-        actuator.gainprm[0] = kp
-        actuator.biasprm[:3] = [0.0, -kp, -kd]
-        if limit is not None:
-            # The maker's own limit of the joint (actfrcrange) holds beside it.
-            actuator.forcerange = [-limit, limit]
-        if friction[name]:
-            joint.frictionloss = friction[name]
-
-
-def _per_joint(value: Any, default: Any, names: list[str], place: str) -> dict[str, float | None]:
-    if not isinstance(value, dict):
-        return dict.fromkeys(names, value)
-    result: dict[str, float | None] = dict.fromkeys(names, default)
-    for pattern, number in value.items():
-        result |= dict.fromkeys(match_names([pattern], names, place), number)
-    return result
 
 
 def _without_counterpart(cfg: RigidObjectCfg) -> list[str]:
@@ -420,64 +389,3 @@ def _damp_free_body(model: mujoco.MjModel, name: str, cfg: RigidObjectCfg) -> No
     dof = int(joint.dofadr[0])
     model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
     model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]
-
-
-def _scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:
-    inertia = model.dof_M0[model.jnt_dofadr[model.joint(name).id]]
-    actuator = model.actuator(name).id
-    model.actuator_gainprm[actuator] *= inertia
-    model.actuator_biasprm[actuator] *= inertia
-
-
-def _soften_stiff_drives(model: mujoco.MjModel) -> list[str]:
-    """Scale down drives whose damping a substep cannot integrate, keeping the ratio of stiffness to damping.
-
-    MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
-    a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. m is the smallest of
-    1 / (M^-1)_jj over sampled poses.
-
-    Returns:
-        One text for each drive that was changed.
-    """
-    inertia = _smallest_inertia(model)
-    softened = []
-    for actuator in range(model.nu):
-        joint = model.actuator_trnid[actuator, 0]
-        damping = -model.actuator_biasprm[actuator, 2]
-        largest = inertia[model.jnt_dofadr[joint]] / model.opt.timestep
-        if damping > largest:
-            model.actuator_gainprm[actuator] *= largest / damping
-            model.actuator_biasprm[actuator] *= largest / damping
-            name = model.actuator(actuator).name
-            softened.append(f"{name} stiffness {model.actuator_gainprm[actuator, 0]:.4g} damping {largest:.4g}")
-    return softened
-
-
-def _smallest_inertia(model: mujoco.MjModel, samples: int = 64) -> np.ndarray:
-    data = mujoco.MjData(model)
-    rng = np.random.default_rng(0)
-    low = np.where(model.jnt_limited, model.jnt_range[:, 0], -np.pi)
-    high = np.where(model.jnt_limited, model.jnt_range[:, 1], np.pi)
-    scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
-    smallest = np.full(model.nv, np.inf)
-    inverse = np.zeros((model.nv, model.nv))
-    for _ in range(samples):
-        data.qpos[model.jnt_qposadr[scalar]] = rng.uniform(low[scalar], high[scalar])
-        mujoco.mj_fwdPosition(model, data)
-        mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
-        smallest = np.minimum(smallest, 1.0 / np.diag(inverse))
-    return smallest
-
-
-def _write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> None:
-    """Make keyframe 0 the initial state, with every drive's target at its joint's position."""
-    model.key_qpos[0] = model.qpos0
-    for name, q in init_qpos.items():
-        model.key_qpos[0][model.jnt_qposadr[model.joint(name).id]] = q
-    for actuator in range(model.nu):
-        joint = model.actuator_trnid[actuator, 0]
-        model.key_ctrl[0][actuator] = model.key_qpos[0][model.jnt_qposadr[joint]]
-    for body in range(model.nbody):
-        if (mocap := model.body_mocapid[body]) >= 0:
-            model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]
-            model.key_mquat[0][4 * mocap : 4 * mocap + 4] = model.body_quat[body]

@@ -52,6 +52,7 @@ class SimulationManager:
         self._articulations: dict[str, Articulation] = {}
         self._robots: dict[str, Robot] = {}
         self._markers: dict[str, Marker] = {}
+        self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
@@ -102,13 +103,17 @@ class SimulationManager:
         backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
         self._backend = backend
         self._kept = Kept(backend)
+        for name, sensor in scene.contact_sensors.items():
+            first = int(scene.model.sensor(sensor).adr[0])
+            self._contact_columns[name] = slice(first, first + 3)
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
-                    joints, parts = scene.joints[cfg.uid], scene.parts[cfg.uid]
-                    self._robots[cfg.uid] = Robot(cfg, backend, joints, parts)
+                    joints, links = scene.joints[cfg.uid], scene.links[cfg.uid]
+                    self._robots[cfg.uid] = Robot(cfg, backend, joints, links, scene.parts[cfg.uid])
                 case ArticulationCfg():
-                    self._articulations[cfg.uid] = Articulation(cfg, backend, scene.joints[cfg.uid])
+                    joints, links = scene.joints[cfg.uid], scene.links[cfg.uid]
+                    self._articulations[cfg.uid] = Articulation(cfg, backend, joints, links)
                 case RigidObjectCfg():
                     self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
@@ -168,6 +173,22 @@ class SimulationManager:
         self.backend.load_state_dict(state["backend"])
         for name, part in _parts(self, ""):
             load_attributes(part, state["parts"].get(name, {}))
+
+    def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
+        """Return the sum of the contact forces on a body, [N, 3], N, world frame.
+
+        Args:
+            uid: a rigid object with ``sense_contacts``, or an articulation or robot.
+            link: of the latter, one of its ``sense_contacts``.
+
+        Raises:
+            KeyError: the body's contacts are not sensed.
+        """
+        name = f"{uid}/{link}" if link else uid
+        if name not in self._contact_columns:
+            raise KeyError(unknown_name("body with sense_contacts", name, self._contact_columns))
+        # The engine's sensor has the force of the body on the others.
+        return -self.backend.read("sensordata")[:, self._contact_columns[name]]
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""

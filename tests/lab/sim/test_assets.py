@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import mujoco
 import numpy as np
 import pytest
 
-from embodichain.lab.sim.assets import asset_path, bundled_assets
+from embodichain.lab.sim.assets import asset_name, asset_spec, bundled_assets
 
 HOME = np.array([0.0, -1.57, 1.57, -1.57, -1.57, 0.0, 0.04, 0.04])
 # Drives recommended for control steps of 0.04 s at dt = 0.01: arm joints, then fingers.
@@ -16,31 +14,59 @@ KP = (10000.0, 16000.0, 7000.0, 600.0, 600.0, 600.0, 4000.0, 4000.0)
 KD = (500.0, 800.0, 350.0, 30.0, 30.0, 30.0, 60.0, 60.0)
 EFFORT = (330.0, 330.0, 150.0, 56.0, 56.0, 56.0, 140.0, 140.0)
 
-# theta comes from q; rows are (d, a, alpha)
-DH = (
-    (0.1273, 0.0, np.pi / 2),
-    (0.0, -0.612, 0.0),
-    (0.0, -0.5723, 0.0),
-    (0.163941, 0.0, np.pi / 2),
-    (0.1157, 0.0, -np.pi / 2),
-    (0.0922, 0.0, 0.0),
+# a2, a3, d1, d4, d5, d6 as published; rows of the tables are (d, a, alpha), theta comes from q.
+UR = {
+    "ur3": (-0.24365, -0.21325, 0.1519, 0.11235, 0.08535, 0.0819),
+    "ur5": (-0.425, -0.39225, 0.089159, 0.10915, 0.09465, 0.0823),
+    "ur10": (-0.612, -0.5723, 0.1273, 0.163941, 0.1157, 0.0922),
+    "ur3e": (-0.24355, -0.2132, 0.15185, 0.13105, 0.08535, 0.0921),
+    "ur5e": (-0.425, -0.3922, 0.1625, 0.1333, 0.0997, 0.0996),
+    "ur10e": (-0.6127, -0.57155, 0.1807, 0.17415, 0.11985, 0.11655),
+}
+# Craig's convention: rows are (a, d, alpha), the last one is the flange.
+PANDA = (
+    (0.0, 0.333, 0.0),
+    (0.0, 0.0, -np.pi / 2),
+    (0.0, 0.316, np.pi / 2),
+    (0.0825, 0.0, np.pi / 2),
+    (-0.0825, 0.384, -np.pi / 2),
+    (0.0, 0.0, np.pi / 2),
+    (0.088, 0.0, np.pi / 2),
+    (0.0, 0.107, 0.0),
 )
 
 
-def dh_product(q: np.ndarray) -> np.ndarray:
+def ur_product(name: str, q: np.ndarray) -> np.ndarray:
     """Pose 4x4 of DH frame 6 in the base."""
+    a2, a3, d1, d4, d5, d6 = UR[name]
+    quarter = np.pi / 2
+    table = ((d1, 0, quarter), (0, a2, 0), (0, a3, 0), (d4, 0, quarter), (d5, 0, -quarter), (d6, 0, 0))
     pose = np.eye(4)
-    for theta, (d, a, alpha) in zip(q, DH, strict=True):
+    for theta, (d, a, alpha) in zip(q, table, strict=True):
         c, s, ca, sa = np.cos(theta), np.sin(theta), np.cos(alpha), np.sin(alpha)
         link = [[c, -s * ca, s * sa, a * c], [s, c * ca, -c * sa, a * s], [0, sa, ca, d], [0, 0, 0, 1]]
         pose = pose @ np.array(link)
     return pose
 
 
+def panda_product(q: np.ndarray) -> np.ndarray:
+    """Pose 4x4 of the flange in the base."""
+    pose = np.eye(4)
+    for theta, (a, d, alpha) in zip([*q, 0.0], PANDA, strict=True):
+        c, s, ca, sa = np.cos(theta), np.sin(theta), np.cos(alpha), np.sin(alpha)
+        link = [[c, -s, 0, a], [s * ca, c * ca, -sa, -d * sa], [s * sa, c * sa, ca, d * ca], [0, 0, 0, 1]]
+        pose = pose @ np.array(link)
+    return pose
+
+
+def product(name: str, q: np.ndarray) -> np.ndarray:
+    return panda_product(q) if name == "panda" else ur_product(name, q)
+
+
 def arm_with_gripper() -> mujoco.MjSpec:
     """The arm with the gripper on tool0, robot geoms set not to touch each other."""
-    spec = mujoco.MjSpec.from_file(str(asset_path("ur10")))
-    spec.attach(mujoco.MjSpec.from_file(str(asset_path("dh_pgi_140_80"))), prefix="hand_", site="tool0")
+    spec = asset_spec("ur10")
+    spec.attach(asset_spec("dh_pgi_140_80"), prefix="hand_", site="tool0")
     for geom in spec.geoms:
         if geom.contype:
             geom.contype, geom.conaffinity = 2, 1
@@ -64,26 +90,60 @@ def driven(kp: tuple[float, ...] = KP, kd: tuple[float, ...] = KD) -> tuple[mujo
 
 def cart_pole() -> tuple[mujoco.MjModel, mujoco.MjData]:
     """The cart-pole at rest, upright."""
-    model = mujoco.MjModel.from_xml_path(str(asset_path("cart_pole")))
+    model = asset_spec("cart_pole").compile()
     model.opt.timestep = 0.002
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     return model, mujoco.MjData(model)
 
 
-def test_forward_kinematics_of_the_arm_is_the_dh_product() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+@pytest.mark.parametrize("name", [*UR, "panda"])
+def test_forward_kinematics_of_each_arm_is_the_dh_product_at_zero_and_elsewhere(name: str) -> None:
+    model = asset_spec(name).compile()
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
-    for _ in range(50):
-        data.qpos[:] = rng.uniform(-np.pi, np.pi, 6)
+    for q in (np.zeros(model.nq), *rng.uniform(-np.pi, np.pi, (20, model.nq))):
+        data.qpos[:] = q
         mujoco.mj_kinematics(model, data)
-        expected = dh_product(data.qpos)
+        expected = product(name, q)
         np.testing.assert_allclose(data.site("tool0").xpos, expected[:3, 3], atol=1e-9)
         np.testing.assert_allclose(data.site("tool0").xmat.reshape(3, 3), expected[:3, :3], atol=1e-9)
 
 
+def test_panda_at_zero_stands_upright_with_its_flange_down() -> None:
+    # x = 0.0825 - 0.0825 + 0.088, z = 0.333 + 0.316 + 0.384 - 0.107
+    np.testing.assert_allclose(panda_product(np.zeros(7))[:3, 3], [0.088, 0.0, 0.926], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "efforts"),
+    [
+        ("ur3", [56, 56, 28, 12, 12, 12]),
+        ("ur5", [150, 150, 150, 28, 28, 28]),
+        ("ur10e", [330, 330, 150, 56, 56, 56]),
+        ("panda", [87, 87, 87, 87, 12, 12, 12]),
+    ],
+)
+def test_efforts_are_limited_as_the_maker_says(name: str, efforts: list[float]) -> None:
+    model = asset_spec(name).compile()
+    assert model.jnt_actfrcrange.tolist() == [[-effort, effort] for effort in efforts]
+
+
+def test_panda_has_the_published_position_limits() -> None:
+    low = [-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973]
+    high = [2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973]
+    np.testing.assert_allclose(asset_spec("panda").compile().jnt_range, np.stack((low, high), axis=1))
+
+
+def test_centres_of_mass_lie_where_the_maker_says() -> None:
+    # UR5e upper arm: 0.2125 from the elbow's frame towards the shoulder, so -0.425 + 0.2125 from the shoulder's.
+    model = asset_spec("ur5e").compile()
+    np.testing.assert_allclose(model.body("upper_arm_link").ipos, [-0.2125, 0.0, 0.11336])
+    # Wrist 1: Rx(pi/2) (0, -0.0018, 0.01634) is (0, -0.01634, -0.0018), from (0, 0, d4).
+    np.testing.assert_allclose(model.body("wrist_1_link").ipos, [0.0, -0.01634, 0.1333 - 0.0018])
+
+
 def test_arm_stretches_along_minus_x_at_zero() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     # x = -0.612 - 0.5723, y = -0.163941 - 0.0922, z = 0.1273 - 0.1157
@@ -91,7 +151,7 @@ def test_arm_stretches_along_minus_x_at_zero() -> None:
 
 
 def test_tool_points_straight_down_in_the_home_pose() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     data = mujoco.MjData(model)
     data.qpos[:] = HOME[:6]
     mujoco.mj_kinematics(model, data)
@@ -100,7 +160,7 @@ def test_tool_points_straight_down_in_the_home_pose() -> None:
 
 
 def test_arm_has_the_published_masses_limits_and_no_actuators() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("ur10")))
+    model = asset_spec("ur10").compile()
     np.testing.assert_allclose(model.body_mass[1:], [4.0, 7.778, 12.93, 3.87, 1.96, 1.96, 0.202])
     limit = np.array([2, 2, 1, 2, 2, 2]) * np.pi
     np.testing.assert_allclose(model.jnt_range, np.stack([-limit, limit], axis=1))
@@ -124,7 +184,7 @@ def test_arm_and_gripper_have_eight_joints_arm_first() -> None:
 
 
 def test_gripper_opens_eighty_millimetres_and_weighs_one_kilogram() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    model = asset_spec("dh_pgi_140_80").compile()
     data = mujoco.MjData(model)
     np.testing.assert_allclose(model.jnt_range, [[0, 0.04], [0, 0.04]])
     np.testing.assert_allclose(model.jnt_actfrcrange, [[-140, 140], [-140, 140]])
@@ -138,7 +198,7 @@ def test_gripper_opens_eighty_millimetres_and_weighs_one_kilogram() -> None:
 
 
 def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path("dh_pgi_140_80")))
+    model = asset_spec("dh_pgi_140_80").compile()
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     tops = data.geom_xpos[:, 2] + model.geom_size[:, 2] * (model.geom_type == mujoco.mjtGeom.mjGEOM_BOX)
@@ -147,9 +207,9 @@ def test_fingertips_end_sixteen_centimetres_from_the_flange() -> None:
     assert tops.max() == pytest.approx(0.16, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["ur10", "dh_pgi_140_80", "cart_pole"])
+@pytest.mark.parametrize("name", [*UR, "panda", "dh_pgi_140_80", "cart_pole"])
 def test_visuals_touch_nothing_and_collisions_are_few(name: str) -> None:
-    model = mujoco.MjModel.from_xml_path(str(asset_path(name)))
+    model = asset_spec(name).compile()
     visual = model.geom_group == 2
     assert not model.geom_contype[visual].any()
     assert not model.geom_conaffinity[visual].any()
@@ -216,20 +276,18 @@ def test_cart_pole_has_an_eight_metre_rail_and_a_free_pole() -> None:
     np.testing.assert_allclose(model.body_mass[1:], [1.0, 1.0, 0.1])
 
 
-def test_assets_are_found_under_the_names_of_older_configs() -> None:
-    assert asset_path("DH_PGI_140_80/DH_PGI_140_80.urdf") == asset_path("dh_pgi_140_80")
-    assert asset_path("CartPole/cart_pole.urdf") == asset_path("cart_pole.xml")
-    assert asset_path("UniversalRobots/UR10/UR10.urdf") == asset_path("UR10")
-    assert bundled_assets() == ["cart_pole", "dh_pgi_140_80", "ur10"]
+ALL = ["cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "panda", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"]
 
 
-def test_an_existing_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    own = tmp_path / "mine.xml"
-    own.write_text("<mujoco/>")
-    assert asset_path(str(own)) == own
+def test_assets_are_found_under_the_names_of_older_configs_in_any_case() -> None:
+    assert asset_name("DH_PGI_140_80/DH_PGI_140_80.urdf") == "dh_pgi_140_80"
+    assert asset_name("CartPole/cart_pole.urdf") == asset_name("cart_pole.xml") == "cart_pole"
+    assert asset_name("UniversalRobots/UR10/UR10.urdf") == asset_name("UR10") == "ur10"
+    assert asset_name("UniversalRobots/UR5e/UR5e.urdf") == "ur5e"
+    assert bundled_assets() == ALL
 
 
 @pytest.mark.parametrize("name", ["robots/none.urdf", "", "."])
 def test_an_unknown_asset_is_refused_with_the_bundled_names(name: str) -> None:
-    with pytest.raises(FileNotFoundError, match="cart_pole, dh_pgi_140_80, ur10"):
-        asset_path(name)
+    with pytest.raises(FileNotFoundError, match="neither an existing file nor .* Bundled: " + ", ".join(ALL)):
+        asset_spec(name)

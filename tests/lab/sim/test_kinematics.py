@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.assets import asset_path
-from embodichain.lab.sim.kinematics import SerialChain
+from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.kinematics import SerialChain, frame_pose
 from tests.lab.scenes import HOME
 
 CPU = torch.device("cpu")
@@ -36,9 +36,13 @@ MIXED = """
 
 
 def arm_model() -> mujoco.MjModel:
-    spec = mujoco.MjSpec.from_file(str(asset_path("ur10")))
+    spec = asset_spec("ur10")
     spec.add_key(name="init", qpos=HOME)
     return spec.compile()
+
+
+def chain_to_site(model: mujoco.MjModel, joint_ids: list[int], tcp: np.ndarray) -> SerialChain:
+    return SerialChain(model, joint_ids, int(model.site_bodyid[0]), frame_pose(model, 0) @ tcp, CPU)
 
 
 @pytest.fixture(scope="module", params=["arm", "mixed"])
@@ -48,7 +52,7 @@ def model(request: pytest.FixtureRequest) -> mujoco.MjModel:
 
 @pytest.fixture(scope="module")
 def arm() -> SerialChain:
-    return SerialChain(arm_model(), list(range(6)), 0, TCP, CPU)
+    return chain_to_site(arm_model(), list(range(6)), TCP)
 
 
 def random_qpos(model: mujoco.MjModel, count: int) -> np.ndarray:
@@ -72,7 +76,7 @@ def rotation_between(a: Tensor, b: Tensor) -> Tensor:
 
 
 def test_forward_kinematics_is_the_engines_at_random_positions(model: mujoco.MjModel) -> None:
-    chain = SerialChain(model, list(range(model.njnt)), 0, TCP, CPU)
+    chain = chain_to_site(model, list(range(model.njnt)), TCP)
     qpos = random_qpos(model, 50)
     poses = chain.forward(torch.tensor(qpos, dtype=torch.float32)).numpy()
     for q, pose in zip(qpos, poses, strict=True):
@@ -81,13 +85,13 @@ def test_forward_kinematics_is_the_engines_at_random_positions(model: mujoco.MjM
 
 
 def test_pose_of_the_jacobian_is_that_of_forward(model: mujoco.MjModel) -> None:
-    chain = SerialChain(model, list(range(model.njnt)), 0, TCP, CPU)
+    chain = chain_to_site(model, list(range(model.njnt)), TCP)
     qpos = torch.tensor(random_qpos(model, 20), dtype=torch.float32)
     torch.testing.assert_close(chain.jacobian(qpos)[0], chain.forward(qpos), atol=2e-6, rtol=0)
 
 
 def test_jacobian_is_the_finite_difference_of_the_engines_pose(model: mujoco.MjModel) -> None:
-    chain = SerialChain(model, list(range(model.njnt)), 0, TCP, CPU)
+    chain = chain_to_site(model, list(range(model.njnt)), TCP)
     h = 1e-6
     qpos = random_qpos(model, 10)
     jacobians = chain.jacobian(torch.tensor(qpos, dtype=torch.float32))[1].numpy()
@@ -105,7 +109,7 @@ def test_jacobian_is_the_finite_difference_of_the_engines_pose(model: mujoco.MjM
 
 def test_joint_that_is_not_of_the_chain_stays_at_its_initial_position() -> None:
     model = mujoco.MjModel.from_xml_string(MIXED)
-    chain = SerialChain(model, [0, 1, 3, 4], 0, np.eye(4), CPU)
+    chain = chain_to_site(model, [0, 1, 3, 4], np.eye(4))
     qpos = random_qpos(model, 10)
     qpos[:, 2] = 0.3  # its position in the keyframe
     poses = chain.forward(torch.tensor(qpos[:, [0, 1, 3, 4]], dtype=torch.float32)).numpy()
@@ -114,7 +118,7 @@ def test_joint_that_is_not_of_the_chain_stays_at_its_initial_position() -> None:
 
 
 def test_limits_are_the_models_and_infinite_where_there_are_none() -> None:
-    chain = SerialChain(mujoco.MjModel.from_xml_string(MIXED), list(range(5)), 0, np.eye(4), CPU)
+    chain = chain_to_site(mujoco.MjModel.from_xml_string(MIXED), list(range(5)), np.eye(4))
     inf = float("inf")
     assert chain.limits.tolist() == [[-2, 2], [-0.5, 0.5], [-inf, inf], [-inf, inf], [-inf, inf]]
 
@@ -144,7 +148,7 @@ def test_inverse_kinematics_reports_failure_beyond_reach_and_success_beside_it(a
 def test_inverse_kinematics_does_not_leave_the_limits_for_a_target_outside_of_them() -> None:
     model = mujoco.MjModel.from_xml_string(MIXED)
     model.jnt_range[0], model.jnt_range[1] = [-0.2, 0.2], [-0.05, 0.05]
-    chain = SerialChain(model, list(range(5)), 0, np.eye(4), CPU)
+    chain = chain_to_site(model, list(range(5)), np.eye(4))
     far = torch.tensor([[1.5, 0.45, 0.0, 0.0, 0.0]])
     _, qpos = chain.inverse(chain.forward(far), torch.zeros(1, 5))
     assert abs(qpos[0, 0].item()) <= 0.2 + 1e-6

@@ -17,6 +17,7 @@ from embodichain.lab.sim.math import (
     quat_from_euler,
     quat_from_matrix,
     quat_mul,
+    rotation_vector,
 )
 
 HALF = math.sqrt(0.5)
@@ -111,3 +112,11 @@ def test_poses_hold_the_rotation_the_position_and_the_last_row() -> None:
     expected = torch.tensor([[[0.0, -1, 0, 1], [1, 0, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]]])
     torch.testing.assert_close(pose_from_pos_quat(pos, quat), expected, atol=1e-6, rtol=0)
     torch.testing.assert_close(pose_from_pos_matrix(pos, matrix_from_quat(quat)), expected, atol=1e-6, rtol=0)
+
+
+def test_rotation_vector_is_the_axis_times_the_angle() -> None:
+    axis = torch.tensor([0.6, 0.0, 0.8])
+    for angle in (0.0, 1e-7, 0.3, 2.0, 3.1):
+        quat = torch.cat((torch.tensor([math.cos(angle / 2)]), math.sin(angle / 2) * axis))
+        vector = rotation_vector(matrix_from_quat(quat[None]))
+        torch.testing.assert_close(vector[0], angle * axis, atol=2e-6, rtol=1e-4)

@@ -17,10 +17,11 @@ from embodichain.lab.sim.cfg import (
     RigidBodyAttributesCfg,
     RigidObjectCfg,
     RobotCfg,
+    SolverCfg,
     URDFCfg,
     URDFComponentCfg,
 )
-from embodichain.lab.sim.scene import CompiledScene, SceneBuilder, match_names
+from embodichain.lab.sim.scene import CompiledScene, SceneBuilder
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError
 from tests.lab.scenes import HOME, ur10
@@ -44,7 +45,7 @@ def compiled(*entities: Any, **cfg: Any) -> CompiledScene:
 
 
 def thing(uid: str = "thing", shape: ShapeCfg | None = None, **cfg: Any) -> RigidObjectCfg:
-    return RigidObjectCfg(uid=uid, shape=shape or CubeCfg(), **cfg)
+    return RigidObjectCfg(uid=uid, shape=shape or CubeCfg(), **({"init_pos": (2.0, 0.0, 0.05)} | cfg))
 
 
 # --- the scene --------------------------------------------------------------------------------------------------------
@@ -133,9 +134,12 @@ def test_robot_touches_objects_and_the_ground_but_not_itself() -> None:
     assert touching == {frozenset({"thing", "arm"})}
 
 
-def test_free_base_falls_and_a_fixed_one_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "<freejoint/>"])
+def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: Path, own: str) -> None:
     path = tmp_path / "lump.xml"
-    path.write_text('<mujoco><worldbody><body name="lump"><geom size="0.1" mass="1"/></body></worldbody></mujoco>')
+    path.write_text(
+        f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
+    )
     heights = {}
     for fix_base in (True, False):
         scene = compiled(ArticulationCfg(uid="a", fpath=str(path), fix_base=fix_base, init_pos=(0.0, 0.0, 2.0)))
@@ -180,7 +184,7 @@ def test_visual_and_physics_model_have_the_same_states_and_poses() -> None:
 
 def test_robot_of_arm_and_hand_has_the_arms_joints_first_and_a_part_for_each() -> None:
     scene = compiled(RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=GRIPPER, drive_pros=SOFT))
-    joints = scene.joints["r"]
+    joints = list(scene.joints["r"])
     assert joints[0] == "shoulder_pan_joint"
     assert joints[6:] == ["gripper_finger1_joint_1", "gripper_finger2_joint_1"]
     assert scene.parts["r"] == {"arm": joints[:6], "hand": joints[6:]}
@@ -197,7 +201,7 @@ def test_control_parts_are_names_or_regular_expressions_in_joint_order() -> None
 
 def test_two_robots_may_use_the_same_names() -> None:
     scene = compiled(ur10(uid="left"), ur10(uid="right", init_pos=(2.0, 0.0, 0.0)))
-    assert scene.joints["left"] == scene.joints["right"]
+    assert list(scene.joints["left"]) == list(scene.joints["right"])
     assert scene.model.nu == 12
 
 
@@ -267,13 +271,38 @@ def test_damping_of_a_free_body_is_its_rate_times_mass_and_inertia() -> None:
     np.testing.assert_allclose(model.dof_damping, [1.0, 1.0, 1.0, *(0.25 * inertia)])
 
 
+def test_visuals_of_a_users_file_cost_the_physics_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.xml"
+    path.write_text(
+        '<mujoco><option integrator="RK4" timestep="0.001"/><worldbody><body name="b"><geom size="0.1"/>'
+        '<geom size="0.2" contype="0" conaffinity="0"/></body></worldbody><sensor><clock/></sensor></mujoco>'
+    )
+    scene = compiled(ArticulationCfg(uid="a", fpath=str(path), init_pos=(0.0, 0.0, 1.0)))
+    assert (scene.model.ngeom, scene.visual_model.ngeom) == (2, 3)  # with the ground
+    assert scene.model.opt.timestep == 0.01  # the scene's, without a word about the file's
+    assert scene.model.nsensor == 0
+
+
+def test_robot_touches_an_articulation_which_does_not_touch_itself() -> None:
+    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+    cabinet = ArticulationCfg(uid="cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=loose)
+    scene = compiled(ur10(), cabinet)
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_resetDataKeyframe(scene.model, data, 0)
+    mujoco.mj_forward(scene.model, data)
+    bodies = scene.model.geom_bodyid[data.contact.geom]
+    owners = {frozenset(scene.model.body(b).name.split("/")[0] for b in pair) for pair in bodies}
+    assert owners == {frozenset({"arm", "cabinet"})}
+
+
 def test_what_mujoco_lacks_is_listed_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     attrs = RigidBodyAttributesCfg(max_linear_velocity=1.0, restitution=0.1, static_friction=0.9, enable_ccd=True)
     drive = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0, max_velocity=2.0)
-    compiled(thing(attrs=attrs), ur10(drive_pros=drive))
+    compiled(thing(attrs=attrs), ur10(drive_pros=drive, solver_cfg={"arm": SolverCfg(class_type="URSolver")}))
     assert capsys.readouterr().err == (
-        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, thing.attrs.enable_ccd, "
-        "thing.attrs.max_linear_velocity, thing.attrs.restitution, thing.attrs.static_friction\n"
+        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, "
+        "arm.solver_cfg.arm.class_type, thing.attrs.enable_ccd, thing.attrs.max_linear_velocity, "
+        "thing.attrs.restitution, thing.attrs.static_friction\n"
     )
 
 
@@ -306,11 +335,22 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
             r"robot 'arm'\.control_parts\.arm: unknown joint 'shoulder_pan'\. Did you mean 'shoulder_pan_joint'",
         ),
         ([ur10(control_parts={"arm": ["joint["]})], r"'joint\[' is no regular expression"),
-        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* bundled: cart_pole, dh_pgi_140_80, ur10"),
+        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* Did you mean 'ur10'.* Bundled: cart_pole, "),
         ([RobotCfg(uid="r", robot_type="URRobo")], "unknown robot_type 'URRobo'. Did you mean 'URRobot'"),
         ([RobotCfg(uid="r")], "robot 'r': needs an arm"),
-        ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': needs an arm"),
-        ([RobotCfg(uid="r", fpath="cart_pole", urdf_cfg=GRIPPER)], "no site 'tool0' to put the hand on"),
+        ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': a 'hand' needs an arm"),
+        (
+            [RobotCfg(uid="r", robot_type="URRobot", ur_type="ur7")],
+            "robot 'r': unknown ur_type 'ur7'. Did you mean 'ur5'",
+        ),
+        (
+            [ur10(solver_cfg={"amr": SolverCfg()})],
+            r"robot 'arm'\.solver_cfg: unknown control part 'amr'\. Did you mean 'arm'",
+        ),
+        (
+            [ur10(sense_contacts=["wrist_4_link"])],
+            r"robot 'arm'\.sense_contacts: unknown link 'wrist_4_link'\. Did you mean 'wrist_3_link'",
+        ),
         ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a': asset 'none'"),
         ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a': cannot read"),
         ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
@@ -319,11 +359,3 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
 def test_mistake_is_a_config_error_that_says_where_and_what_there_is(entities: list[Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         compiled(*entities)
-
-
-def test_names_are_matched_whole_and_returned_in_their_own_order() -> None:
-    names = ["ab", "abc", "b"]
-    assert match_names(["b", "ab"], names, "here") == ["ab", "b"]
-    assert match_names(["a.*"], names, "here") == ["ab", "abc"]
-    with pytest.raises(ConfigError, match="here: unknown joint 'a'"):
-        match_names(["a"], names, "here")

@@ -80,6 +80,34 @@ def test_reset_puts_the_named_envs_into_the_initial_state(sim: SimulationManager
     assert torch.equal(cube.pos, before)
 
 
+def test_contact_force_on_a_body_is_its_weight_and_that_on_a_link_what_lies_on_it() -> None:
+    box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(1.0, 0, 0.05), sense_contacts=True)
+    drawer = ArticulationCfg(
+        "cabinet",
+        fpath="drawer_cabinet",
+        init_pos=(0.0, 0.0, 0.0),
+        sense_contacts=["cabinet", "drawer_.*_handle"],
+        drive_pros=JointDrivePropertiesCfg(stiffness=0.0, damping=0.0),
+    )
+    top = RigidObjectCfg(
+        "top", shape=CubeCfg(), init_pos=(-0.2, 0, 0.674), attrs=RigidBodyAttributesCfg(mass=2.0), sense_contacts=True
+    )
+    flying = RigidObjectCfg("flying", shape=CubeCfg(), init_pos=(3.0, 0, 50.0), sense_contacts=True)
+    sim = simulate(box, drawer, top, flying, num_envs=2)
+    sim.update(100)
+    for uid, link, force in (
+        ("box", None, 9.81),  # 1 kg
+        ("top", None, 2 * 9.81),
+        ("cabinet", "cabinet", -2 * 9.81),
+        ("cabinet", "drawer_top_handle", 0.0),
+        ("flying", None, 0.0),
+    ):
+        expected = torch.tensor([[0.0, 0.0, force]] * 2)
+        torch.testing.assert_close(sim.get_contact_force(uid, link), expected, atol=0.05, rtol=0)
+    with pytest.raises(KeyError, match="unknown body with sense_contacts 'cabinet/drawer_top'"):
+        sim.get_contact_force("cabinet", "drawer_top")
+
+
 def test_scene_is_built_once_and_nothing_can_be_added_afterwards(sim: SimulationManager) -> None:
     with pytest.raises(RuntimeError, match="built already"):
         sim.build()

@@ -26,8 +26,11 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
+from embodichain.utils.errors import unknown_name
 
-__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "choose_part"]
+__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "check_parts"]
+
+_ACTIVE = "<active>"  # the name of a part made of several, or of joints
 
 
 @configclass
@@ -43,7 +46,10 @@ class EmbodiedEnvCfg(EnvCfg):
     articulation: list[ArticulationCfg] = []
     """Articulations beside the robot."""
     control_parts: list[str] | None = None
-    """The robot's control parts that the actions move; None: ``arm`` where the robot has one, else all joints."""
+    """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
+    all joints that have a drive."""
+    active_joint_ids: list[int] | None = None
+    """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
     """By term name."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
@@ -56,22 +62,21 @@ class EmbodiedEnvCfg(EnvCfg):
     """Become attributes of the environment, for the task's own parameters."""
 
 
-def choose_part(parts: Sequence[str] | None, known: Iterable[str]) -> str | None:
-    """Return the control part that the actions move, or None for all of the robot's joints.
+def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:
+    """Check the control parts that actions are to move.
 
     Args:
         parts: the config's ``env.control_parts``.
         known: the robot's.
 
     Raises:
-        ConfigError: they are not one part that the robot has.
+        ConfigError: there are none, or one that the robot does not have.
     """
-    if parts is None:
-        return "arm" if "arm" in known else None
-    if len(parts) != 1 or parts[0] not in known:
-        there = ", ".join(sorted(known))
-        raise ConfigError(f"env.control_parts: one of the robot's parts is needed, got {parts}. There are: {there}")
-    return parts[0]
+    if not parts:
+        raise ConfigError("env.control_parts: at least one is needed")
+    for part in parts:
+        if part not in known:
+            raise ConfigError(f"env.control_parts: {unknown_name('control part', part, known)}")
 
 
 class EmbodiedEnv(BaseEnv):
@@ -85,8 +90,8 @@ class EmbodiedEnv(BaseEnv):
 
     cfg: EmbodiedEnvCfg
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
-    """Of the observation before the terms. A config is checked against them, unless a class overrides ``_base_obs``
-    or ``_extend_obs``."""
+    """Of the observation before the terms, and what a class adds to it. A config is checked against them, unless a
+    class overrides ``_base_obs`` or ``_extend_obs`` and does not say."""
     added_uids: ClassVar[tuple[str, ...]] = ()
     """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
     class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
@@ -115,13 +120,40 @@ class EmbodiedEnv(BaseEnv):
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None
         self.robot = self.sim.get_robot(self.cfg.robot.uid)
-        self.active_part = choose_part(self.cfg.control_parts, self.robot.control_parts)
+        self.active_part = self._choose_part()
         self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
         self.action_manager = ActionManager(self.cfg.actions, self)
         self.event_manager = EventManager(self.cfg.events, self)
         self.observation_manager = ObservationManager(self.cfg.observations, self)
         self.reward_manager = RewardManager(self.cfg.rewards, self)
         self.event_manager.apply("startup", self.all_env_ids)
+
+    def _choose_part(self) -> str | None:
+        """Return the control part that the actions move, or None for all joints."""
+        robot, parts, ids = self.robot, self.cfg.control_parts, self.cfg.active_joint_ids
+        if ids is not None:
+            return self._choose_joints(ids)
+        if parts is None:
+            if "arm" in robot.control_parts:
+                return "arm"
+            return None if len(robot.driven_ids) == robot.dof else self._choose_joints(robot.driven_ids)
+        check_parts(parts, robot.control_parts)
+        if len(parts) == 1:
+            return parts[0]
+        return self._choose_joints([joint for part in parts for joint in robot.get_joint_ids(part)])
+
+    def _choose_joints(self, ids: list[int]) -> str:
+        """Make a part of these joints and return its name."""
+        robot = self.robot
+        if self.cfg.active_joint_ids is not None and self.cfg.control_parts is not None:
+            raise ConfigError("env.active_joint_ids: not together with control_parts, which says the same")
+        if wrong := [joint for joint in ids if joint not in robot.driven_ids]:
+            allowed = ", ".join(f"{joint} ({robot.joint_names[joint]})" for joint in robot.driven_ids)
+            raise ConfigError(f"env.active_joint_ids: no drives for {wrong}. There are: {allowed}")
+        if not ids or len(set(ids)) < len(ids):
+            raise ConfigError(f"env.active_joint_ids: each joint once, got {ids}")
+        robot.add_part(_ACTIVE, ids)
+        return _ACTIVE
 
     def _action_limits(self) -> tuple[Tensor, Tensor]:
         return self.action_manager.low, self.action_manager.high

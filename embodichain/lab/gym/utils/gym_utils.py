@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, cast
 from pydantic import AfterValidator, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, choose_part
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, FunctorCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
 from embodichain.lab.gym.utils.registration import find_env_class
@@ -132,7 +132,7 @@ def config_to_cfg(
     parts = env.get("control_parts")
     if names.parts and isinstance(parts, list):
         with collected(problems):
-            choose_part(parts, frozenset().union(*names.parts.values()))
+            check_parts(parts, frozenset().union(*names.parts.values()))
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
     flat = {key: env[key] for key in ENV_KEYS if key in env and key not in TERM_BLOCKS}
     flat |= {key: data[key] for key in (*_SCENE_KEYS, *_BOTH_KEYS) if key in data}

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from embodichain.lab.sim.assets import asset_path
-from embodichain.lab.sim.checks import arm_of_robot_type, check_plane, check_uid, mesh_path
-from embodichain.utils import ConfigError
+from embodichain.lab.sim.cfg import COMPONENT_TYPES
+from embodichain.lab.sim.checks import (
+    asset_of_robot_type,
+    check_asset,
+    check_components,
+    check_plane,
+    check_uid,
+    mesh_path,
+)
 from embodichain.utils.errors import collected
 
 __all__ = ["component_kinds", "entities_in_config", "scene_problems"]
@@ -25,13 +31,16 @@ def entities_in_config(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
 
 
 def component_kinds(robot: Mapping[str, Any]) -> list[str] | None:
-    """Return what a robot is assembled from (``arm``, ``hand``), or None where that is malformed."""
+    """Return what a robot is assembled from (``arm``, ``hand``, ...), or None where that is malformed."""
     urdf = robot.get("urdf_cfg") or {}
     components = urdf.get("components", []) if isinstance(urdf, Mapping) else None
     if not isinstance(components, list):
         return None
     kinds = [c.get("component_type") if isinstance(c, Mapping) else None for c in components]
-    return [str(kind) for kind in kinds] if all(kind in ("arm", "hand") for kind in kinds) else None
+    if not all(kind in COMPONENT_TYPES for kind in kinds):
+        return None
+    has_arm = robot.get("robot_type") is not None or robot.get("fpath") is not None
+    return list(dict.fromkeys(["arm"] * has_arm + [str(kind) for kind in kinds]))
 
 
 def scene_problems(data: Mapping[str, Any]) -> list[str]:
@@ -48,7 +57,7 @@ def scene_problems(data: Mapping[str, Any]) -> list[str]:
             _check_shape(shape, entity, place, problems)
         for path, name in _assets(entity, place):
             with collected(problems, f"{path}: "):
-                _check_asset(name)
+                check_asset(name)
     robot = data.get("robot")
     if isinstance(robot, Mapping):
         _check_robot(robot, problems)
@@ -65,13 +74,14 @@ def _check_shape(shape: Mapping[str, Any], entity: Mapping[str, Any], place: str
 
 
 def _check_robot(robot: Mapping[str, Any], problems: list[str]) -> None:
-    robot_type = robot.get("robot_type")
-    if isinstance(robot_type, str):
+    robot_type, ur_type = robot.get("robot_type"), robot.get("ur_type", "ur10")
+    if isinstance(robot_type, str) and isinstance(ur_type, str):
         with collected(problems, "robot.robot_type: "):
-            arm_of_robot_type(robot_type)
+            asset_of_robot_type(robot_type, ur_type)
     kinds = component_kinds(robot)
-    if robot_type is None and robot.get("fpath") is None and kinds is not None and "arm" not in kinds:
-        problems.append("robot: needs an arm: fpath, robot_type, or an 'arm' in urdf_cfg.components")
+    if kinds is not None:
+        with collected(problems, "robot: "):
+            check_components(kinds)
 
 
 def _assets(entity: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
@@ -89,10 +99,3 @@ def _components(entity: Mapping[str, Any], place: str) -> Iterator[tuple[str, Ma
     for i, component in enumerate(components if isinstance(components, list) else ()):
         if isinstance(component, Mapping):
             yield f"{place}.urdf_cfg.components[{i}]", component
-
-
-def _check_asset(name: str) -> None:
-    try:
-        asset_path(name)
-    except FileNotFoundError as error:
-        raise ConfigError(str(error)) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -12,6 +12,7 @@ from embodichain.lab.gym.utils.scene_checks import component_kinds, entities_in_
 __all__ = ["has_config_robot", "names_in_config"]
 
 _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
+_OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")
 
 
 def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNames:
@@ -23,11 +24,9 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     """
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
         return SceneNames(None, None, None)
-    has_own_entries = any(
-        getattr(env_class, hook) is not getattr(EmbodiedEnv, hook) for hook in ("_base_obs", "_extend_obs")
-    )
-    entries = None if has_own_entries else frozenset(env_class.base_entries)
-    added = _added_uids(env_class)
+    declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
+    entries = None if declared is None else frozenset(declared)
+    added = _declared(env_class, "added_uids", _SCENE_HOOKS)
     uids = [entity.get("uid") for _, entity in entities_in_config(data)]
     is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
     if added is None or not is_whole:
@@ -42,12 +41,13 @@ def has_config_robot(env_class: type | None) -> bool:
     return env_class._setup_robot is EmbodiedEnv._setup_robot
 
 
-def _added_uids(env_class: type[EmbodiedEnv]) -> tuple[str, ...] | None:
-    """Return what a class declares to add, or None where a subclass adds things without saying which."""
+def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> tuple[str, ...] | None:
+    """Return what a class declares to add, or None where a subclass overrides a hook without saying what it adds."""
     for cls in env_class.__mro__:
-        if "added_uids" in vars(cls):
-            return env_class.added_uids
-        if any(hook in vars(cls) for hook in _SCENE_HOOKS):
+        if name in vars(cls):
+            declared: tuple[str, ...] = getattr(env_class, name)
+            return declared
+        if any(hook in vars(cls) for hook in hooks):
             return None
     return None
 
@@ -61,4 +61,4 @@ def _parts(robot: Any) -> dict[str, frozenset[str]] | None:
         return {robot["uid"]: frozenset(parts)} if isinstance(parts, Mapping) else None
     # Without them the scene makes a part of each component.
     kinds = component_kinds(robot)
-    return None if kinds is None else {robot["uid"]: frozenset(("arm", *kinds))}
+    return None if kinds is None else {robot["uid"]: frozenset(kinds)}

@@ -1,36 +1,55 @@
-"""Robot models that come with the package: MJCF files of primitive shapes, and the names configs ask for."""
+"""Models that come with the package, of primitive shapes, and the names under which configs ask for them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import mujoco
+
+from embodichain.lab.sim.assets.ur import UR_TYPES, ur_xml
+from embodichain.utils.errors import nearest
+
+__all__ = ["UR_TYPES", "asset_name", "asset_spec", "bundled_assets"]
+
 _ROOT = Path(__file__).parent
 
-# Names in configs (lower case) -> bundled file. The .urdf paths are those of configs written for the original system.
+# Names in configs (lower case) -> asset. The paths are those of configs written for the original system.
 _ALIASES = {
-    "ur10": "ur10.xml",
-    "universalrobots/ur10/ur10.urdf": "ur10.xml",
-    "dh_pgi_140_80": "dh_pgi_140_80.xml",
-    "dh_pgi_140_80/dh_pgi_140_80.urdf": "dh_pgi_140_80.xml",
-    "cart_pole": "cart_pole.xml",
-    "cartpole/cart_pole.urdf": "cart_pole.xml",
+    **{f"universalrobots/{name}/{name}.urdf": name for name in UR_TYPES},
+    "dh_pgi_140_80/dh_pgi_140_80.urdf": "dh_pgi_140_80",
+    "cartpole/cart_pole.urdf": "cart_pole",
+    "franka/panda/panda.urdf": "panda",
 }
 
 
 def bundled_assets() -> list[str]:
-    """The names of the bundled models, sorted; each is accepted by `asset_path`."""
-    return sorted(path.stem for path in _ROOT.glob("*.xml"))
+    """The names of the bundled models, sorted."""
+    return sorted([path.stem for path in _ROOT.glob("*.xml")] + list(UR_TYPES))
 
 
-def asset_path(name: str) -> Path:
-    """The file of a model: an existing file as it is, else a bundled one by name, file name or alias (in any case)."""
-    path = Path(name).expanduser()
-    if path.is_file():
-        return path
+def asset_name(name: str) -> str:
+    """Return the bundled model that is meant by a name, a file name or an alias, in any case.
+
+    Raises:
+        FileNotFoundError: there is none; the message lists those there are.
+    """
     key = name.replace("\\", "/").lower()
-    bundled = _ROOT / _ALIASES.get(key, _ALIASES.get(key.removesuffix(".xml"), ""))
-    if bundled.is_file():
-        return bundled
+    key = _ALIASES.get(key, key.removesuffix(".xml"))
+    if key in bundled_assets():
+        return key
     raise FileNotFoundError(
-        f"asset {name!r} is neither an existing file nor a bundled asset; bundled: {', '.join(bundled_assets())}"
+        f"asset {name!r} is neither an existing file nor a bundled asset.{nearest(key, bundled_assets())} "
+        f"Bundled: {', '.join(bundled_assets())}"
     )
+
+
+def asset_spec(name: str) -> mujoco.MjSpec:
+    """Return the spec of a bundled model, to be edited and compiled.
+
+    Raises:
+        FileNotFoundError: there is none of that name.
+    """
+    key = asset_name(name)
+    if key in UR_TYPES:
+        return mujoco.MjSpec.from_string(ur_xml(key))
+    return mujoco.MjSpec.from_file(str(_ROOT / f"{key}.xml"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import mujoco
@@ -13,13 +13,16 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
-from embodichain.lab.sim.math import pose_from_row
+from embodichain.lab.sim.drives import match_names
+from embodichain.lab.sim.initial_state import mimics
+from embodichain.lab.sim.kinematics import SerialChain, bodies_between
+from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, quat_from_matrix
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.kept import Kept
-from embodichain.lab.sim.scene import match_names
+from embodichain.utils.errors import unknown_name
 
-__all__ = ["Articulation", "BodyData", "columns"]
+__all__ = ["Articulation", "BodyData", "body_pose", "columns"]
 
 
 def columns(indices: Sequence[int], device: torch.device) -> Columns:
@@ -30,6 +33,11 @@ def columns(indices: Sequence[int], device: torch.device) -> Columns:
     return torch.tensor(indices, device=device)
 
 
+def body_pose(backend: Backend, body: int) -> Tensor:
+    """Return the world pose of a body as the engine has it, [N, 4, 4]; slower than a chain of joints."""
+    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
+
+
 @dataclass(frozen=True)
 class BodyData:
     """What is fixed about an articulation's joints.
@@ -37,7 +45,7 @@ class BodyData:
     Attributes:
         qpos_limits: [N, J, 2] lower and upper position limits, rad or m (infinite where there is none).
         qvel_limits: [N, J] largest velocity of the config (infinite where there is none), rad/s or m/s.
-        qf_limits: [N, J] largest drive effort, Nm or N (infinite where there is none).
+        qf_limits: [N, J] largest drive effort, Nm or N (infinite where there is no limit, 0 where there is no drive).
         default_qpos: [N, J] initial positions.
     """
 
@@ -48,28 +56,49 @@ class BodyData:
 
 
 class Articulation:
-    """The joints of one articulation, of every environment."""
+    """The joints and links of one articulation, of every environment.
 
-    def __init__(self, cfg: ArticulationCfg, backend: Backend, joint_names: list[str]) -> None:
+    Attributes:
+        joint_names: of all J joints, in joint order.
+        driven_ids: indices of those that have a drive; the others mimic one, or are left free by the model.
+        link_names: of all bodies.
+    """
+
+    def __init__(
+        self, cfg: ArticulationCfg, backend: Backend, joints: Mapping[str, str], links: Mapping[str, str]
+    ) -> None:
+        """Read the articulation from the compiled model.
+
+        Args:
+            cfg: its config.
+            backend: the physics.
+            joints: name -> name in the model, in joint order.
+            links: name -> name in the model.
+        """
         self.cfg = cfg
         self.uid = cfg.uid
-        self.joint_names = joint_names
-        self.dof = len(joint_names)
+        self.joint_names = list(joints)
+        self.link_names = list(links)
+        self.dof = len(joints)
         self._backend = backend
         model = backend.model
-        self._joint_ids = [int(model.joint(f"{cfg.uid}/{name}").id) for name in joint_names]
+        self._links = {name: int(model.body(full).id) for name, full in links.items()}
+        self._joint_ids = [int(model.joint(full).id) for full in joints.values()]
         self._qpos_adr = [int(model.jnt_qposadr[j]) for j in self._joint_ids]
         self._qvel_adr = [int(model.jnt_dofadr[j]) for j in self._joint_ids]
-        self._ctrl_adr = [int(model.actuator(f"{cfg.uid}/{name}").id) for name in joint_names]
+        actuators = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_ACTUATOR, full) for full in joints.values()]
+        self.driven_ids = [j for j, actuator in enumerate(actuators) if actuator >= 0]
+        self._ctrl_adr = {j: actuators[j] for j in self.driven_ids}
+        self._mimics = self._read_mimics(model)
         self.body_data = self._read_body_data(model)
-        actuators = dict(enumerate(self._ctrl_adr))
-        self.drives: JointDrives = JointDrives(backend, actuators, self._qvel_adr, self.body_data.default_qpos[0])
+        self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
         """The joints' drives."""
         self._highest_effort = self.body_data.qf_limits[0]
         self._lowest_effort = -self._highest_effort
         self._base = BasePose(cfg, backend)
         self._kept = Kept(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
+        self._link_chains: dict[str, SerialChain] = {}
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
         """Return the indices of all joints; a robot also knows its control parts by name."""
@@ -99,8 +128,22 @@ class Articulation:
         return qf if name is None else qf[:, self.get_joint_ids(name)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
-        """Return the drives' targets [N, J]: positions, unless they are in another mode."""
-        return self._backend.ctrl[:, self._columns(self._ctrl_adr, self.get_joint_ids(name))]
+        """Return the drives' targets [N, J]: positions, unless in another mode; without a drive the position."""
+        ids = self.get_joint_ids(name)
+        if all(j in self._ctrl_adr for j in ids):
+            return self._backend.ctrl[:, self._columns(self._ctrl_adr, ids)]
+        target = self.get_qpos().clone()
+        target[:, self.driven_ids] = self._backend.ctrl[:, self._columns(self._ctrl_adr, self.driven_ids)]
+        return target[:, ids]
+
+    def get_link_pose(self, link_name: str, to_matrix: bool = False) -> Tensor:
+        """Return a link's pose in the environment's frame: [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4].
+
+        Raises:
+            KeyError: no such link.
+        """
+        pose = self._kept.get(("link", link_name), lambda: self._link_matrix(link_name))
+        return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
     def set_qpos(
         self,
@@ -112,6 +155,8 @@ class Articulation:
     ) -> None:
         """Set the drives' target positions, or the positions themselves.
 
+        Joints without a drive have no target; those that mimic others follow when positions are set.
+
         Args:
             qpos: [n, J] rad or m.
             joint_ids: the joints, or None for those of ``name``.
@@ -120,9 +165,10 @@ class Articulation:
             name: a control part, or None for all joints.
         """
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
-        self._backend.write("ctrl", self._columns(self._ctrl_adr, ids), qpos, env_ids)
+        self._write_targets(ids, qpos, env_ids)
         if not target:
             self._backend.write("qpos", self._columns(self._qpos_adr, ids), qpos, env_ids)
+            self._follow(env_ids)
 
     def set_qvel(
         self,
@@ -134,6 +180,35 @@ class Articulation:
         """Set joint velocities [n, J] (rad/s or m/s); arguments as in :meth:`set_qpos`."""
         ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
         self._backend.write("qvel", self._columns(self._qvel_adr, ids), qvel, env_ids)
+
+    def set_qf(
+        self,
+        qf: Tensor,
+        joint_ids: Sequence[int] | None = None,
+        env_ids: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Apply efforts [n, J] (Nm or N) to joints beside their drives, until others are set or the episode ends."""
+        ids = self.get_joint_ids(name) if joint_ids is None else joint_ids
+        self._backend.write("qfrc_applied", self._columns(self._qvel_adr, ids), qf, env_ids)
+
+    def _write_targets(self, ids: Sequence[int], qpos: Tensor, env_ids: Tensor | None) -> None:
+        driven = [i for i, j in enumerate(ids) if j in self._ctrl_adr]
+        if len(driven) == len(ids):
+            self._backend.write("ctrl", self._columns(self._ctrl_adr, ids), qpos, env_ids)
+        elif driven:
+            columns = self._columns(self._ctrl_adr, [ids[i] for i in driven])
+            self._backend.write("ctrl", columns, qpos[:, driven], env_ids)
+
+    def _follow(self, env_ids: Tensor | None) -> None:
+        """Move the joints that mimic others to where these want them."""
+        for follower, leader, follower_zero, leader_zero, coefficients in self._mimics:
+            moved = self._backend.qpos[:, leader] - leader_zero
+            value = torch.full_like(moved, follower_zero)
+            for power, coefficient in enumerate(coefficients):
+                value += coefficient * moved**power
+            rows = value[:, None] if env_ids is None else value[env_ids, None]
+            self._backend.write("qpos", slice(follower, follower + 1), rows, env_ids)
 
     def get_user_ids(self) -> Tensor:
         """Return the links' numbers in the scene, [N, links] int32."""
@@ -175,18 +250,56 @@ class Articulation:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
         return torch.clamp(effort, self._lowest_effort, self._highest_effort)
 
-    def _columns(self, addresses: list[int], joint_ids: Sequence[int]) -> Columns:
+    def _columns(self, addresses: Sequence[int] | Mapping[int, int], joint_ids: Sequence[int]) -> Columns:
         key = tuple(addresses[j] for j in joint_ids)
         if key not in self._column_cache:
             self._column_cache[key] = columns(key, self._backend.device)
         return self._column_cache[key]
+
+    def _link_matrix(self, name: str) -> Tensor:
+        """Return a link's pose, [N, 4, 4]."""
+        if name not in self._links:
+            raise KeyError(f"'{self.uid}': {unknown_name('link', name, self._links)}")
+        body = self._links[name]
+        joints = self._joints_between(0, body)
+        if joints is None:  # the base is free
+            return body_pose(self._backend, body)
+        chain = self._link_chains.get(name)
+        if chain is None:
+            ids = [self._joint_ids[j] for j in joints]
+            chain = SerialChain(self._backend.model, ids, body, np.eye(4), self._backend.device)
+            self._link_chains[name] = chain
+        pose = chain.forward(self.get_qpos()[:, joints])
+        shift = self._base.shift
+        return pose if shift is None else shift @ pose
+
+    def _joints_between(self, root: int, body: int) -> list[int] | None:
+        """Return the joints from one body to another as indices; None where it moves by more than these."""
+        model = self._backend.model
+        on_the_way: list[int] = []
+        for between in bodies_between(model, root, body) or []:
+            first = int(model.body_jntadr[between])
+            on_the_way += range(first, first + int(model.body_jntnum[between]))
+        if any(j not in self._joint_ids for j in on_the_way):
+            return None
+        return [self._joint_ids.index(j) for j in on_the_way]
+
+    def _read_mimics(self, model: mujoco.MjModel) -> list[tuple[int, int, float, float, list[float]]]:
+        """Return addresses in qpos and zero positions of follower and leader, and the polynomial's coefficients."""
+        found = []
+        for follower, leader, coefficients in mimics(model):
+            if follower in self._joint_ids:
+                one, two = int(model.jnt_qposadr[follower]), int(model.jnt_qposadr[leader])
+                found.append((one, two, float(model.qpos0[one]), float(model.qpos0[two]), coefficients.tolist()))
+        return found
 
     def _read_body_data(self, model: mujoco.MjModel) -> BodyData:
         n, device = self._backend.num_envs, self._backend.device
         inf = float("inf")
         limits = [tuple(model.jnt_range[j]) if model.jnt_limited[j] else (-inf, inf) for j in self._joint_ids]
         joint = np.where(model.jnt_actfrclimited, model.jnt_actfrcrange[:, 1], inf)[self._joint_ids]
-        drive = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], inf)[self._ctrl_adr]
+        limited = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], inf)
+        drive = [limited[self._ctrl_adr[j]] if j in self._ctrl_adr else 0.0 for j in range(self.dof)]
         efforts = np.minimum(joint, drive)
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(

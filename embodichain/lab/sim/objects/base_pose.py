@@ -10,7 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import ArticulationCfg
-from embodichain.lab.sim.math import matrix_from_quat, quat_from_euler, quat_mul
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_euler, quat_mul
 
 __all__ = ["BasePose"]
 
@@ -33,6 +33,7 @@ class BasePose:
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The configured pose, [7]: position m, quaternion wxyz."""
         self._row = self.initial.repeat(backend.num_envs, 1)
+        self._shift: Tensor | None = None
         # [R, 3] and [R, 4]: of the bodies in the base's frame. A base link without a joint may have become the world's.
         turn = _conjugate(self.initial[3:])
         pos = torch.tensor(model.body_pos[self._roots], dtype=torch.float32, device=device) - self.initial[:3]
@@ -43,6 +44,11 @@ class BasePose:
         """Return position and quaternion wxyz in the environment's frame, [N, 7]."""
         return self._backend.qpos[:, self._qpos : self._qpos + 7] if self._is_free else self._row
 
+    @property
+    def shift(self) -> Tensor | None:
+        """What moves the configured base to the present one, [N, 4, 4]; None while no fixed base was moved."""
+        return self._shift
+
     def set(self, row: Tensor, env_ids: Tensor) -> None:
         """Move the base to [n, 7]; a free one is at rest afterwards."""
         if self._is_free:
@@ -50,6 +56,7 @@ class BasePose:
             self._backend.write("qvel", slice(self._qvel, self._qvel + 6), torch.zeros_like(row[:, :6]), env_ids)
             return
         self._row = self._row.index_copy(0, env_ids, row)
+        self._shift = torch.linalg.solve(pose_from_row(self.initial[None]), pose_from_row(self._row), left=False)
         pos = row[:, None, :3] + self._pos @ matrix_from_quat(row[:, 3:]).transpose(1, 2)
         self._backend.write_model("body_pos", self._roots, pos, env_ids)
         self._backend.write_model("body_quat", self._roots, quat_mul(row[:, None, 3:], self._quat), env_ids)

@@ -23,3 +23,7 @@ class Marker:
     def set_pos(self, pos: Tensor, env_ids: Tensor | None = None) -> None:
         """Move the marker to world positions [n, 3] in environments [n] (None: all)."""
         self._backend.write("mocap_pos", self._row, pos[:, None], env_ids)
+
+    def set_quat(self, quat: Tensor, env_ids: Tensor | None = None) -> None:
+        """Turn the marker to world orientations [n, 4] (w, x, y, z) in environments [n] (None: all)."""
+        self._backend.write("mocap_quat", self._row, quat[:, None], env_ids)

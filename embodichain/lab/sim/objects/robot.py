@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import mujoco
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from embodichain.lab.sim.assembly import FLANGE_NAMES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
-from embodichain.lab.sim.kinematics import SerialChain
+from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
 from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
-from embodichain.lab.sim.objects.articulation import Articulation
+from embodichain.lab.sim.objects.articulation import Articulation, body_pose
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
 __all__ = ["Robot"]
-
-_FLANGE = "tool0"
 
 
 class Robot(Articulation):
@@ -26,12 +27,20 @@ class Robot(Articulation):
     cfg: RobotCfg
 
     def __init__(
-        self, cfg: RobotCfg, backend: Backend, joint_names: list[str], control_parts: dict[str, list[str]]
+        self,
+        cfg: RobotCfg,
+        backend: Backend,
+        joints: Mapping[str, str],
+        links: Mapping[str, str],
+        control_parts: dict[str, list[str]],
     ) -> None:
-        super().__init__(cfg, backend, joint_names)
+        super().__init__(cfg, backend, joints, links)
         self.control_parts = control_parts
-        self._part_ids = {part: [joint_names.index(name) for name in names] for part, names in control_parts.items()}
-        self._chains: dict[str, SerialChain] = {}
+        names = self.joint_names
+        self._part_ids = {part: [names.index(name) for name in chosen] for part, chosen in control_parts.items()}
+        self._chains: dict[str, _Chain] = {}
+        for part in cfg.solver_cfg:  # what is configured is checked at once, the others' when they are asked for
+            self._chain(part)
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
         """Return the indices of a control part's joints, or of all.
@@ -49,14 +58,18 @@ class Robot(Articulation):
         """Return where a control part's tool centre point is at given joint positions.
 
         Args:
-            qpos: [B, J] rad or m.
+            qpos: [B, J] rad or m; B is N where the chain's root moves, which then counts where it is at present.
             name: the control part.
             to_matrix: 4x4 matrices instead of position and quaternion.
 
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
         """
-        pose = self._chain(name).forward(qpos)
+        chain = self._chain(name)
+        pose = chain.serial.forward(qpos)
+        root = self._root_pose(chain)
+        if root is not None:
+            pose = root @ pose
         return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
     def compute_ik(
@@ -75,7 +88,11 @@ class Robot(Articulation):
         """
         if pose.shape[-2:] != (4, 4):
             pose = pose_from_pos_quat(pose[:, :3], pose[:, 3:])
-        return self._chain(name).inverse(pose, self.get_qpos(name) if joint_seed is None else joint_seed, iterations)
+        chain = self._chain(name)
+        root = self._root_pose(chain)
+        if root is not None:
+            pose = torch.linalg.solve(root, pose)
+        return chain.serial.inverse(pose, self.get_qpos(name) if joint_seed is None else joint_seed, iterations)
 
     def get_eef_pose(self, name: str = "arm") -> Tensor:
         """Return the present pose of a control part's tool centre point, [N, 4, 4].
@@ -84,33 +101,90 @@ class Robot(Articulation):
         """
         return self._kept.get(("eef", name), lambda: self.compute_fk(self.get_qpos(name), name))
 
-    def _chain(self, name: str) -> SerialChain:
-        """Return the chain of a control part, from the world to the robot's flange.
+    def add_part(self, name: str, joint_ids: Sequence[int]) -> None:
+        """Name a group of joints, in addition to the configured control parts."""
+        self._part_ids[name] = list(joint_ids)
+
+    def _root_pose(self, chain: _Chain) -> Tensor | None:
+        """Return what moves a chain's poses, [N, 4, 4]: the pose of a root that moves, or the base's shift."""
+        return body_pose(self._backend, chain.moving_root) if chain.moving_root else self._base.shift
+
+    def _chain(self, name: str) -> _Chain:
+        """Return the chain of a control part.
 
         Raises:
-            ConfigError: there is no flange, or the part's joints do not move it.
+            ConfigError: there is no such link, or not all of the part's joints are on the way to its end.
         """
         if name not in self._chains:
+            place = f"robot '{self.uid}': control part '{name}'"
+            joints = self.get_joint_ids(name)
+            if not joints:
+                raise ConfigError(f"{place} has no joints")
             model = self._backend.model
-            joints = [self._joint_ids[j] for j in self.get_joint_ids(name)]
-            tcp = np.array(self.cfg.solver_cfg.get(name, SolverCfg()).tcp)
-            self._chains[name] = SerialChain(model, joints, self._end_site(name, joints), tcp, self._backend.device)
+            solver = self.cfg.solver_cfg.get(name, SolverCfg())
+            first, last = (int(model.jnt_bodyid[self._joint_ids[j]]) for j in (joints[0], joints[-1]))
+            root = int(model.body_parentid[first])
+            if solver.root_link_name is not None:
+                root = self._frame(solver.root_link_name, f"{place}: root_link_name")[0]
+            if solver.end_link_name is None:
+                body, frame = self._end_of(last)
+            else:
+                body, frame = self._frame(solver.end_link_name, f"{place}: end_link_name")
+            between = bodies_between(model, root, body)
+            if between is None:
+                raise ConfigError(f"{place}: '{self._name(root)}' does not carry '{self._name(body)}'")
+            aside = [self.joint_names[j] for j in joints if int(model.jnt_bodyid[self._joint_ids[j]]) not in between]
+            if aside:
+                raise ConfigError(
+                    f"{place} has no tool pose: the way from '{self._name(root)}' to '{self._name(body)}' does not "
+                    f"pass {', '.join(aside)}; solver_cfg.{name}.end_link_name names another end"
+                )
+            is_still = model.body_weldid[root] == 0
+            ids = [self._joint_ids[j] for j in joints]
+            tcp = frame @ np.array(solver.tcp)
+            serial = SerialChain(model, ids, body, tcp, self._backend.device, 0 if is_still else root)
+            self._chains[name] = _Chain(serial, 0 if is_still else root)
         return self._chains[name]
 
-    def _end_site(self, name: str, joints: list[int]) -> int:
+    def _end_of(self, link: int) -> tuple[int, np.ndarray]:
+        """Return the flange that is fixed to a link, or the link: its body, and the pose in it."""
         model = self._backend.model
-        site = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f"{self.uid}/{_FLANGE}")
-        if site < 0:
-            raise ConfigError(f"robot '{self.uid}' has no site '{_FLANGE}', which kinematics need as the arm's end")
-        on_the_way: list[int] = []
-        body = int(model.site_bodyid[site])
-        while body:
-            first = int(model.body_jntadr[body])
-            on_the_way += range(first, first + int(model.body_jntnum[body]))
-            body = int(model.body_parentid[body])
-        if aside := [self.joint_names[self._joint_ids.index(j)] for j in joints if j not in on_the_way]:
-            raise ConfigError(
-                f"robot '{self.uid}': control part '{name}' has no tool pose: the way to its flange "
-                f"('{_FLANGE}') does not pass {', '.join(aside)}"
-            )
-        return site
+        fixed = [body for body in self._links.values() if model.body_weldid[body] == model.body_weldid[link]]
+        for site in range(model.nsite):
+            if int(model.site_bodyid[site]) in fixed and _last(model.site(site).name) in FLANGE_NAMES:
+                return int(model.site_bodyid[site]), frame_pose(model, site)
+        for body in fixed:
+            if _last(model.body(body).name) in FLANGE_NAMES:
+                return body, np.eye(4)
+        return link, np.eye(4)
+
+    def _frame(self, name: str, place: str) -> tuple[int, np.ndarray]:
+        """Return the body of a link or site of the robot, and the pose in it."""
+        if name in self._links:
+            return self._links[name], np.eye(4)
+        model = self._backend.model
+        bodies = set(self._links.values())
+        sites = {_last(model.site(s).name): s for s in range(model.nsite) if int(model.site_bodyid[s]) in bodies}
+        if name not in sites:
+            raise ConfigError(f"{place}: {unknown_name('link or site', name, [*self._links, *sites])}")
+        return int(model.site_bodyid[sites[name]]), frame_pose(model, sites[name])
+
+    def _name(self, body: int) -> str:
+        return next((name for name, id_ in self._links.items() if id_ == body), "world")
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A control part's kinematics.
+
+    Attributes:
+        serial: the chain, from the world or from the moving root.
+        moving_root: the body it begins at where that moves, else 0.
+    """
+
+    serial: SerialChain
+    moving_root: int
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2].removeprefix("left_").removeprefix("right_")

@@ -226,7 +226,7 @@ def test_results_of_a_step_never_change_afterwards() -> None:
 def assert_obs_is_of_the_state(env: EmbodiedEnv, obs: TensorDict) -> None:
     """Compare with what the engine derives from a copy of the state."""
     backend = env.sim.backend
-    names = [f"Manipulator/{name}" for name in env.robot.joint_names]
+    names = [f"Manipulator/{'hand/' if 'gripper' in name else ''}{name}" for name in env.robot.joint_names]
     for i in range(env.num_envs):
         data = mujoco.MjData(env.sim.model)
         for field in ("qpos", "qvel", "ctrl"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -37,6 +39,44 @@ def test_base_observation_is_the_robots_positions_velocities_and_efforts() -> No
     torch.testing.assert_close(obs["robot", "qpos"], torch.tensor([[-0.2, 0.07]] * 2))
     assert set(obs["robot"].keys()) == {"qpos", "qvel", "qf"}
     assert torch.equal(obs["robot", "qf"], env.robot.get_qf())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "joints"),
+    [
+        ({}, [0]),  # there is an arm
+        ({"control_parts": ["hand"]}, [1]),
+        ({"control_parts": ["hand", "arm"]}, [1, 0]),
+        ({"active_joint_ids": [1]}, [1]),
+    ],
+)
+def test_actions_move_the_chosen_parts_or_joints(chosen: dict[str, Any], joints: list[int]) -> None:
+    env = EmbodiedEnv(cart_cfg(2, chosen))
+    assert env.active_joint_ids == joints
+    env.reset()
+    env.step(torch.ones(2, len(joints)))
+    moved = env.robot.get_qpos_target() - torch.tensor([[-0.2, 0.07]])  # 0.1, the action's scale
+    expected = torch.zeros(2, 2)
+    expected[:, joints] = 0.1
+    torch.testing.assert_close(moved, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"control_parts": ["amr"]}, r"env\.control_parts: unknown control part 'amr'\. Did you mean 'arm'"),
+        ({"control_parts": []}, "env.control_parts: at least one is needed"),
+        (
+            {"active_joint_ids": [2]},
+            r"env\.active_joint_ids: no drives for \[2\]\. There are: 0 \(slider_to_cart\), 1 \(",
+        ),
+        ({"active_joint_ids": [0, 0]}, "each joint once"),
+        ({"active_joint_ids": [0], "control_parts": ["arm"]}, "not together with control_parts"),
+    ],
+)
+def test_part_or_joint_that_is_not_there_is_refused(chosen: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EmbodiedEnv(cart_cfg(2, chosen))
 
 
 def test_environment_without_rewards_gives_zero() -> None:

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv
+from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv, ReachEnv
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.scene_checks import scene_problems
 from embodichain.lab.gym.utils.scene_names import names_in_config
@@ -65,6 +65,19 @@ def test_names_are_those_of_the_config_and_of_what_the_task_declares() -> None:
 def test_base_entries_are_those_that_are_observed() -> None:
     env = EmbodiedEnv(config_to_cfg(ENV))
     assert tuple(env._base_obs()) == env.base_entries
+
+
+def test_task_says_which_entries_and_things_it_adds() -> None:
+    names = names_in_config(PUSH_CUBE, ReachEnv)
+    assert names.entries == frozenset({"robot/qpos", "robot/qvel", "robot/qf", "task/pose_error"})
+    assert names.uids == frozenset({"Manipulator", "cube", "goal_x", "goal_y", "goal_z"})
+    assert names_in_config(PUSH_CUBE, WithLean).entries is None
+
+
+def test_parts_of_a_robot_are_its_components() -> None:
+    components = [{"component_type": kind, "urdf_path": "ur3"} for kind in ("left_arm", "right_arm")]
+    robot = {"uid": "a", "urdf_cfg": {"components": components}}
+    assert names_in_config({"robot": robot}, EmbodiedEnv).parts == {"a": frozenset({"left_arm", "right_arm"})}
 
 
 def test_names_of_an_unknown_class_are_not_known() -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import mujoco
 import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, URDFCfg, URDFComponentCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, RobotCfg, URDFCfg, URDFComponentCfg
 from embodichain.lab.sim.objects import Robot
 from embodichain.lab.sim.objects.articulation import columns
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from tests.lab.scenes import ARM_DRIVES, CART, CART_DRIVES, HOME, simulate, ur10
 
 INF = float("inf")
@@ -145,6 +150,115 @@ def test_gripper_closes_and_opens_on_command() -> None:
         sim.update(100)
         torch.testing.assert_close(robot.get_qpos("hand"), torch.full((1, 2), opening), atol=2e-4, rtol=0)
     torch.testing.assert_close(robot.get_qpos("arm"), torch.tensor([HOME]), atol=5e-3, rtol=0)
+
+
+def mimicking(folder: Path) -> RobotCfg:
+    """A robot whose second joint is where the first one tells it: q2 = 0.1 - 2 q1."""
+    path = folder / "r.xml"
+    path.write_text(
+        '<mujoco><compiler angle="radian"/><worldbody><body name="one"><joint name="q1" range="-1 1" limited="true"/>'
+        '<geom size="0.1" mass="1"/><body name="two"><joint name="q2"/><geom size="0.1" mass="1"/></body></body>'
+        '</worldbody><equality><joint joint1="q2" joint2="q1" polycoef="0.1 -2 0 0 0"/></equality></mujoco>'
+    )
+    drives = JointDrivePropertiesCfg(stiffness={"q.": 2.0}, damping=0.2)
+    return RobotCfg(uid="r", fpath=str(path), init_pos=(0.0, 0.0, 1.0), init_qpos=[0.3, 9.0], drive_pros=drives)
+
+
+def test_joint_that_mimics_another_is_read_and_follows_but_is_not_driven(tmp_path: Path) -> None:
+    sim = simulate(mimicking(tmp_path), num_envs=2)
+    robot = sim.get_robot("r")
+    assert robot.joint_names == ["q1", "q2"]
+    assert robot.driven_ids == [0]
+    assert robot.control_parts == {"arm": ["q1"]}
+    # The configured position of a follower does not count: 0.1 - 2 * 0.3
+    torch.testing.assert_close(robot.get_qpos(), torch.tensor([[0.3, -0.5]] * 2))
+    robot.set_qpos(torch.tensor([[0.2, 5.0]]), env_ids=torch.tensor([1]), target=False)
+    torch.testing.assert_close(robot.get_qpos(), torch.tensor([[0.3, -0.5], [0.2, -0.3]]))
+    torch.testing.assert_close(robot.get_qpos_target(), robot.get_qpos())
+    assert robot.get_qf().tolist() == [[0, 0]] * 2
+    assert robot.body_data.qf_limits[0].tolist() == [INF, 0]
+    robot.set_qpos(torch.tensor([[-0.2], [-0.2]]), name="arm")
+    sim.update(800)
+    torch.testing.assert_close(robot.get_qpos(), torch.tensor([[-0.2, 0.5]] * 2), atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drive_pros": JointDrivePropertiesCfg(stiffness={"q2": 1.0})}, r"drive_pros\.stiffness: q2 cannot be driven"),
+        ({"control_parts": {"arm": ["q2"]}}, r"control_parts\.arm: q2 cannot be driven: .* Driven are: q1"),
+        ({"init_qpos": [0.1]}, "init_qpos has 1 values for 2 joints: q1, q2"),
+    ],
+)
+def test_joint_that_mimics_another_cannot_be_driven(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(replace(mimicking(tmp_path), **changes))
+
+
+def cabinet(**changes: Any) -> ArticulationCfg:
+    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+    cfg = ArticulationCfg("cabinet", fpath="drawer_cabinet", init_pos=(1.0, 0.0, 0.0), drive_pros=loose)
+    return replace(cfg, **changes)
+
+
+def test_drawer_opens_by_a_force_as_newton_says() -> None:
+    sim = simulate(cabinet(), num_envs=2)
+    drawer = sim.get_articulation("cabinet")
+    drawer.set_qf(torch.tensor([[5.0], [1.0]]), joint_ids=[0])
+    sim.update(20)
+    # m = 1.5 + 0.1 (handle) + 0.1 (armature) kg, dry friction 2 N, damping c = 5 N s/m: v = F / c (1 - exp(-c t / m))
+    # with F = 5 - 2 and t = 0.2 s; 1 N does not move it.
+    speed = 3.0 / 5.0 * (1.0 - math.exp(-5.0 * 0.2 / 1.7))
+    assert drawer.get_qvel()[0, 0].item() == pytest.approx(speed, rel=0.02)
+    opening = drawer.get_qpos()[:, 0].tolist()
+    assert opening[0] == pytest.approx(3.0 / 5.0 * (0.2 - 1.7 / 5.0 * (1.0 - math.exp(-5.0 * 0.2 / 1.7))), rel=0.1)
+    assert abs(opening[1]) < 2e-3
+    assert drawer.get_qpos()[:, 1].abs().max().item() < 1e-5
+    # At the stop.
+    drawer.set_qf(torch.tensor([[20.0], [20.0]]), joint_ids=[0])
+    sim.update(200)
+    torch.testing.assert_close(drawer.get_qpos()[:, 0], torch.tensor([0.3, 0.3]), atol=5e-3, rtol=0)
+    sim.reset(torch.arange(2))
+    sim.update(50)
+    assert drawer.get_qpos().abs().max().item() < 1e-5  # efforts end with the episode
+
+
+def test_drawer_is_driven_to_its_target_and_its_handle_goes_along() -> None:
+    sim = simulate(cabinet(drive_pros=JointDrivePropertiesCfg(stiffness=500.0, damping=50.0)), num_envs=2)
+    drawer = sim.get_articulation("cabinet")
+    drawer.set_qpos(torch.tensor([[0.2], [0.1]]), joint_ids=[0])
+    sim.update(300)
+    # Dry friction of 2 N holds it 2 / 500 m short.
+    torch.testing.assert_close(drawer.get_qpos()[:, 0], torch.tensor([0.2, 0.1]), atol=6e-3, rtol=0)
+    handle = drawer.get_link_pose("drawer_top_handle")
+    torch.testing.assert_close(handle[:, 0], 1.0 + 0.07 + drawer.get_qpos()[:, 0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(handle[0, 1:], torch.tensor([0.0, 0.48, 1, 0, 0, 0]), atol=1e-5, rtol=0)
+    frame = drawer.get_link_pose("cabinet", to_matrix=True)
+    torch.testing.assert_close(frame[:, :3, 3], torch.tensor([[1.0, 0.0, 0.0]] * 2))
+    with pytest.raises(KeyError, match=r"'cabinet': unknown link 'handle'.*Known: .*drawer_top_handle"):
+        drawer.get_link_pose("handle")
+
+
+def test_door_swings_open_and_its_lever_springs_back() -> None:
+    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+    sim = simulate(ArticulationCfg("door", fpath="door", drive_pros=loose))
+    door = sim.get_articulation("door")
+    door.set_qf(torch.tensor([[0.0, -0.8]]))
+    sim.update(100)
+    # The lever weighs 0.4 * 9.81 * 0.05 Nm, the spring of 2 Nm/rad rests at 0.1 rad.
+    assert door.get_qpos()[0].tolist() == pytest.approx([0.0, 0.1 - (0.8 + 0.1962) / 2.0], abs=0.01)
+    door.set_qf(torch.tensor([[10.0, 0.0]]))
+    sim.update(30)
+    # About the hinge 0.65 + 12 * 0.4^2 and 0.4 * 0.74^2 kg m^2, dry friction 0.5 Nm: (10 - 0.5) / 2.8 * 0.3^2 / 2 rad
+    assert door.get_qpos()[0].tolist() == [pytest.approx(0.153, abs=0.01), pytest.approx(0.0, abs=0.02)]
+
+
+def test_pose_of_a_link_of_a_free_base_is_the_engines() -> None:
+    sim = simulate(cabinet(fix_base=False, init_pos=(0.0, 0.0, 1.0)))
+    sim.update(10)
+    # 1 + 0.48 - 9.81 * 0.01^2 * (1 + 2 + ... + 10)
+    height = sim.get_articulation("cabinet").get_link_pose("drawer_top_handle")[0, 2].item()
+    assert height == pytest.approx(1.48 - 9.81e-4 * 55, abs=1e-3)
 
 
 def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:

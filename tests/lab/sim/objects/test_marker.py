@@ -15,3 +15,9 @@ def test_marker_moves_in_the_named_envs_only_and_each_marker_alone() -> None:
     assert positions.tolist() == [[[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [1, 2, 3]]]
     sim.get_marker("a").set_pos(torch.ones(2, 3))
     assert sim.backend.read("mocap_pos")[:, rows[0]].tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_marker_turns_in_the_named_envs_only() -> None:
+    sim = simulate(MarkerCfg(uid="a", shape=SphereCfg()), num_envs=2)
+    sim.get_marker("a").set_quat(torch.tensor([[0.0, 0.0, 0.0, 1.0]]), torch.tensor([1]))
+    assert sim.backend.read("mocap_quat")[:, 0].tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]

@@ -121,3 +121,18 @@ def test_physics_leaves_a_kinematic_body_where_it_was_put() -> None:
     sim = simulate(hand)
     sim.update(50)
     assert sim.get_rigid_object("hand").pos.tolist() == [[0, 0, 1]]
+
+
+def test_kinematic_body_moves_others_and_is_not_moved_by_them() -> None:
+    pusher = RigidObjectCfg("pusher", shape=CubeCfg(), body_type="kinematic", init_pos=(0.0, 0.0, 0.05))
+    box = RigidObjectCfg("box", shape=CubeCfg(), init_pos=(0.15, 0.0, 0.05))
+    sim = simulate(pusher, box, num_envs=2)
+    for step in range(1, 51):
+        x = 0.002 * step
+        sim.get_rigid_object("pusher").set_local_pose(
+            torch.tensor([[x, 0, 0.05, 1, 0, 0, 0]]), env_ids=torch.tensor([1])
+        )
+        sim.update(2)
+    # In the second environment the pusher's face came to 0.1 + 0.05, the box's centre is 0.05 further.
+    assert sim.get_rigid_object("box").pos[:, 0].tolist() == [pytest.approx(0.15), pytest.approx(0.2, abs=5e-3)]
+    assert sim.get_rigid_object("pusher").pos[:, 0].tolist() == [0.0, pytest.approx(0.1)]

@@ -13,6 +13,7 @@ from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from tests.lab.scenes import HOME, simulate, ur10
 
 TCP = SolverCfg(tcp=((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0.16), (0, 0, 0, 1)))
@@ -93,22 +94,81 @@ def test_part_of_the_arm_moves_while_the_other_joints_stay_at_their_start(sim: S
     )
 
 
+def test_tool_and_links_go_along_with_a_base_that_is_moved(sim: SimulationManager, robot: Robot) -> None:
+    initial = robot.get_local_pose()[:1].clone()
+    turned = torch.tensor([[0.5, -0.3, 0.2, 0.5**0.5, 0.0, 0.0, 0.5**0.5]])
+    robot.set_local_pose(turned, torch.tensor([1]))
+    for env_id in (0, 1):
+        data = mujoco.MjData(sim.model)
+        mujoco.mju_copy(data.qpos, sim.backend.qpos[env_id].double().numpy())
+        mujoco.mj_kinematics(sim.model, data)
+        pose = torch.eye(4)
+        pose[:3, :3] = torch.from_numpy(data.body("arm/wrist_3_link").xmat.reshape(3, 3))
+        pose[:3, 3] = torch.from_numpy(data.body("arm/wrist_3_link").xpos)
+        if env_id == 1:  # a quarter turn about z, then the shift
+            turn = torch.tensor([[0.0, -1, 0, 0.5], [1, 0, 0, -0.3], [0, 0, 1, 0.2], [0, 0, 0, 1]])
+            pose = turn @ pose
+        torch.testing.assert_close(robot.get_link_pose("wrist_3_link", True)[env_id], pose, atol=3e-6, rtol=0)
+    target = robot.compute_fk(robot.get_qpos() + 0.1)
+    success, qpos = robot.compute_ik(target)
+    assert success.all()
+    torch.testing.assert_close(robot.compute_fk(qpos)[:, :3, 3], target[:, :3, 3], atol=1e-3, rtol=0)
+    robot.set_local_pose(initial, torch.tensor([1]))
+
+
 def test_part_that_does_not_move_the_flange_has_no_tool_pose() -> None:
     hand = {"components": [{"component_type": "hand", "urdf_path": "dh_pgi_140_80"}]}
     soft = {"stiffness": 100.0, "damping": 5.0}
     cfg = RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=hand, drive_pros=soft)  # type: ignore[arg-type]
     robot = simulate(cfg).get_robot("r")
     with pytest.raises(
-        ConfigError, match=r"control part 'hand' has no tool pose.*does not pass gripper_finger1_joint_1"
+        ConfigError, match=r"control part 'hand' has no tool pose.*does not pass gripper_finger1_joint_1.*end_link_name"
     ):
         robot.get_eef_pose("hand")
 
 
-def test_robot_without_a_flange_has_no_tool_pose() -> None:
+def test_part_without_a_flange_ends_at_its_last_link() -> None:
     soft = {"stiffness": 1.0, "damping": 0.1}
-    robot = simulate(RobotCfg(uid="cart", fpath="cart_pole", drive_pros=soft)).get_robot("cart")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="robot 'cart' has no site 'tool0'"):
-        robot.get_eef_pose()
+    parts = {"arm": ["slider_to_cart"]}
+    cfg = RobotCfg(uid="cart", fpath="cart_pole", init_pos=(0, 0, 1), init_qpos=[0.5, 0], drive_pros=soft)  # type: ignore[arg-type]
+    robot = simulate(replace(cfg, control_parts=parts)).get_robot("cart")
+    # The cart's frame is on the rail at y = q.
+    assert robot.get_eef_pose()[0, :3, 3].tolist() == pytest.approx([0.0, 0.5, 1.0])
+
+
+def test_chain_begins_and_ends_where_the_solver_says() -> None:
+    solver = SolverCfg(root_link_name="upper_arm_link", end_link_name="forearm_link")
+    cfg = ur10(control_parts={"elbow": ["elbow_joint"]}, solver_cfg={"elbow": solver})
+    robot = simulate(cfg, num_envs=2).get_robot("arm")
+    robot.set_qpos(torch.tensor([[0.3], [0.3]]), joint_ids=[0], target=False)
+    robot.set_qpos(torch.tensor([[-1.0], [-2.0]]), joint_ids=[1], target=False)
+    expected = robot.get_link_pose("forearm_link", to_matrix=True)
+    torch.testing.assert_close(robot.get_eef_pose("elbow"), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("solver", "message"),
+    [
+        (SolverCfg(end_link_name="wrist"), "control part 'arm': end_link_name: unknown link or site 'wrist'"),
+        (SolverCfg(root_link_name="base"), "root_link_name: unknown link or site 'base'. Did you mean 'base_link'"),
+        (
+            SolverCfg(root_link_name="forearm_link", end_link_name="base_link"),
+            "'forearm_link' does not carry 'base_link'",
+        ),
+        (SolverCfg(root_link_name="forearm_link"), "from 'forearm_link' to 'wrist_3_link' does not pass shoulder_pan"),
+    ],
+)
+def test_mistake_in_the_solver_is_found_when_the_scene_is_built(solver: SolverCfg, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(ur10(solver_cfg={"arm": solver}))
+
+
+def test_inverse_kinematics_of_a_part_on_a_moving_link_finds_its_joints(sim: SimulationManager, robot: Robot) -> None:
+    robot.set_qpos(torch.tensor([[0.4], [0.1], [-0.3]]), joint_ids=[0], target=False)
+    wanted = robot.get_qpos("wrist") + 0.2
+    target = robot.compute_fk(wanted, "wrist")
+    _, qpos = robot.compute_ik(target, name="wrist")
+    torch.testing.assert_close(robot.compute_fk(qpos, "wrist")[:, :3, 3], target[:, :3, 3], atol=1e-3, rtol=0)
 
 
 def _positions(pose: torch.Tensor) -> torch.Tensor:

@@ -90,7 +90,7 @@ def test_control_part_of_the_actions_may_be_chosen() -> None:
     env = env_with({"move": DELTA}, control_parts=["hand"])
     assert env.active_part == "hand"
     assert env.active_joint_ids == [1]
-    with pytest.raises(ConfigError, match=r"env\.control_parts: one of the robot's parts is needed, got \['leg'\]"):
+    with pytest.raises(ConfigError, match=r"env\.control_parts: unknown control part 'leg'\. Known: arm, hand"):
         env_with({"move": DELTA}, control_parts=["leg"])
 
 

@@ -146,7 +146,7 @@ def test_pose_of_another_size_is_refused(absolute: EmbodiedEnv) -> None:
 
 
 def test_term_needs_a_part_with_a_tool() -> None:
-    robot = {**GYM["robot"], "control_parts": {"all": [".*"]}}
+    robot = {**GYM["robot"], "control_parts": {"all": [".*"]}, "solver_cfg": {}}
     env = {**GYM["env"], "actions": {"tool": {"func": "EefPoseTerm"}}, "observations": {}, "rewards": {}}
     with pytest.raises(ConfigError, match=r"env\.actions\.tool\.params\.part_name: EefPoseTerm needs a control part"):
         env_of({**GYM, "robot": robot, "env": env}, 1)

@@ -1,0 +1,145 @@
+"""Position drives on the joints of articulations: force = stiffness (target - q) - damping qd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+
+__all__ = ["match_driven", "match_names", "scale_drive_by_inertia", "set_drives", "soften_stiff_drives"]
+
+
+def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
+    """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or is no regular expression.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        try:
+            matches = [name for name in names if name == pattern or re.fullmatch(pattern, name)]
+        except re.error as error:
+            raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
+        if not matches:
+            raise ConfigError(f"{place}: {unknown_name(kind, pattern, names)}")
+        found.update(matches)
+    return [name for name in names if name in found]
+
+
+def match_driven(patterns: Iterable[str], names: Sequence[str], undriven: Container[str], place: str) -> list[str]:
+    """Return the joints that any pattern matches and that have a drive, in their order.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or only joints that cannot be driven.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = match_names([pattern], names, place)
+        if all(name in undriven for name in matches):
+            raise ConfigError(
+                f"{place}: {', '.join(matches)} cannot be driven: it follows another joint, or the model's own "
+                f"actuators leave it free. Driven are: {', '.join(name for name in names if name not in undriven)}"
+            )
+        found.update(matches)
+    return [name for name in names if name in found and name not in undriven]
+
+
+def set_drives(
+    spec: mujoco.MjSpec,
+    joints: Mapping[str, str],
+    undriven: Container[str],
+    drive: JointDrivePropertiesCfg,
+    place: str,
+) -> None:
+    """Add a position actuator, named like the joint, to every driven joint.
+
+    Args:
+        spec: of the articulation.
+        joints: short name -> name in the spec.
+        undriven: short names of those without a drive.
+        drive: gains and limits.
+        place: for messages.
+
+    Raises:
+        ConfigError: a gain is given for a joint that is not there or cannot be driven.
+    """
+    default = JointDrivePropertiesCfg()
+
+    def per_joint(key: str) -> dict[str, Any]:
+        value, fallback = getattr(drive, key), getattr(default, key)
+        if not isinstance(value, dict):
+            return dict.fromkeys(joints, value)
+        result = dict.fromkeys(joints, fallback)
+        for pattern, number in value.items():
+            matches = match_driven([pattern], list(joints), undriven, f"{place}.drive_pros.{key}")
+            result |= dict.fromkeys(matches, number)
+        return result
+
+    stiffness, damping, effort, friction = map(per_joint, ("stiffness", "damping", "max_effort", "friction"))
+    for name in (name for name in joints if name not in undriven):
+        kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
+        actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
+        actuator.gaintype, actuator.biastype = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_AFFINE
+        actuator.gainprm[0] = kp
+        actuator.biasprm[:3] = [0.0, -kp, -kd]
+        if limit is not None:
+            # The maker's own limit of the joint (actfrcrange) holds beside it.
+            actuator.forcerange = [-limit, limit]
+        if friction[name]:
+            spec.joint(joint).frictionloss = friction[name]
+
+
+def scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:
+    """Multiply the gains of a drive, named like its joint, by the joint's inertia in the reference pose."""
+    inertia = model.dof_M0[model.jnt_dofadr[model.joint(name).id]]
+    actuator = model.actuator(name).id
+    model.actuator_gainprm[actuator] *= inertia
+    model.actuator_biasprm[actuator] *= inertia
+
+
+def soften_stiff_drives(model: mujoco.MjModel) -> list[str]:
+    """Scale down drives whose damping a substep cannot integrate, keeping the ratio of stiffness to damping.
+
+    MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
+    a joint of effective inertia m is stable for d < 2 m / dt; twice that margin is kept. m is the smallest of
+    1 / (M^-1)_jj over sampled poses.
+
+    Returns:
+        One text for each drive that was changed.
+    """
+    inertia = _smallest_inertia(model)
+    softened = []
+    for actuator in range(model.nu):
+        joint = model.actuator_trnid[actuator, 0]
+        damping = -model.actuator_biasprm[actuator, 2]
+        largest = inertia[model.jnt_dofadr[joint]] / model.opt.timestep
+        if damping > largest:
+            model.actuator_gainprm[actuator] *= largest / damping
+            model.actuator_biasprm[actuator] *= largest / damping
+            name = model.actuator(actuator).name
+            softened.append(f"{name} stiffness {model.actuator_gainprm[actuator, 0]:.4g} damping {largest:.4g}")
+    return softened
+
+
+def _smallest_inertia(model: mujoco.MjModel, samples: int = 64) -> np.ndarray:
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    low = np.where(model.jnt_limited, model.jnt_range[:, 0], -np.pi)
+    high = np.where(model.jnt_limited, model.jnt_range[:, 1], np.pi)
+    scalar = model.jnt_type >= int(mujoco.mjtJoint.mjJNT_SLIDE)
+    smallest = np.full(model.nv, np.inf)
+    inverse = np.zeros((model.nv, model.nv))
+    for _ in range(samples):
+        data.qpos[model.jnt_qposadr[scalar]] = rng.uniform(low[scalar], high[scalar])
+        mujoco.mj_fwdPosition(model, data)
+        mujoco.mj_solveM(model, data, inverse, np.eye(model.nv))
+        smallest = np.minimum(smallest, 1.0 / np.diag(inverse))
+    return smallest
