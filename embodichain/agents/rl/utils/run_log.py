@@ -156,10 +156,15 @@ class ProgressDisplay(Protocol):
         """Leave the terminal as it should be."""
 
 
-def make_progress(iterations: int) -> ProgressDisplay:
-    """Return a live line with a bar where the output is a terminal, else plain lines now and then."""
+def make_progress(iterations: int, done: int = 0) -> ProgressDisplay:
+    """Return a live line with a bar where the output is a terminal, else plain lines now and then.
+
+    Args:
+        iterations: of the whole training.
+        done: how many of them were made before.
+    """
     console = Console(stderr=True)
-    return LiveProgress(console, iterations) if console.is_terminal else PlainProgress(iterations)
+    return LiveProgress(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
 
 def _summary(scalars: dict[str, float]) -> str:
@@ -176,7 +181,7 @@ def _summary(scalars: dict[str, float]) -> str:
 class LiveProgress:
     """A bar with the time left and the latest figures."""
 
-    def __init__(self, console: Console, iterations: int) -> None:
+    def __init__(self, console: Console, iterations: int, done: int = 0) -> None:
         columns = (
             TextColumn("[bold]iteration {task.completed}/{task.total}"),
             BarColumn(bar_width=24),
@@ -186,7 +191,7 @@ class LiveProgress:
             TextColumn("{task.fields[figures]}"),
         )
         self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("training", total=iterations, figures="")
+        self._task = self._progress.add_task("training", total=iterations, completed=done, figures="")
         self._progress.start()
 
     def update(self, iteration: int, scalars: dict[str, float]) -> None:
@@ -201,8 +206,9 @@ class LiveProgress:
 class PlainProgress:
     """A line every five seconds, and for the last iteration."""
 
-    def __init__(self, iterations: int) -> None:
+    def __init__(self, iterations: int, done: int = 0) -> None:
         self._iterations = iterations
+        self._done = done
         self._start = time.monotonic()
         self._next = 0.0
 
@@ -212,7 +218,7 @@ class PlainProgress:
         if elapsed < self._next and iteration < self._iterations:
             return
         self._next = elapsed + 5.0
-        left = elapsed / iteration * (self._iterations - iteration)
+        left = elapsed / (iteration - self._done) * (self._iterations - iteration)
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {_summary(scalars)}", flush=True)
 
     def close(self) -> None:

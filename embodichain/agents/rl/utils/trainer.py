@@ -113,7 +113,7 @@ class Trainer:
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
-        progress = make_progress(iterations)
+        progress = make_progress(iterations, self._iteration)
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
