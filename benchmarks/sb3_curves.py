@@ -26,7 +26,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -36,7 +35,6 @@ from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, lo
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
-from embodichain.utils.observations import flatten_dict_observation
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
@@ -91,7 +89,9 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with Stable-Baselines3's PPO at the same hyperparameters."""
     from stable_baselines3 import PPO  # noqa: PLC0415 (only this half of the comparison needs it)
     from stable_baselines3.common.callbacks import BaseCallback  # noqa: PLC0415
-    from stable_baselines3.common.vec_env import VecEnv, VecNormalize  # noqa: PLC0415
+    from stable_baselines3.common.vec_env import VecNormalize  # noqa: PLC0415
+
+    from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv  # noqa: PLC0415
 
     cfg, policy_block = run.train.trainer, run.train.policy
     algo = run.train.algorithm.cfg
@@ -99,47 +99,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     assert policy_block["critic"]["network_cfg"] == network, "Stable-Baselines3 gets one activation for both"
     assert set(network) == {"hidden_sizes", "activation", "orthogonal_init"}, "no other network options are translated"
 
-    class Adapter(VecEnv):  # type: ignore[misc]
-        """Our environments as Stable-Baselines3 wants them."""
-
-        def __init__(self) -> None:
-            box = env.flattened_observation_space
-            super().__init__(env.num_envs, gym.spaces.Box(box.low, box.high), env.single_action_space)
-
-        def reset(self) -> np.ndarray:
-            return flatten_dict_observation(env.reset()[0]).numpy().copy()
-
-        def step_async(self, actions: np.ndarray) -> None:
-            self._actions = torch.as_tensor(actions, dtype=torch.float32)
-
-        def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-            obs, reward, terminated, truncated, info = env.step(self._actions)
-            done = terminated | truncated
-            infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
-            if done.any():
-                final = flatten_dict_observation(info["final_obs"]).numpy()
-                for i in done.nonzero().squeeze(1).tolist():
-                    cut = bool(truncated[i] & ~terminated[i])
-                    infos[i] = {"terminal_observation": final[i].copy(), "TimeLimit.truncated": cut}
-            flat = flatten_dict_observation(obs).numpy().copy()
-            return flat, reward.numpy().copy(), done.numpy().copy(), infos
-
-        def close(self) -> None:
-            pass
-
-        def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-            return [getattr(env, attr_name)] * env.num_envs
-
-        def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-            raise NotImplementedError
-
-        def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-            raise NotImplementedError
-
-        def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
-            return [False] * env.num_envs
-
-    vec_env = Adapter()
+    vec_env = SB3VecEnv(env)
     venv = VecNormalize(vec_env, norm_reward=False) if policy_block.get("normalize_obs") else vec_env
     activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
     hidden = network["hidden_sizes"]

@@ -25,6 +25,7 @@ SECTIONS = [
     ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
     ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),
+    ("Datasets", "datasets", "`env.dataset`: what becomes of finished episodes."),
 ]
 INTRO = """\
 # Terms
@@ -37,7 +38,7 @@ What can be named by `func` in an environment config, with its `params`. A thing
 environments. A term of your own is named by its dotted path: see [CONTRIBUTING](../CONTRIBUTING.md).
 """
 # What managers pass themselves.
-LEADING = {"self", "env", "env_ids", "obs", "action", "info", "data"}
+LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}
 # How annotations read to somebody who writes JSON.
 TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',

@@ -27,6 +27,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "sim", "gym utils"]),
     ("tasks", ["lab.gym.envs.tasks"], ["root", "lab", "utils", "sim", "gym utils", "managers", "envs"]),
     ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "sim", "gym utils", "managers"]),
+    # What other libraries want of our environments.
+    ("wrappers", ["lab.gym.wrappers"], ["root", "lab", "utils", "gym utils", "managers", "envs"]),
     # The learner, which knows the environments by the VecEnv protocol alone. Each part has its config beside it;
     # agents.rl.utils.config puts them together.
     (
@@ -64,6 +66,7 @@ OPTIONAL_EXTRAS = {
     "mujoco_warp",
     "onnx",
     "peft",
+    "pyarrow",
     "transformers",
     "viser",
     "wandb",

@@ -12,6 +12,7 @@ from scripts.make_terms import PAGE, page, term_text
 TERMS = {
     "Actions": "DeltaQposTerm EefPoseTerm QfTerm QposDenormalizedTerm QposNormalizedTerm QposTerm QvelTerm",
     "Observations": """
+        compute_exteroception compute_semantic_mask get_sensor_intrinsics get_sensor_pose_in_robot_frame
         get_articulation_joint_drive get_object_body_scale get_object_pose get_object_uid
         get_rigid_object_physics_attributes get_rigid_object_pose get_rigid_object_velocity get_robot_eef_pose
         normalize_robot_joint_data target_position""",
@@ -21,11 +22,14 @@ TERMS = {
     "Randomisation": """
         planner_grid_cell_sampler randomize_articulation_root_pose randomize_rigid_object_center_of_mass
         randomize_rigid_object_mass randomize_rigid_object_pose randomize_rigid_object_scale
-        randomize_rigid_objects_scale randomize_robot_eef_pose randomize_robot_qpos randomize_target_pose""",
+        randomize_rigid_objects_scale randomize_robot_eef_pose randomize_robot_qpos randomize_target_pose
+        randomize_camera_extrinsics randomize_camera_intrinsics randomize_emission_light randomize_light
+        randomize_visual_material set_rigid_object_group_visual_material set_rigid_object_visual_material""",
     "Other events": """
         drop_rigid_object_group_sequentially prepare_extra_attr register_entity_attrs register_entity_pose
         register_info_to_env replace_assets_from_group set_detached_uids_for_env_reset""",
     "Recording": "record_camera_data record_camera_data_async",
+    "Datasets": "LeRobotRecorder",
 }
 
 

@@ -1,7 +1,7 @@
 """Observations between the environments' nested TensorDicts and the learner's flat tensors.
 
 An entry of an observation is a leaf of the nested TensorDict; its name is the path to it, ``"sensor/cam/color"``.
-Entries that are images (uint8 with height, width and channels: [N, H, W, C]) are not part of the flat tensor: among
+Entries that are images (with height, width and channels: [N, H, W, C]) are not part of the flat tensor: among
 joint angles their numbers would be of little use, and would multiply its size. Policies ask for them by name.
 
 Legend: N envs, O flattened observation size.
@@ -105,7 +105,7 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
     columns: dict[str, slice] = {}
     start = 0
     for name, entry in entry_spaces(space).items():
-        if entry.dtype != np.uint8 or len(entry.shape) < _IMAGE_DIMS:
+        if len(entry.shape) < _IMAGE_DIMS:
             stop = start + int(np.prod(entry.shape))
             columns[name] = slice(start, stop)
             start = stop
@@ -115,7 +115,7 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:
     for _, value in sorted(td.items()):  # keys are unique: values are never compared
         if isinstance(value, torch.Tensor):
-            if value.dtype != torch.uint8 or value.dim() - 1 < _IMAGE_DIMS:
+            if value.dim() - 1 < _IMAGE_DIMS:
                 leaves.append(value.reshape(num_rows, -1))
         else:
             _collect_leaves(value, num_rows, leaves)

@@ -9,14 +9,26 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
 from embodichain.utils.errors import ConfigError, unknown_key
 
-__all__ = ["from_dict"]
+__all__ = ["RayTracing", "from_dict"]
 
 T = TypeVar("T")
+
+
+def _refuse_ray_tracing(value: bool) -> bool:
+    if value:
+        problem = "ray tracing, which would need mujoco_warp, is not available yet: must be false"
+        raise PydanticCustomError("ray_tracing", "{problem}", {"problem": problem})
+    return value
+
+
+RayTracing = Annotated[bool, AfterValidator(_refuse_ray_tracing)]
+"""Of a config's ``enable_rt``; only false so far."""
 
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")

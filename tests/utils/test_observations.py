@@ -63,8 +63,8 @@ def with_camera() -> TensorDict:
 
 
 def test_images_are_left_out_of_the_flat_observation() -> None:
-    # robot/qpos, then sensor/cam/depth: float, so not an image
-    assert flatten_dict_observation(with_camera()).tolist() == [[0, 0, 1]] * 2
+    # robot/qpos; colour and depth are images, whatever their numbers are
+    assert flatten_dict_observation(with_camera()).tolist() == [[0, 0]] * 2
     only_images = with_camera().select(("sensor", "cam", "color"))
     assert flatten_dict_observation(only_images).shape == (2, 0)
 

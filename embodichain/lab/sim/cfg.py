@@ -14,25 +14,36 @@ from pydantic import Field
 
 from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
+from embodichain.utils.validation import RayTracing
 
 __all__ = [
     "COMPONENT_TYPES",
     "ArticulationCfg",
+    "EmissionLightCfg",
+    "GroupMemberCfg",
+    "IndirectLightCfg",
     "JointDrivePropertiesCfg",
+    "LightCfg",
+    "LightsCfg",
     "MarkerCfg",
     "ObjectBaseCfg",
     "RigidBodyAttributesCfg",
     "RigidObjectCfg",
+    "RigidObjectGroupCfg",
     "RobotCfg",
     "SimulationManagerCfg",
     "SolverCfg",
     "URDFCfg",
     "URDFComponentCfg",
+    "VisualMaterialCfg",
 ]
 
 Vec3 = tuple[float, float, float]
 NonNegative = Annotated[float, Field(ge=0)]
 PerJoint = NonNegative | dict[str, NonNegative]
+Part = Annotated[float, Field(ge=0, le=1)]
+Rgb = tuple[Part, Part, Part]
+Color = Rgb | tuple[Part, Part, Part, Part]
 Row4 = tuple[float, float, float, float]
 Matrix4 = tuple[Row4, Row4, Row4, Row4]
 ComponentType = Literal["chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"]
@@ -57,8 +68,8 @@ class SimulationManagerCfg:
     """Physics threads; 0: one a processor that this process may use."""
     headless: bool = True
     """No window."""
-    enable_rt: bool = False
-    """Ray-traced rendering of recorded cameras."""
+    enable_rt: RayTracing = False
+    """Ray-traced images; not available yet."""
     gpu_id: int = 0
     """Kept for compatibility; the device decides."""
 
@@ -239,3 +250,96 @@ class RobotCfg(ArticulationCfg):
     cannot be driven and belong to no part."""
     solver_cfg: dict[str, SolverCfg] = {}
     """By control part."""
+
+
+@configclass
+class VisualMaterialCfg:
+    """How a surface looks."""
+
+    uid: str = "default_mat"
+    """Accepted; materials have no names here."""
+    base_color: Color = (0.5, 0.5, 0.5, 1.0)
+    """Red, green, blue, and opacity where it is given, 0 to 1."""
+    metallic: Part = 0.0
+    """Accepted; the rasteriser knows no metals."""
+    roughness: Part = 0.7
+    """Accepted; the rasteriser's highlights are all alike."""
+
+
+@configclass
+class LightCfg(ObjectBaseCfg):
+    """A light. Where a config has any, they take the place of the one that is there by itself.
+
+    A light of ``intensity`` 100 shines with its full ``color`` on a surface that faces it.
+    """
+
+    light_type: Literal["point", "sun", "direction", "spot"] = "point"
+    """From ``init_pos`` to all sides; as from far away along ``direction`` (two names); from ``init_pos`` in a cone."""
+    color: Rgb = (1.0, 1.0, 1.0)
+    """0 to 1."""
+    intensity: Annotated[float, Field(ge=0)] = 50.0
+    """Per cent of full brightness."""
+    enable_shadow: bool = True
+    """Throw shadows in videos; cameras that are sensors draw none."""
+    radius: Annotated[float, Field(gt=0)] = 10.0
+    """Accepted; light does not fade with distance."""
+    direction: Vec3 = (0.0, 0.0, -1.0)
+    """Where it shines to, except from a point."""
+    spot_angle_inner: float = 30.0
+    """Accepted; a cone's light fades towards its edge."""
+    spot_angle_outer: Annotated[float, Field(gt=0, le=90)] = 45.0
+    """From the cone's axis to its edge, degrees."""
+
+
+@configclass
+class EmissionLightCfg:
+    """Light that comes from everywhere."""
+
+    color: Rgb = (1.0, 1.0, 1.0)
+    """0 to 1."""
+    intensity: Annotated[float, Field(ge=0)] = 100.0
+    """Per cent of the brightness that is there by itself."""
+
+
+@configclass
+class IndirectLightCfg:
+    """Light that comes from no one place."""
+
+    emission_light: EmissionLightCfg = field(default_factory=EmissionLightCfg)
+    """From everywhere."""
+
+
+@configclass
+class LightsCfg:
+    """The ``light`` block."""
+
+    direct: list[LightCfg] = []
+    """Lights by themselves."""
+    indirect: IndirectLightCfg | None = None
+    """Light from everywhere; None: what is there by itself."""
+
+
+@configclass
+class GroupMemberCfg(RigidObjectCfg):
+    """One rigid body of a group."""
+
+    uid: str = ""
+    """Accepted; its key in the group is its name."""
+
+
+@configclass
+class RigidObjectGroupCfg:
+    """Rigid bodies that are handled as one thing; the scene has each by the name ``<uid>_<member>``, too."""
+
+    uid: str
+    """Name, unique in the scene."""
+    rigid_objects: Annotated[dict[str, GroupMemberCfg], Field(min_length=1)]
+    """The members by name; with ``folder_path`` one, which says what all are like except for the mesh."""
+    body_type: Literal["dynamic", "kinematic"] = "dynamic"
+    """Of all members."""
+    folder_path: str | None = None
+    """A folder of mesh files, one for each member, in alphabetical order."""
+    max_num: Annotated[int, Field(ge=1)] = 1
+    """Members at most, with ``folder_path``."""
+    ext: str = ".obj"
+    """How the names of the mesh files end."""

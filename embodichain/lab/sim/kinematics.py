@@ -85,7 +85,7 @@ class SerialChain:
         pose, *others = torch.addmm(constant, cosines, matrices).view(len(qpos), -1, 4, 4).unbind(1)
         for other in others:
             pose = torch.bmm(pose, other)
-        return pose[:count]
+        return pose if len(pose) == count else pose[:count]
 
     def jacobian(self, qpos: Tensor) -> tuple[Tensor, Tensor]:
         """Return the pose [B, 4, 4] and the geometric Jacobian [B, 6, J] (linear, then angular, root frame)."""

@@ -18,6 +18,8 @@ import torch
 from embodichain.lab.sim.assembly import Assembly, assemble
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    EmissionLightCfg,
+    LightCfg,
     MarkerCfg,
     ObjectBaseCfg,
     RigidObjectCfg,
@@ -34,11 +36,13 @@ from embodichain.lab.sim.drives import (
 )
 from embodichain.lab.sim.initial_state import warn_of_collisions, write_keyframe
 from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.mesh_variants import MeshVariant, measure_mesh, set_mass
+from embodichain.lab.sim.objects.light import add_light, ambient_of
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["CompiledScene", "MeshVariant", "SceneBuilder"]
+__all__ = ["CompiledScene", "SceneBuilder"]
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
@@ -48,23 +52,6 @@ _NO_BITS = {"contype": 0, "conaffinity": 0}
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _GEOM = mujoco.mjtGeom
-
-
-@dataclass(frozen=True)
-class MeshVariant:
-    """A mesh that a body may have.
-
-    Attributes:
-        mass: kg.
-        inertia: [3] about the principal axes, kg m^2.
-        pos: [3] centre of mass in the body's frame, m.
-        quat: [4] orientation of the principal axes, wxyz.
-    """
-
-    mass: float
-    inertia: np.ndarray
-    pos: np.ndarray
-    quat: np.ndarray
 
 
 @dataclass
@@ -127,7 +114,7 @@ class SceneBuilder:
             self._damping.append((cfg.uid, cfg))
         geom = self._add_shape(body, cfg.shape, f"rigid object '{cfg.uid}'")
         geom.name = cfg.uid
-        _set_mass(geom, cfg)
+        set_mass(geom, cfg)
         _finish_geom(geom, cfg)
         if cfg.sense_contacts:
             self._sense_contacts(cfg.uid, cfg.uid)
@@ -145,7 +132,7 @@ class SceneBuilder:
         """
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
-        variants = [_measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        variants = [measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
         for i, path in enumerate(paths, start=1):
             name = f"{cfg.uid}/variant{i}"
             self._spec.add_mesh(name=name, file=str(path))
@@ -189,6 +176,29 @@ class SceneBuilder:
             self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+
+    def add_light(self, cfg: LightCfg) -> None:
+        """Add a light; the first takes the place of the sun that is there by itself.
+
+        Raises:
+            ConfigError: the uid is taken.
+        """
+        self._claim(cfg)
+        if self._spec.light("sun") is not None:
+            self._spec.delete(self._spec.light("sun"))
+        add_light(self._spec, cfg)
+
+    def set_emission_light(self, cfg: EmissionLightCfg) -> None:
+        """Set the light that comes from everywhere."""
+        self._spec.visual.headlight.ambient = ambient_of(cfg)
+
+    def claim(self, uid: str) -> None:
+        """Take a name for something that the model does not have, such as a camera.
+
+        Raises:
+            ConfigError: it is taken.
+        """
+        self._claim(ObjectBaseCfg(uid))
 
     def _set_base(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Put the articulation into the scene, fixed or free."""
@@ -327,31 +337,11 @@ class SceneBuilder:
         _set_bits(ground, _OBJECT_BITS)
 
 
-def _set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
-    if cfg.attrs.mass > 0:
-        geom.mass = cfg.attrs.mass
-    else:
-        geom.density = cfg.attrs.density
-
-
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
     geom.rgba = np.array(cfg.rgba)
     geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
     geom.margin = cfg.attrs.rest_offset
     _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
-
-
-def _measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
-    """Compile a mesh alone, for its mass properties."""
-    spec = mujoco.MjSpec()
-    spec.add_mesh(name="mesh", file=str(path.expanduser().resolve()))
-    body = spec.worldbody.add_body()
-    _set_mass(body.add_geom(type=_GEOM.mjGEOM_MESH, meshname="mesh"), cfg)
-    try:
-        model = spec.compile()
-    except ValueError as error:
-        raise ConfigError(f"rigid object '{cfg.uid}': cannot use the mesh '{path}': {error}") from error
-    return MeshVariant(float(model.body_mass[1]), model.body_inertia[1], model.body_ipos[1], model.body_iquat[1])
 
 
 def _quat(euler_degrees: Sequence[float]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -12,9 +13,20 @@ import torch
 
 from embodichain.lab.sim import objects
 from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
-from embodichain.lab.sim.cfg import ArticulationCfg, MarkerCfg, RigidObjectCfg, RobotCfg, SimulationManagerCfg
-from embodichain.lab.sim.objects import Articulation, Kept, Marker, RigidObject, Robot
+from embodichain.lab.sim.cfg import (
+    ArticulationCfg,
+    EmissionLightCfg,
+    LightCfg,
+    MarkerCfg,
+    RigidObjectCfg,
+    RigidObjectGroupCfg,
+    RobotCfg,
+    SimulationManagerCfg,
+)
+from embodichain.lab.sim.objects import Articulation, Kept, Light, Marker, RigidObject, RigidObjectGroup, Robot
+from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.scene import SceneBuilder
+from embodichain.lab.sim.sensors import Appearance, Camera, CameraCfg, DrawingThreads, StereoCamera, StereoCameraCfg
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -23,7 +35,7 @@ from embodichain.utils.state import attributes, load_attributes
 __all__ = ["SimulationManager"]
 
 T = TypeVar("T")
-EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg
+EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | CameraCfg
 
 
 class SimulationManager:
@@ -54,6 +66,11 @@ class SimulationManager:
         self._markers: dict[str, Marker] = {}
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
+        self._groups: dict[str, RigidObjectGroup] = {}
+        self._lights: dict[str, Light] = {}
+        self._sensors: dict[str, Camera] = {}
+        self._appearance: Appearance | None = None
+        self._drawing: DrawingThreads | None = None
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""
@@ -96,8 +113,36 @@ class SimulationManager:
         self._builder.add_marker(cfg)
         self._cfgs.append(cfg)
 
+    def add_rigid_object_group(self, cfg: RigidObjectGroupCfg) -> None:
+        """Add the members of a group (before :meth:`build`)."""
+        for member in member_cfgs(cfg):
+            self.add_rigid_object(member)
+        self._builder.claim(cfg.uid)
+        self._cfgs.append(cfg)
+
+    def add_light(self, cfg: LightCfg) -> None:
+        """Add a light, in place of the one that is there by itself (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.add_light(cfg)
+        self._cfgs.append(cfg)
+
+    def add_emission_light(self, cfg: EmissionLightCfg) -> None:
+        """Set the light that comes from everywhere (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.set_emission_light(cfg)
+
+    def add_sensor(self, cfg: CameraCfg) -> None:
+        """Add a camera (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.claim(cfg.uid)
+        self._cfgs.append(cfg)
+
     def build(self) -> None:
-        """Compile the scene and start all environments in its initial state."""
+        """Compile the scene and start all environments in its initial state.
+
+        Raises:
+            ConfigError: MuJoCo refuses the scene, or a camera's parent is not there.
+        """
         self._check_unbuilt()
         scene = self._builder.compile()
         backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
@@ -106,6 +151,7 @@ class SimulationManager:
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
+        self._appearance = Appearance(scene.visual_model, self.num_envs)
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
@@ -118,6 +164,15 @@ class SimulationManager:
                     self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
                     self._markers[cfg.uid] = Marker(cfg, backend)
+                case LightCfg():
+                    self._lights[cfg.uid] = Light(cfg, scene.visual_model, self._appearance)
+                case RigidObjectGroupCfg():
+                    members = [self._rigid_objects[member.uid] for member in member_cfgs(cfg)]
+                    self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
+                case StereoCameraCfg():
+                    self._sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawing_threads)
+                case CameraCfg():
+                    self._sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawing_threads)
 
     @property
     def backend(self) -> Backend:
@@ -132,6 +187,18 @@ class SimulationManager:
         if self._kept is None:
             raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
         return self._kept
+
+    @property
+    def appearance(self) -> Appearance:
+        """What each environment looks like; there after :meth:`build`."""
+        if self._appearance is None:
+            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
+        return self._appearance
+
+    @property
+    def sensors(self) -> Mapping[str, Camera]:
+        """The cameras by name; there after :meth:`build`."""
+        return self._sensors
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -166,13 +233,21 @@ class SimulationManager:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
-        return {"backend": self.backend.state_dict(), "parts": {name: attributes(x) for name, x in _parts(self, "")}}
+        return {
+            "backend": self.backend.state_dict(),
+            "parts": {name: attributes(part) for name, part in _parts(self, "")},
+            "appearance": self.appearance.state_dict(),
+            "sensors": {uid: sensor.state_dict() for uid, sensor in self._sensors.items()},
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned for the same scene."""
         self.backend.load_state_dict(state["backend"])
         for name, part in _parts(self, ""):
             load_attributes(part, state["parts"].get(name, {}))
+        self.appearance.load_state_dict(state["appearance"])
+        for uid, sensor in self._sensors.items():
+            sensor.load_state_dict(state["sensors"][uid])
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
         """Return the sum of the contact forces on a body, [N, 3], N, world frame.
@@ -229,6 +304,31 @@ class SimulationManager:
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
         return _get(self._markers, "marker", uid)
+
+    def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
+        """Return a group of rigid bodies; KeyError names the known ones."""
+        return _get(self._groups, "rigid object group", uid)
+
+    def get_light(self, uid: str) -> Light:
+        """Return a light; KeyError names the known ones."""
+        return _get(self._lights, "light", uid)
+
+    def get_sensor(self, uid: str) -> Camera:
+        """Return a camera; KeyError names the known ones."""
+        return _get(self._sensors, "sensor", uid)
+
+    def close(self) -> None:
+        """Let go of OpenGL."""
+        if self._drawing is not None:
+            self._drawing.close()
+            self._drawing = None
+
+    def _drawing_threads(self) -> DrawingThreads:
+        """Return the threads that draw the cameras' images; they begin when the first image is asked for."""
+        if self._drawing is None:
+            count = min(self.cfg.num_threads or len(os.sched_getaffinity(0)), self.num_envs)
+            self._drawing = DrawingThreads(self.backend, self.appearance, count)
+        return self._drawing
 
     def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:
         cfgs = {cfg.uid: cfg for cfg in self._cfgs if isinstance(cfg, RigidObjectCfg)}

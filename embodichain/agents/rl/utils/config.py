@@ -18,7 +18,7 @@ from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import from_dict
+from embodichain.utils.validation import RayTracing, from_dict
 
 __all__ = [
     "AlgorithmBlockCfg",
@@ -69,8 +69,8 @@ class TrainerCfg:
     """Of the learner: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     headless: bool = True
     """No window."""
-    enable_rt: bool = False
-    """Ray-traced rendering of recorded cameras."""
+    enable_rt: RayTracing = False
+    """Ray-traced images; not available yet."""
     gpu_id: int = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None

@@ -56,10 +56,12 @@ class BaseEnv(gym.Env[Any, Any]):
         device: of all tensors.
         random: the environments' random streams.
         elapsed_steps: [N] int64, steps in the current episode.
+        last_action: [N, A], of the present step, within the limits.
         num_diverged: how many episodes ended because the physics or the action became invalid.
     """
 
     robot: Robot
+    last_action: Tensor
     success_terminates = True
     """Whether an episode ends when the task is achieved."""
 
@@ -127,6 +129,12 @@ class BaseEnv(gym.Env[Any, Any]):
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Change the reward [N]."""
         return reward
+
+    def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        """Look at a step before the environments that are done reset."""
+
+    def _begin_step(self, obs: TensorDict) -> None:
+        """Look at the observation from which the next step starts."""
 
     def _restart(self) -> None:
         """Forget what was counted so far: the random streams start again."""
@@ -198,11 +206,13 @@ class BaseEnv(gym.Env[Any, Any]):
         if ids is None:
             self.random.align_groups()
         self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
-        return self.get_obs(), self.get_info()
+        obs = self.get_obs()
+        self._begin_step(obs)
+        return obs, self.get_info()
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # batched, unlike Gymnasium's own single environments
-        self, action: Tensor | Mapping[str, Tensor]
+        self, action: Tensor | np.ndarray | Mapping[str, Tensor]
     ) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Advance every environment by one control step.
 
@@ -219,10 +229,13 @@ class BaseEnv(gym.Env[Any, Any]):
         """
         if not self._has_begun:
             raise RuntimeError("call reset() before step()")
-        if not isinstance(action, Tensor):
+        if isinstance(action, np.ndarray):
+            action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
+        elif not isinstance(action, Tensor):
             action = self._join_action(action)
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
+        self.last_action = action
         self._step_action(action)
         self.sim.update(self.cfg.sim_steps_per_control)
         # A new tensor each step, so that the one in info stays what it is.
@@ -241,10 +254,12 @@ class BaseEnv(gym.Env[Any, Any]):
             obs = finite_obs
         done = terminated | truncated
         info["final_obs"] = obs
+        self._record(action, reward, done, info)
         done_ids = done.nonzero().squeeze(1)
         if len(done_ids):
             self._reset_episodes(done_ids)
             obs = self.get_obs()
+        self._begin_step(obs)
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
 
@@ -277,6 +292,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def close(self) -> None:
         """Release what the environment holds."""
+        self.sim.close()
 
     # --- inner workings ----------------------------------------------------------------------------------------------
 
@@ -330,20 +346,24 @@ class BaseEnv(gym.Env[Any, Any]):
         self.random.reseed(self.cfg.seed)
         self.single_observation_space = _space_of(obs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
-        self.flattened_observation_space = _unbounded((flatten_dict_observation(obs).shape[1],))
+        self.flattened_observation_space = _box(flatten_dict_observation(obs))
 
 
 def _space_of(obs: TensorCollection) -> gym.spaces.Dict:
+    """Return the space of one environment's observation, nested as it is."""
     spaces: dict[str, gym.Space[Any]] = {}
     for name, value in obs.items():
-        spaces[str(name)] = _entry_space(value) if isinstance(value, Tensor) else _space_of(value)
+        spaces[str(name)] = _box(value) if isinstance(value, Tensor) else _space_of(value)
     return gym.spaces.Dict(spaces)
 
 
-def _entry_space(value: Tensor) -> gym.spaces.Box:
-    shape = tuple(value.shape[1:])
-    return gym.spaces.Box(0, 255, shape, np.uint8) if value.dtype == torch.uint8 else _unbounded(shape)
-
-
-def _unbounded(shape: tuple[int, ...]) -> gym.spaces.Box:
-    return gym.spaces.Box(-np.inf, np.inf, shape=shape, dtype=np.float32)
+def _box(value: Tensor) -> gym.spaces.Box:
+    """Return the space of one environment's row of a tensor [N, ...]: all that its type holds, such as 0 to 255."""
+    array = value[0].cpu().numpy()
+    dtype: Any = array.dtype.type
+    low, high = (-np.inf, np.inf)
+    if array.dtype == np.bool_:
+        low, high = 0, 1
+    elif np.issubdtype(dtype, np.integer):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return gym.spaces.Box(low, high, shape=array.shape, dtype=dtype)

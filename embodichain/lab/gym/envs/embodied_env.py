@@ -15,15 +15,17 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
 from embodichain.lab.gym.envs.managers import (
     ActionManager,
+    DatasetManager,
     EventManager,
     Functor,
     ObservationManager,
     RewardManager,
 )
 from embodichain.lab.gym.envs.managers.base import Manager
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, DatasetCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
-from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
+from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
@@ -45,6 +47,12 @@ class EmbodiedEnvCfg(EnvCfg):
     """Rigid bodies that never move, such as tables."""
     articulation: list[ArticulationCfg] = []
     """Articulations beside the robot."""
+    rigid_object_group: list[RigidObjectGroupCfg] = []
+    """Groups of rigid bodies."""
+    sensor: list[SensorCfg] = []
+    """Cameras; their images are ``sensor/<uid>/...`` in the observation."""
+    light: LightsCfg = field(default_factory=LightsCfg)
+    """Lights in place of the one that is there by itself."""
     control_parts: list[str] | None = None
     """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
     all joints that have a drive."""
@@ -58,6 +66,8 @@ class EmbodiedEnvCfg(EnvCfg):
     """By term name."""
     events: dict[str, EventCfg] = field(default_factory=dict)
     """By term name."""
+    dataset: dict[str, DatasetCfg] = field(default_factory=dict)
+    """Recorders of finished episodes, by name."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
 
@@ -83,7 +93,7 @@ class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
     Attributes:
-        action_manager, observation_manager, reward_manager, event_manager: the managers.
+        action_manager, observation_manager, reward_manager, event_manager, dataset_manager: the managers.
         active_joint_ids: which of the robot's joints the actions move.
         active_part: the control part they are, or None for all joints.
     """
@@ -113,9 +123,19 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_rigid_object(body)
         for articulation in self.cfg.articulation:
             self.sim.add_articulation(articulation)
+        for group in self.cfg.rigid_object_group:
+            self.sim.add_rigid_object_group(group)
+        for light in self.cfg.light.direct:
+            self.sim.add_light(light)
+        if self.cfg.light.indirect is not None:
+            self.sim.add_emission_light(self.cfg.light.indirect.emission_light)
         for event in self.cfg.events.values():
             if isinstance(event.func, type) and issubclass(event.func, Functor):
                 event.func.prepare_scene(self.sim, event.params)
+
+    def _setup_sensors(self) -> None:
+        for sensor in self.cfg.sensor:
+            self.sim.add_sensor(sensor)
 
     def _init_sim_state(self) -> None:
         assert self.cfg.robot is not None
@@ -126,6 +146,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager = EventManager(self.cfg.events, self)
         self.observation_manager = ObservationManager(self.cfg.observations, self)
         self.reward_manager = RewardManager(self.cfg.rewards, self)
+        self.dataset_manager = DatasetManager(self.cfg.dataset, self)
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _choose_part(self) -> str | None:
@@ -172,7 +193,12 @@ class EmbodiedEnv(BaseEnv):
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot
-        return {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+        obs = {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+        for uid, sensor in self.sim.sensors.items():
+            for kind, image in sensor.get_data().items():
+                # All images have channels last, [N, H, W, C], so that a policy may take any of them alike.
+                obs[f"sensor/{uid}/{kind}"] = image if image.dim() == 4 else image.unsqueeze(-1)
+        return obs
 
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         self.observation_manager.compute(obs)
@@ -195,6 +221,13 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
+        self.dataset_manager.reset(env_ids)
+
+    def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        self.dataset_manager.record(action, reward, done, info)
+
+    def _begin_step(self, obs: TensorDict) -> None:
+        self.dataset_manager.begin(obs)
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""

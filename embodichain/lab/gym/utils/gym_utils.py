@@ -7,13 +7,19 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from pydantic import AfterValidator, PositiveInt, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import PositiveInt, ValidationError
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, check_parts
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, EventCfg, FunctorCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    ActionTermCfg,
+    DatasetCfg,
+    EventCfg,
+    FunctorCfg,
+    ObservationCfg,
+    RewardCfg,
+)
 from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
 from embodichain.lab.gym.utils.registration import find_env_class
 from embodichain.lab.gym.utils.scene_checks import scene_problems
@@ -42,6 +48,7 @@ BLOCK_MODULES = {
     "observations": [f"{_MANAGERS}.observations"],
     "rewards": [f"{_MANAGERS}.rewards"],
     "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
+    "dataset": [f"{_MANAGERS}.datasets"],
 }
 """The shipped functors of each block."""
 DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
@@ -52,23 +59,15 @@ TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
     "observations": ObservationCfg,
     "rewards": RewardCfg,
     "events": EventCfg,
+    "dataset": DatasetCfg,
 }
 """The blocks of terms in ``env``, and what a term is in each."""
 
-_SCENE_KEYS = ("robot", "rigid_object", "background", "articulation")
+_SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
 ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in _SCENE_KEYS)
 """The keys of the ``env`` block."""
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
-
-
-def _check_empty(value: Any) -> Any:
-    if value:
-        raise PydanticCustomError("empty", "is not supported yet and must be empty")
-    return value
-
-
-Empty = Annotated[list[Any] | dict[str, Any], AfterValidator(_check_empty)]
 
 
 @configclass
@@ -81,12 +80,6 @@ class EnvFileCfg:
     """The terms and the environment's settings."""
     max_episodes: PositiveInt | None = None
     """Accepted; the training config decides how long a run is."""
-    sensor: Empty = []
-    """Cameras; not supported yet, and must be empty."""
-    light: Empty = {}
-    """Lights; not supported yet, and must be empty."""
-    rigid_object_group: Empty = []
-    """Not supported yet, and must be empty."""
 
 
 _FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
@@ -26,23 +25,31 @@ class EnvSpec:
         env_id: its name.
         cls: the class, built as ``cls(cfg)``.
         max_episode_steps: time limit where the config gives none; None: no limit.
+        default_cfg: makes the config that is used where none is given; None: there is none.
     """
 
     env_id: str
     cls: type
     max_episode_steps: int | None
+    default_cfg: Callable[[], Any] | None = None
 
 
 _REGISTRY: dict[str, EnvSpec] = {}
 
 
-def register_env(env_id: str, max_episode_steps: int | None = None, override: bool = False) -> Callable[[T], T]:
+def register_env(
+    env_id: str,
+    max_episode_steps: int | None = None,
+    override: bool = False,
+    default_cfg: Callable[[], Any] | None = None,
+) -> Callable[[T], T]:
     """Register the decorated environment class with our registry and with Gymnasium.
 
     Args:
         env_id: the name by which configs ask for it.
         max_episode_steps: time limit where the config gives none.
         override: replace one of the same name.
+        default_cfg: makes the config for ``gym.make(env_id)``, where none is given.
 
     Raises:
         ValueError: the name is taken and ``override`` is false.
@@ -51,12 +58,18 @@ def register_env(env_id: str, max_episode_steps: int | None = None, override: bo
     def register(cls: T) -> T:
         if env_id in _REGISTRY and not override:
             raise ValueError(f"environment '{env_id}' is registered already; pass override=True to replace it")
-        _REGISTRY[env_id] = EnvSpec(env_id, cls, max_episode_steps)
+        _REGISTRY[env_id] = EnvSpec(env_id, cls, max_episode_steps, default_cfg)
         # Our environments are batched, check their own time limit and reset themselves: Gymnasium's wrappers for
         # single environments would get in the way.
         gym.registry.pop(env_id, None)
-        entry_point = cast(Any, functools.partial(make, env_id))
-        gym.register(id=env_id, entry_point=entry_point, disable_env_checker=True, order_enforce=False)
+        gym.register(
+            id=env_id,
+            entry_point=f"{__name__}:make",
+            vector_entry_point="embodichain.lab.gym.wrappers.gymnasium_vector:make_vec",
+            kwargs={"env_id": env_id},
+            disable_env_checker=True,
+            order_enforce=False,
+        )
         return cls
 
     return register
@@ -83,13 +96,24 @@ def find_env_class(env_id: object) -> type | None:
     return _REGISTRY[env_id].cls if isinstance(env_id, str) and env_id in _REGISTRY else None
 
 
-def make(env_id: str, **kwargs: Any) -> Any:
-    """Build a registered environment: ``make("PushCubeRL", cfg=cfg)``.
+def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: Any) -> Any:
+    """Build a registered environment: ``make("PushCubeRL", num_envs=64)``. ``gym.make`` calls this.
 
-    A ``cfg`` without ``max_episode_steps`` gets the registered one.
+    Args:
+        env_id: its name.
+        cfg: its config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
+        num_envs: in place of the config's.
+        kwargs: further arguments of the class.
+
+    Raises:
+        ConfigError: no such name, or no config given and the task has none of its own.
     """
     spec = get_env_spec(env_id)
-    cfg = kwargs.get("cfg")
-    if spec.max_episode_steps is not None and getattr(cfg, "max_episode_steps", 0) is None:
-        kwargs["cfg"] = replace(cfg, max_episode_steps=spec.max_episode_steps)
-    return spec.cls(**kwargs)
+    if cfg is None:
+        if spec.default_cfg is None:
+            raise ConfigError(f"environment '{env_id}' has no config of its own: pass cfg=config_to_cfg(...)")
+        cfg = spec.default_cfg()
+    changes: dict[str, Any] = {} if num_envs is None else {"num_envs": num_envs}
+    if spec.max_episode_steps is not None and cfg.max_episode_steps is None:
+        changes["max_episode_steps"] = spec.max_episode_steps
+    return spec.cls(replace(cfg, **changes) if changes else cfg, **kwargs)

@@ -23,11 +23,22 @@ def entities_in_config(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[s
     """Yield path and content of each thing in an environment's config; malformed ones are passed over."""
     if isinstance(data.get("robot"), Mapping):
         yield "robot", data["robot"]
-    for key in ("background", "rigid_object", "articulation"):
-        block = data.get(key)
-        for i, entity in enumerate(block if isinstance(block, list) else ()):
-            if isinstance(entity, Mapping):
-                yield f"{key}[{i}]", entity
+    for key in ("background", "rigid_object", "articulation", "sensor", "rigid_object_group"):
+        yield from _entities(data.get(key), key)
+    light = data.get("light")
+    yield from _entities(light.get("direct") if isinstance(light, Mapping) else None, "light.direct")
+    for place, group in _entities(data.get("rigid_object_group"), "rigid_object_group"):
+        members = group.get("rigid_objects")
+        if isinstance(members, Mapping) and group.get("folder_path") is None:
+            for name, member in members.items():
+                if isinstance(member, Mapping):
+                    yield f"{place}.rigid_objects.{name}", {**member, "uid": f"{group.get('uid')}_{name}"}
+
+
+def _entities(block: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for i, entity in enumerate(block if isinstance(block, list) else ()):
+        if isinstance(entity, Mapping):
+            yield f"{place}[{i}]", entity
 
 
 def component_kinds(robot: Mapping[str, Any]) -> list[str] | None:

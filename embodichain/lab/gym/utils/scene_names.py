@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -25,11 +25,11 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
         return SceneNames(None, None, None)
     declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
-    entries = None if declared is None else frozenset(declared)
+    entries = None if declared is None else frozenset([*declared, *_images(data.get("sensor"))])
     added = _declared(env_class, "added_uids", _SCENE_HOOKS)
     uids = [entity.get("uid") for _, entity in entities_in_config(data)]
     is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
-    if added is None or not is_whole:
+    if added is None or not is_whole or _has_folder_of_meshes(data.get("rigid_object_group")):
         return SceneNames(None, None, entries)
     return SceneNames(frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries)
 
@@ -50,6 +50,24 @@ def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> 
         if any(hook in vars(cls) for hook in hooks):
             return None
     return None
+
+
+def _images(sensors: Any) -> Iterator[str]:
+    """Yield the observation's entries of a config's cameras."""
+    for sensor in sensors if isinstance(sensors, list) else ():
+        if isinstance(sensor, Mapping):
+            kinds = [kind for kind in ("color", "depth", "mask") if sensor.get(f"enable_{kind}", kind == "color")]
+            if sensor.get("sensor_type") == "StereoCamera":
+                kinds += [f"{kind}_right" for kind in kinds] + ["disparity"] * bool(sensor.get("enable_disparity"))
+            yield from (f"sensor/{sensor.get('uid')}/{kind}" for kind in kinds)
+
+
+def _has_folder_of_meshes(groups: Any) -> bool:
+    """Return whether a group's members are named by files, which are looked at when the scene is built."""
+    return any(
+        isinstance(group, Mapping) and group.get("folder_path") is not None
+        for group in (groups if isinstance(groups, list) else ())
+    )
 
 
 def _parts(robot: Any) -> dict[str, frozenset[str]] | None:

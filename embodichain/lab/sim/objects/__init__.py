@@ -2,8 +2,10 @@
 
 from embodichain.lab.sim.objects.articulation import Articulation, BodyData
 from embodichain.lab.sim.objects.kept import Kept
+from embodichain.lab.sim.objects.light import Light
 from embodichain.lab.sim.objects.marker import Marker
 from embodichain.lab.sim.objects.rigid_object import RigidObject
+from embodichain.lab.sim.objects.rigid_object_group import RigidObjectGroup
 from embodichain.lab.sim.objects.robot import Robot
 
-__all__ = ["Articulation", "BodyData", "Kept", "Marker", "RigidObject", "Robot"]
+__all__ = ["Articulation", "BodyData", "Kept", "Light", "Marker", "RigidObject", "RigidObjectGroup", "Robot"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.lab.sim.scene import MeshVariant
+from embodichain.lab.sim.mesh_variants import MeshVariant
 
 __all__ = ["BodyPhysics"]
 

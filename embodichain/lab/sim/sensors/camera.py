@@ -1,90 +1,287 @@
-"""Pictures of one environment from a free camera."""
+"""Cameras as sensors. Shapes: N environments, n those of one call, H height, W width of an image."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 import mujoco
 import numpy as np
+import torch
+from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.gl import GL_HELP
+from embodichain.lab.sim.math import (
+    matrix_from_euler,
+    matrix_from_quat,
+    pose_from_pos_matrix,
+    pose_from_pos_quat,
+    quat_from_matrix,
+)
+from embodichain.lab.sim.sensors.appearance import Appearance
+from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
+from embodichain.lab.sim.sensors.drawing import DrawingThreads, Mount, Shot
+from embodichain.lab.sim.sensors.renderer import RenderingUnavailableError
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import unknown_name
 
-__all__ = ["CameraPose", "Renderer", "RenderingUnavailableError"]
+__all__ = ["Camera", "StereoCamera", "look_at", "mask_numbers"]
 
-_NEAR, _FAR = 0.02, 50.0  # m
-
-
-class RenderingUnavailableError(RuntimeError):
-    """No pictures can be made here; the message says what to install."""
+_ALIASES = {"ee_link": "tool0"}
+"""Names of links that other makers' files have, and the bundled ones not."""
 
 
-@dataclass(frozen=True)
-class CameraPose:
-    """Where a pinhole camera is and what it sees, in the convention of OpenCV's intrinsics.
+def look_at(eye: Tensor, target: Tensor, up: Tensor) -> Tensor:
+    """Return poses [..., 4, 4] of cameras at ``eye`` ``target`` in the middle and ``up`` upwards, [..., 3] each."""
+    forward = torch.nn.functional.normalize(target - eye, dim=-1)
+    right = torch.nn.functional.normalize(torch.linalg.cross(forward, up), dim=-1)
+    return pose_from_pos_matrix(eye, torch.stack((right, torch.linalg.cross(right, forward), -forward), dim=-1))
+
+
+def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
+    """Return the numbers that things have in masks, by uid; 0 is the sky, 1 the ground."""
+    uids = (model.body(int(body)).name.partition("/")[0] for body in range(1, model.nbody))
+    return {uid: i for i, uid in enumerate(dict.fromkeys(["ground", *uids]), start=1)}
+
+
+class Camera:
+    """One camera of every environment; it draws when somebody asks for its images, and what has changed only.
 
     Attributes:
-        eye: world position, m.
-        target: the point in the middle of the view, m.
-        up: direction that is upwards in the picture.
-        intrinsics: fx, fy, cx, cy in pixels.
+        cfg: its config.
+        uid: its name.
+        mask_numbers: what the numbers in ``mask`` stand for, by uid.
     """
 
-    eye: tuple[float, float, float]
-    target: tuple[float, float, float]
-    up: tuple[float, float, float]
-    intrinsics: tuple[float, float, float, float]
-
-
-class Renderer:
-    """Draws environments off screen. Use it from the thread that made it."""
-
-    def __init__(self, backend: Backend, width: int, height: int) -> None:
-        """Get hold of OpenGL.
+    def __init__(
+        self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], DrawingThreads]
+    ) -> None:
+        """Put the camera where its config says.
 
         Args:
-            backend: the simulation to draw.
-            width: of the pictures, pixels.
-            height: of the pictures, pixels.
+            cfg: its config.
+            backend: the simulation.
+            appearance: what the environments look like.
+            drawing: returns the threads that draw; called when the first image is asked for.
 
         Raises:
-            RenderingUnavailableError: there is no OpenGL without a window.
+            ConfigError: its parent is not there.
         """
+        self.cfg = cfg
+        self.uid = cfg.uid
         self._backend = backend
-        self._model = backend.visual_model
-        self._data = mujoco.MjData(self._model)
-        self._size = (width, height)
-        try:
-            self._renderer = mujoco.Renderer(self._model, height=height, width=width)
-        # The engine's OpenGL backends raise whatever their loaders raise.
-        except Exception as error:
-            raise RenderingUnavailableError(f"{GL_HELP} ({error})") from error
+        self._appearance = appearance
+        self._drawing = drawing
+        self.mask_numbers = mask_numbers(backend.visual_model)
+        self._geom_numbers = _geom_numbers(backend.visual_model, self.mask_numbers)
+        self._mount = _find_mount(backend.model, cfg)
+        num_envs = backend.num_envs
+        self._pose = _configured_pose(cfg).repeat(num_envs, 1, 1)
+        self._intrinsics = torch.tensor(cfg.intrinsics).repeat(num_envs, 1)
+        self._images: dict[str, np.ndarray] = {}
+        self._changes = np.zeros(num_envs, dtype=np.int64)
+        self._drawn: tuple[Tensor, np.ndarray] | None = None
 
-    def render(self, env_id: int, pose: CameraPose) -> np.ndarray:
-        """Return the picture of an environment, [height, width, 3] uint8."""
-        self._backend.load_render_data(env_id, self._data)
-        self._renderer.update_scene(self._data)
-        self._place_camera(pose)
-        picture: np.ndarray = self._renderer.render()
-        return picture
+    @property
+    def kinds(self) -> list[str]:
+        """The images that the config enables."""
+        cfg = self.cfg
+        return [kind for kind in ("color", "depth", "mask") if getattr(cfg, f"enable_{kind}")]
 
-    def close(self) -> None:
-        """Let go of OpenGL."""
-        self._renderer.close()
+    def get_data(self) -> dict[str, Tensor]:
+        """Return the images of the present state.
 
-    def _place_camera(self, pose: CameraPose) -> None:
-        width, height = self._size
-        fx, fy, cx, cy = pose.intrinsics
-        eye, target = np.array(pose.eye), np.array(pose.target)
-        forward = (target - eye) / np.linalg.norm(target - eye)
-        right = np.cross(forward, pose.up)
-        up = np.cross(right / np.linalg.norm(right), forward)
-        for camera in self._renderer.scene.camera:
-            camera.pos, camera.forward, camera.up = eye, forward, up
-            camera.orthographic = 0
-            camera.frustum_near, camera.frustum_far = _NEAR, _FAR
-            # The frustum at the near plane: rows grow downwards, the frustum's axis upwards.
-            camera.frustum_top = _NEAR * cy / fy
-            camera.frustum_bottom = -_NEAR * (height - cy) / fy
-            camera.frustum_center = _NEAR * (width / 2 - cx) / fx
-            camera.frustum_width = _NEAR * width / fx / 2
+        Returns:
+            Those that the config enables: ``color`` [N, H, W, 3] uint8; ``depth`` [N, H, W] float32, m along the view;
+            ``mask`` [N, H, W] int32, the ``mask_numbers`` of what is seen.
+
+        Raises:
+            ConfigError: there is no OpenGL to draw with; the message says what to install.
+        """
+        self._draw_what_changed()
+        # A copy, since the next drawing writes into the same memory.
+        return {kind: torch.from_numpy(image.copy()).to(self._backend.device) for kind, image in self._images.items()}
+
+    def get_intrinsics(self) -> Tensor:
+        """Return the camera matrices, [N, 3, 3], pixels."""
+        matrix = torch.zeros(len(self._intrinsics), 3, 3)
+        matrix[:, [0, 1, 0, 1], [0, 1, 2, 2]] = self._intrinsics
+        matrix[:, 2, 2] = 1.0
+        return matrix.to(self._backend.device)
+
+    def set_intrinsics(self, intrinsics: Tensor, env_ids: Tensor | None = None) -> None:
+        """Change the lens.
+
+        Args:
+            intrinsics: [n, 4] fx, fy, cx, cy, or [n, 3, 3] camera matrices; pixels.
+            env_ids: [n], or None for all.
+        """
+        if intrinsics.shape[-2:] == (3, 3):
+            intrinsics = intrinsics[:, [0, 1, 0, 1], [0, 1, 2, 2]]
+        self._change(self._intrinsics, intrinsics, env_ids)
+
+    def get_local_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return the pose in the parent's frame, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
+        return _pose_or_row(self._pose.to(self._backend.device), to_matrix)
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
+        """Move the camera in its parent's frame.
+
+        Args:
+            pose: [n, 7] (x, y, z, qw, qx, qy, qz) or [n, 4, 4].
+            env_ids: [n], or None for all.
+        """
+        matrix = pose if pose.shape[-2:] == (4, 4) else pose_from_pos_quat(pose[:, :3], pose[:, 3:])
+        self._change(self._pose, matrix, env_ids)
+
+    def look_at(self, eye: Tensor, target: Tensor, up: Tensor, env_ids: Tensor | None = None) -> None:
+        """Put the camera at ``eye``, with ``target`` in the middle and ``up`` upwards: [n, 3] each, parent's frame."""
+        self.set_local_pose(look_at(eye, target, up), env_ids)
+
+    def get_arena_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return the pose in the environment's frame, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
+        pose = self._pose.to(self._backend.device)
+        if self._mount is not None:
+            fields = ("site_xpos", "site_xmat") if self._mount.kind == "site" else ("xpos", "xmat")
+            pos, rotation = (self._backend.read(name)[:, self._mount.index] for name in fields)
+            pose = pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3)) @ pose
+        return _pose_or_row(pose, to_matrix)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the camera of each environment is, and its intrinsics, for a checkpoint."""
+        return {"pose": self._pose, "intrinsics": self._intrinsics}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self._pose, self._intrinsics = state["pose"], state["intrinsics"]
+        self._drawn = None
+
+    def _change(self, where: Tensor, values: Tensor, env_ids: Tensor | None) -> None:
+        which = torch.arange(len(where)) if env_ids is None else env_ids.cpu()
+        where[which] = values.cpu().float()
+        self._changes[which.numpy()] += 1
+
+    def _draw_what_changed(self) -> None:
+        backend = self._backend
+        parts = [backend.qpos, backend.read("mocap_pos").flatten(1), backend.read("mocap_quat").flatten(1)]
+        state, looks = torch.cat(parts, dim=1).cpu(), self._changes + self._appearance.version
+        if self._drawn is None:
+            stale = np.ones(backend.num_envs, dtype=bool)
+            shape = (backend.num_envs, self.cfg.height, self.cfg.width)
+            forms = {"color": ((*shape, 3), np.uint8), "depth": (shape, np.float32), "mask": (shape, np.int32)}
+            self._images = {kind: np.zeros(*forms[kind]) for kind in self.kinds}
+        else:
+            # As equality, so that what is not a number is drawn anew.
+            stale = ~(state == self._drawn[0]).all(dim=1).numpy() | (looks != self._drawn[1])
+        if stale.any():
+            shot = Shot(
+                size=(self.cfg.width, self.cfg.height),
+                near=self.cfg.near,
+                far=self.cfg.far,
+                poses=self._pose.double().numpy(),
+                intrinsics=self._intrinsics.double().numpy(),
+                mount=self._mount,
+                geom_ids=self._geom_numbers,
+                images=self._images,
+            )
+            try:
+                self._drawing().draw(shot, np.flatnonzero(stale).tolist())
+            except RenderingUnavailableError as error:
+                raise ConfigError(f"sensor '{self.uid}': its images are asked for, but {error}") from error
+        self._drawn = (state, looks)
+
+
+class StereoCamera(Camera):
+    """Two cameras; images of the right one are ``color_right`` and so on.
+
+    Attributes:
+        right: the right one.
+    """
+
+    cfg: StereoCameraCfg
+
+    def __init__(
+        self,
+        cfg: StereoCameraCfg,
+        backend: Backend,
+        appearance: Appearance,
+        drawing: Callable[[], DrawingThreads],
+    ) -> None:
+        super().__init__(cfg, backend, appearance, drawing)
+        turn = matrix_from_euler(torch.deg2rad(torch.tensor(cfg.left_to_right_rot)))
+        self._to_right = pose_from_pos_matrix(torch.tensor(cfg.left_to_right_pos), turn)
+        self.right = Camera(replace(cfg, intrinsics=cfg.intrinsics_right), backend, appearance, drawing)
+        self.right.set_local_pose(self._pose @ self._to_right)
+
+    def get_data(self) -> dict[str, Tensor]:
+        """Return the images of both; with ``enable_disparity`` also ``disparity`` [N, H, W] float32, pixels.
+
+        Disparity is fx b / depth of the left camera, b being the distance between the two along x.
+        """
+        data = super().get_data()
+        data |= {f"{kind}_right": image for kind, image in self.right.get_data().items()}
+        if self.cfg.enable_disparity:
+            focal = self._intrinsics[:, 0].to(self._backend.device)[:, None, None]
+            data["disparity"] = focal * self.cfg.left_to_right_pos[0] / data["depth"]
+        return data
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
+        """Move both; ``pose`` is the left one's, as in :meth:`Camera.set_local_pose`."""
+        super().set_local_pose(pose, env_ids)
+        which = slice(None) if env_ids is None else env_ids.cpu()
+        self.right.set_local_pose(self._pose[which] @ self._to_right, env_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where both are, and their intrinsics."""
+        return super().state_dict() | {"right": self.right.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.right.load_state_dict(state["right"])
+
+
+def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> np.ndarray:
+    """Return the mask's number of each geom, and last of nothing, [number of geoms + 1] int32."""
+    owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
+    # What is fixed to the world without a body of its own is the ground.
+    return np.array([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=np.int32)
+
+
+def _pose_or_row(pose: Tensor, to_matrix: bool) -> Tensor:
+    return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+
+
+def _configured_pose(cfg: CameraCfg) -> Tensor:
+    """Return the pose [4, 4] that the config says."""
+    where = cfg.extrinsics
+    if where.eye is not None and where.target is not None:
+        return look_at(torch.tensor(where.eye), torch.tensor(where.target), torch.tensor(where.up))
+    quat = torch.nn.functional.normalize(torch.tensor(where.quat), dim=0)
+    return pose_from_pos_matrix(torch.tensor(where.pos), matrix_from_quat(quat))
+
+
+def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> Mount | None:
+    """Return the body or site that the config names as the parent.
+
+    Raises:
+        ConfigError: there is none of that name, or several.
+    """
+    parent = cfg.extrinsics.parent
+    if parent is None:
+        return None
+    place = f"sensor '{cfg.uid}': extrinsics.parent"
+    bodies = {model.body(i).name: Mount("body", i) for i in range(1, model.nbody)}
+    sites = {model.site(i).name: Mount("site", i) for i in range(model.nsite)}
+    mounts = sites | bodies
+    found = _matches(parent, mounts) or _matches(_ALIASES.get(parent, parent), mounts)
+    if not found:
+        raise ConfigError(f"{place}: {unknown_name('link or site', parent, mounts)}")
+    if len(found) > 1:
+        raise ConfigError(f"{place}: '{parent}' may be any of {', '.join(found)}")
+    return mounts[found[0]]
+
+
+def _matches(name: str, mounts: dict[str, Mount]) -> list[str]:
+    return [name] if name in mounts else [full for full in mounts if full.rpartition("/")[2] == name]

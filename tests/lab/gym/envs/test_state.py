@@ -115,3 +115,22 @@ def test_model_fields_of_single_environments_are_part_of_the_state() -> None:
     assert (copy._batch.expanded("body_mass") == heavy._batch.expanded("body_mass")).all()
     actions = actions_for(env, 5)
     assert all(torch.equal(a, b) for a, b in zip(run(env, actions), run(fresh, actions), strict=True))
+
+
+def test_looks_and_places_of_cameras_go_on() -> None:
+    stereo = {"sensor_type": "StereoCamera", "uid": "eyes", "width": 32, "height": 24}
+    camera = {"sensor_type": "Camera", "uid": "eye", "width": 32, "height": 24}
+
+    def make() -> EmbodiedEnv:
+        return EmbodiedEnv(cart_cfg(2, sensor=[camera, stereo]))
+
+    env, fresh = make(), make()
+    moved = torch.tensor([[0.0, 2.0, 1.0, 1.0, 0.0, 0.0, 0.0]])
+    for uid in ("eye", "eyes"):
+        env.sim.get_sensor(uid).set_local_pose(moved, torch.tensor([1]))
+    env.sim.appearance.set_color("ground", torch.tensor([[1.0, 0.0, 0.0, 1.0]]), torch.tensor([1]))
+    fresh.sim.load_state_dict(thaw(freeze(env.sim.state_dict())))
+    for uid in ("eye", "eyes"):
+        ours, theirs = env.sim.get_sensor(uid), fresh.sim.get_sensor(uid)
+        assert torch.equal(ours.get_local_pose(), theirs.get_local_pose())
+    assert (env.sim.appearance.read("geom_rgba") == fresh.sim.appearance.read("geom_rgba")).all()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,9 +10,11 @@ import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import CONFIG_FOLDER
 from embodichain.lab.gym.utils import registration
 from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids, make, register_env
 from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg
 
 
@@ -63,3 +66,16 @@ def test_environment_made_by_gymnasium_steps_in_batches_and_resets_itself() -> N
         obs, reward, terminated, truncated, _ = env.step(torch.zeros(3, 1))
         assert torch.as_tensor(truncated).tolist() == [expected] * 3
     assert torch.as_tensor(reward).shape == torch.as_tensor(terminated).shape == (3,)
+
+
+@pytest.mark.parametrize(("env_id", "config"), [("CartPoleRL", "basic/cart_pole"), ("PushCubeRL", "push_cube")])
+def test_packaged_config_is_the_one_that_users_copy(env_id: str, config: str) -> None:
+    folder = Path(__file__).parents[4] / "configs" / "agents" / "rl" / config
+    shown, packaged = load_json(folder / "gym_config.json"), load_json(CONFIG_FOLDER / f"{Path(config).name}.json")
+    assert packaged == {key: value for key, value in shown.items() if key != "$schema"}, "copy it into the package"
+
+
+def test_task_without_a_config_of_its_own_says_so() -> None:
+    register_env("MyTask")(EmbodiedEnv)
+    with pytest.raises(ConfigError, match="'MyTask' has no config of its own: pass cfg="):
+        make("MyTask")

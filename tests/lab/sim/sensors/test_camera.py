@@ -1,119 +1,281 @@
-"""Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
+"""Images are [N, H, W, ...]; a pixel is (u, v): column, row."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 import torch
 
-from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
-from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
-from embodichain.lab.sim.shapes import SphereCfg
-from tests.lab.scenes import simulate
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import LightCfg, RigidObjectCfg
+from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg, SensorCfg, StereoCameraCfg
+from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.validation import from_dict
+from tests.lab.scenes import ur10
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
-WIDTH, HEIGHT = 96, 64
-# At (2, 0, 1), looking along -x: right in the picture is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
-POSE = CameraPose(eye=(2, 0, 1), target=(0, 0, 1), up=(0, 0, 1), intrinsics=(80, 60, 40, 30))
+# At (2, 0, 1), looking along -x: right in the image is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
+VIEW: dict[str, Any] = {
+    "width": 96,
+    "height": 64,
+    "intrinsics": (80.0, 60.0, 40.0, 30.0),
+    "extrinsics": ExtrinsicsCfg(eye=(2, 0, 1), target=(0, 0, 1)),
+}
+BALL = RigidObjectCfg("ball", shape=SphereCfg(radius=0.06), rgba=(1, 0, 0, 1), body_type="kinematic")
+WALL = RigidObjectCfg(
+    "wall", shape=CubeCfg(size=(0.2, 9, 9)), rgba=(0, 0, 1, 1), body_type="static", init_pos=(-1.1, 0, 0)
+)
 
 
-@pytest.fixture(scope="module")
-def sim() -> SimulationManager:
-    ball = RigidObjectCfg("ball", shape=SphereCfg(radius=0.06), rgba=(1, 0, 0, 1), body_type="kinematic")
-    goal = MarkerCfg("goal", shape=SphereCfg(radius=0.06), rgba=(0, 1, 0, 1))
-    return simulate(ball, goal, num_envs=2)
+@configclass
+class SensorList:
+    """A block of a config."""
+
+    sensor: list[SensorCfg] = []
 
 
-@pytest.fixture(scope="module")
-def renderer(sim: SimulationManager) -> Iterator[Renderer]:
-    renderer = Renderer(sim.backend, WIDTH, HEIGHT)
-    yield renderer
-    renderer.close()
+def scene(*cfgs: Any, num_envs: int = 2, threads: int = 2) -> SimulationManager:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, num_threads=threads))
+    for cfg in cfgs:
+        match cfg:
+            case CameraCfg():
+                sim.add_sensor(cfg)
+            case LightCfg():
+                sim.add_light(cfg)
+            case RigidObjectCfg():
+                sim.add_rigid_object(cfg)
+            case _:
+                sim.add_robot(cfg)
+    sim.build()
+    return sim
 
 
-def place(sim: SimulationManager, ball: list[list[float]], goal: list[list[float]]) -> None:
-    pose = torch.zeros(2, 7)
+def place(sim: SimulationManager, *ball: tuple[float, float, float]) -> None:
+    pose = torch.zeros(len(ball), 7)
     pose[:, :3], pose[:, 3] = torch.tensor(ball), 1.0
     sim.get_rigid_object("ball").set_local_pose(pose)
-    sim.get_marker("goal").set_pos(torch.tensor(goal))
 
 
-def centre(picture: np.ndarray, channel: int) -> tuple[float, float]:
-    """Return the mean (u, v) of the pixels in which one colour is twice each other one."""
-    others = np.delete(picture, channel, axis=2).max(axis=2)
-    rows, columns = np.nonzero(picture[..., channel] > 2.0 * others + 30)
+def centre(is_there: torch.Tensor) -> tuple[float, float]:
+    rows, columns = np.nonzero(is_there.numpy())
     assert len(rows) > 5
     return float(columns.mean()), float(rows.mean())
 
 
-@needs_gl
-def test_points_are_where_opencvs_intrinsics_put_them(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.5, 1.25]] * 2, [[0.0, -0.6, 0.7]] * 2)
-    picture = renderer.render(0, POSE)
-    assert picture.shape == (HEIGHT, WIDTH, 3)
-    assert picture.dtype == np.uint8
-    # depth 2: u = 40 + 80 * 0.5 / 2 = 60, v = 30 - 60 * 0.25 / 2 = 22.5
-    assert centre(picture, 0) == pytest.approx((60, 22.5), abs=1)
-    # u = 40 - 80 * 0.6 / 2 = 16, v = 30 + 60 * 0.3 / 2 = 39
-    assert centre(picture, 1) == pytest.approx((16, 39), abs=1)
+def red(image: torch.Tensor) -> torch.Tensor:
+    color = image.int()
+    return color[..., 0] > 2 * color[..., 1:].amax(dim=-1) + 30
 
 
 @needs_gl
-def test_size_in_the_picture_follows_the_focal_length(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
-    picture = renderer.render(0, POSE)
-    is_red = picture[..., 0] > 2.0 * picture[..., 1:].max(axis=2) + 30
-    # diameter 0.12 at depth 2: 80 * 0.06 = 4.8 wide and 60 * 0.06 = 3.6 high
-    assert is_red.any(axis=0).sum() == pytest.approx(4.8, abs=1.3)
-    assert is_red.any(axis=1).sum() == pytest.approx(3.6, abs=1.3)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_environment_has_its_own_image_whatever_thread_draws_it(threads: int) -> None:
+    sim = scene(BALL, CameraCfg("cam", **VIEW), num_envs=4, threads=threads)
+    place(sim, *[(0.0, y, 1.25) for y in (0.5, -0.5, 0.25, 0.0)])
+    color = sim.get_sensor("cam").get_data()["color"]
+    assert (color.shape, color.dtype) == ((4, 64, 96, 3), torch.uint8)
+    # depth 2: u = 40 + 80 y / 2, v = 30 - 60 * 0.25 / 2 = 22.5
+    for image, u in zip(color, (60, 20, 50, 40), strict=True):
+        assert centre(red(image)) == pytest.approx((u, 22.5), abs=1)
+    sim.close()
 
 
 @needs_gl
-def test_up_turns_the_picture(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.5, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
-    sideways = CameraPose(POSE.eye, POSE.target, (0, 1, 0), (60, 60, 48, 32))
-    # +y is up now: straight above the middle by 60 * 0.5 / 2 = 15
-    assert centre(renderer.render(0, sideways), 0) == pytest.approx((48, 17), abs=1)
+def test_depth_is_in_metres_along_the_view_and_mask_says_what_is_there() -> None:
+    sim = scene(BALL, WALL, CameraCfg("cam", **VIEW, enable_color=False, enable_depth=True, enable_mask=True, far=30.0))
+    place(sim, (0.0, 0.5, 1.25), (0.0, -9.0, 1.0))
+    camera = sim.get_sensor("cam")
+    data = camera.get_data()
+    assert set(data) == {"depth", "mask"}
+    depth, mask = data["depth"], data["mask"]
+    assert (depth.shape, depth.dtype) == ((2, 64, 96), torch.float32)
+    assert (mask.shape, mask.dtype) == ((2, 64, 96), torch.int32)
+    # the wall's face is at x = -1, 3 m away, also at the image's edge; the ball's nearest point 2 - 0.06 m
+    assert depth[1, 0].sub(3.0).abs().max() < 0.01
+    assert depth[0, :45].min().item() == pytest.approx(1.94, abs=0.02)
+    numbers = camera.mask_numbers
+    assert centre(mask[0] == numbers["ball"]) == pytest.approx((60, 22.5), abs=1)
+    assert not (mask[1] == numbers["ball"]).any()
+    assert (mask[1] == numbers["wall"]).float().mean() > 0.5
+    # the ground meets the wall 1 m below the eye: v = 30 + 60 / 3 = 50
+    assert (mask[1, 52:] == numbers["ground"]).all()
+    sim.close()
 
 
 @needs_gl
-def test_up_need_not_be_perpendicular_to_the_view(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
-    # from above at 45 degrees; the target is at (cx, cy)
-    pose = CameraPose((1, 0, 2), (0, 0, 1), (0, 0, 1), (60, 60, 30, 20))
-    assert centre(renderer.render(0, pose), 0) == pytest.approx((30, 20), abs=1)
+def test_sky_is_as_far_as_can_be_seen_and_nothing_in_the_mask() -> None:
+    up = ExtrinsicsCfg(eye=(0, 0, 1), target=(0, 0, 2), up=(1, 0, 0))
+    sim = scene(CameraCfg("cam", width=32, height=32, extrinsics=up, far=30.0, enable_depth=True, enable_mask=True))
+    data = sim.get_sensor("cam").get_data()
+    assert data["depth"].min().item() == pytest.approx(30.0, rel=1e-3)
+    assert (data["mask"] == 0).all()
+    sim.close()
 
 
 @needs_gl
-def test_each_environment_has_its_own_picture(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.5, 1.25], [0.0, -0.5, 1.25]], [[0.0, 0.5, 0.75], [0.0, -0.5, 0.75]])
-    # env 0 on the right side, u = 60; env 1 on the left, u = 20
-    for env_id, u in ((0, 60), (1, 20), (0, 60)):
-        picture = renderer.render(env_id, POSE)
-        assert centre(picture, 0)[0] == pytest.approx(u, abs=1)
-        assert centre(picture, 1)[0] == pytest.approx(u, abs=1)
+def test_camera_rides_on_a_link() -> None:
+    robot = ur10(uid="ur")
+    hand = ExtrinsicsCfg(parent="ee_link", pos=(0.0, 0.1, 0.2), quat=(0.0, 1.0, 0.0, 0.0))
+    sim = scene(robot, BALL, CameraCfg("cam", width=64, height=64, intrinsics=(64, 64, 32, 32), extrinsics=hand))
+    camera, arm = sim.get_sensor("cam"), sim.get_robot("ur")
+    flange = arm.compute_fk(arm.get_qpos())
+    offset = torch.eye(4)
+    # a quaternion of x alone: half a turn about x
+    offset[1, 1] = offset[2, 2] = -1.0
+    offset[:3, 3] = torch.tensor([0.0, 0.1, 0.2])
+    assert torch.allclose(camera.get_arena_pose(to_matrix=True), flange @ offset, atol=1e-5)
+    # the view's direction is the flange's z: what lies on it is in the image's middle
+    ahead = flange @ torch.tensor([0.0, 0.1, 0.7, 1.0])
+    place(sim, *ahead[:, :3].tolist())
+    assert centre(red(camera.get_data()["color"][0])) == pytest.approx((31.5, 31.5), abs=1)
+    arm.set_qpos(arm.get_qpos() + torch.tensor([0.3, 0, 0, 0, 0, 0]), target=False)
+    place(sim, *((arm.compute_fk(arm.get_qpos()) @ torch.tensor([0.0, 0.1, 0.7, 1.0]))[:, :3].tolist()))
+    assert centre(red(camera.get_data()["color"][0])) == pytest.approx((31.5, 31.5), abs=1)
+    sim.close()
 
 
 @needs_gl
-def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer: Renderer) -> None:
-    place(sim, [[0.0, 0.5, 1.25]] * 2, [[0.0, 0.0, 0.7]] * 2)
-    before = {name: sim.backend.read(name).clone() for name in ("qpos", "qvel", "mocap_pos", "xpos")}
-    renderer.render(1, POSE)
-    assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
+def test_only_what_has_changed_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = scene(BALL, CameraCfg("cam", **VIEW), num_envs=3)
+    camera = sim.get_sensor("cam")
+    drawn: list[list[int]] = []
+    threads = sim._drawing_threads()
+    draw = threads.draw
+
+    def record(shot: Any, ids: list[int]) -> None:
+        drawn.append(ids)
+        draw(shot, ids)
+
+    monkeypatch.setattr(threads, "draw", record)
+    first = camera.get_data()["color"]
+    camera.get_data()
+    one = torch.tensor([1])
+    sim.get_rigid_object("ball").set_local_pose(torch.tensor([[0.0, 0.0, 1.0, 1, 0, 0, 0]]), one)
+    second = camera.get_data()["color"]
+    camera.set_intrinsics(torch.tensor([[90.0, 90, 48, 32]]), torch.tensor([2]))
+    camera.get_data()
+    sim.appearance.set_color("ball", torch.tensor([[0.0, 1, 0, 1]]), torch.tensor([0]))
+    camera.get_data()
+    assert drawn == [[0, 1, 2], [1], [2], [0]]
+    assert [torch.equal(a, b) for a, b in zip(first, second, strict=True)] == [True, False, True]
+    sim.close()
 
 
-def test_missing_opengl_is_an_error_that_says_what_to_install(
-    sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@needs_gl
+def test_colours_and_lights_differ_between_environments() -> None:
+    sun = LightCfg("lamp", light_type="direction", direction=(-1, 0, 0), intensity=0.0)
+    sim = scene(BALL, sun, CameraCfg("cam", **VIEW))
+    place(sim, (0.0, 0.0, 1.0), (0.0, 0.0, 1.0))
+    camera, one = sim.get_sensor("cam"), torch.tensor([1])
+    dark = camera.get_data()["color"][:, 30, 40].int()
+    sim.get_light("lamp").set_intensity(torch.tensor([100.0]), one)
+    lit = camera.get_data()["color"][:, 30, 40].int()
+    assert torch.equal(lit[0], dark[0])
+    assert lit[1, 0] > dark[1, 0] + 50
+    sim.appearance.set_color("ball", torch.tensor([[0.0, 1.0, 0.0, 1.0]]), one)
+    green = camera.get_data()["color"][:, 30, 40].int()
+    assert torch.equal(green[0], dark[0])
+    assert green[1, 1] > 2 * green[1, 0]
+    sim.close()
+
+
+@needs_gl
+def test_stereo_disparity_is_the_shift_between_the_images() -> None:
+    view = VIEW | {"intrinsics": (80.0, 80.0, 48.0, 32.0)}
+    stereo = StereoCameraCfg(
+        "cam",
+        **view,
+        intrinsics_right=(80.0, 80.0, 48.0, 32.0),
+        left_to_right_pos=(0.2, 0, 0),
+        enable_depth=True,
+        enable_disparity=True,
+    )
+    sim = scene(BALL, WALL, stereo)
+    place(sim, (0.0, 0.0, 1.0), (0.0, 0.0, 1.0))
+    data = sim.get_sensor("cam").get_data()
+    assert set(data) == {"color", "depth", "color_right", "depth_right", "disparity"}
+    left, right = centre(red(data["color"][0])), centre(red(data["color_right"][0]))
+    # 80 * 0.2 / 2 = 8 pixels at the ball, 80 * 0.2 / 3 = 5.3 at the wall
+    assert left[0] - right[0] == pytest.approx(8.0, abs=0.5)
+    assert data["disparity"][0, 32, 48].item() == pytest.approx(8.0, abs=0.3)
+    assert data["disparity"][0, 0, 0].item() == pytest.approx(16 / 3, abs=0.05)
+    sim.close()
+
+
+def test_intrinsics_and_poses_are_read_and_written() -> None:
+    sim = scene(CameraCfg("cam", **VIEW))
+    camera, one = sim.get_sensor("cam"), torch.tensor([1])
+    expected = torch.tensor([[80.0, 0, 40], [0, 60, 30], [0, 0, 1]])
+    assert torch.equal(camera.get_intrinsics(), expected.repeat(2, 1, 1))
+    camera.set_intrinsics(expected[None] * 2.0, one)
+    assert camera.get_intrinsics()[:, 0, 0].tolist() == [80.0, 160.0]
+    # looks along -x with z up: its x axis is +y, its y axis +z, its z axis +x
+    axes = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]])
+    pose = camera.get_arena_pose(to_matrix=True)
+    assert torch.allclose(pose[0, :3, :3], axes, atol=1e-6)
+    assert pose[0, :3, 3].tolist() == [2, 0, 1]
+    camera.set_local_pose(torch.tensor([[1.0, 2, 3, 1, 0, 0, 0]]), one)
+    assert camera.get_local_pose()[1].tolist() == pytest.approx([1, 2, 3, 1, 0, 0, 0])
+    assert camera.get_local_pose()[0, :3].tolist() == [2, 0, 1]
+
+
+def test_without_opengl_images_are_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object, **kwargs: object) -> None:
-        raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
+        raise AttributeError("no GLContext")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
-    with pytest.raises(RenderingUnavailableError, match=r"apt-get install libegl1 libgl1 .*eglQueryString"):
-        Renderer(sim.backend, WIDTH, HEIGHT)
+    sim = scene(CameraCfg("cam", **VIEW))
+    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are asked for, but OpenGL .* apt-get install"):
+        sim.get_sensor("cam").get_data()
+    sim.close()
+
+
+@pytest.mark.parametrize(
+    ("parent", "problem"),
+    [
+        ("ee_lnk", r"unknown link or site 'ee_lnk'.*Known: .*ur/tool0"),
+        ("tool0", r"'tool0' may be any of ur/tool0, vr/tool0"),
+    ],
+)
+def test_parent_must_be_one_link(parent: str, problem: str) -> None:
+    robots = [ur10(uid="ur"), ur10(uid="vr", init_pos=(0.0, 3.0, 0.0))]
+    with pytest.raises(ConfigError, match=problem):
+        scene(*robots, CameraCfg("cam", extrinsics=ExtrinsicsCfg(parent=parent)))
+    sim = scene(*robots, CameraCfg("cam", extrinsics=ExtrinsicsCfg(parent="vr/tool0")), num_envs=1)
+    assert sim.get_sensor("cam").get_arena_pose()[0, 1].item() == pytest.approx(
+        sim.get_robot("ur").get_eef_pose()[0, 1, 3].item() + 3.0, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"extrinsics": {"eye": [1, 0, 0]}}, "eye and target belong together"),
+        ({"extrinsics": {"eye": [1, 0, 1], "target": [1, 0, 0]}}, "must not be zero or along up"),
+        ({"extrinsics": {"quat": [0, 0, 0, 0]}}, "quat must not be zero"),
+        ({"near": 2.0, "far": 1.0}, "near must be less than far"),
+        ({"enable_normal": True}, "enable_normal"),
+        ({"sensor_type": "StereoCamera", "enable_disparity": True}, "enable_disparity needs enable_depth"),
+        ({"sensor_type": "Lidar"}, "Camera"),
+        ({"wdth": 3}, "Did you mean 'width'"),
+    ],
+)
+def test_camera_that_cannot_be_is_refused(data: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        from_dict(SensorList, {"sensor": [{"uid": "cam"} | data]}, "")
+
+
+def test_lens_of_a_real_camera_is_kept() -> None:
+    fx = 453.85
+    cfg = from_dict(SensorList, {"sensor": [{"uid": "cam", "intrinsics": [fx, fx, 469.8, 258.7]}]}, "")
+    (camera,) = cfg.sensor
+    assert type(camera) is CameraCfg
+    assert camera.intrinsics[0] == fx
+    assert math.isclose(camera.intrinsics[3], 258.7)

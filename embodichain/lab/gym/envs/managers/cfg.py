@@ -11,7 +11,9 @@ from pydantic_core import PydanticCustomError
 from embodichain.utils import configclass
 
 __all__ = [
+    "GROUND_UID",
     "ActionTermCfg",
+    "DatasetCfg",
     "EventCfg",
     "FunctorCfg",
     "Interval",
@@ -25,6 +27,8 @@ __all__ = [
     "Vec3",
 ]
 
+GROUND_UID = "default_plane"
+"""Name of the ground for terms that take it as a thing."""
 Floats = tuple[float, ...]
 Vec3 = tuple[float, float, float]
 
@@ -73,6 +77,8 @@ class SceneEntityCfg:
     """Of a robot: the control parts that are meant; None: all of it, or the arm."""
     joint_names: list[str] | str | None = None
     """Of an articulation: the joints that are meant, by names or regular expressions; None: all."""
+    link_names: list[str] | None = None
+    """Some of its links, by names or regular expressions; None: all."""
 
 
 @configclass
@@ -124,3 +130,11 @@ class EventCfg(FunctorCfg):
     is_global: bool = False
     """Whether an interval event counts everybody's steps together and happens to all at once; otherwise each
     environment counts from the beginning of its own episode."""
+
+
+@configclass
+class DatasetCfg(FunctorCfg):
+    """A recorder of episodes."""
+
+    mode: Literal["save"] = "save"
+    """Written when an episode ends."""

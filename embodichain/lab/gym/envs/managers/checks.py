@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
+    GROUND_UID,
     ActionTermCfg,
+    DatasetCfg,
     EventCfg,
     FunctorCfg,
     ObservationCfg,
@@ -64,6 +66,8 @@ def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
             return ("env", "obs", "action", "info")
         case EventCfg():
             return ("env", "env_ids")
+        case DatasetCfg():
+            return ("env", "action", "reward", "done", "info")
     raise TypeError(f"no manager takes {type(cfg).__name__}")
 
 
@@ -167,7 +171,7 @@ def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> 
             known, what, of = names.uids, "", "scene"
         else:
             continue
-        if value not in known:
+        if value not in known and value != GROUND_UID:
             there = ", ".join(sorted(known)) or "none"
             yield f"{path}: no {what and what + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
 

@@ -54,9 +54,14 @@ class EventManager(Manager):
                 with env.random.stream(term.name, tick=env.elapsed_steps):
                     term.func(env, due, **term.params)
 
-    def restart(self) -> None:
-        """Count the interval events' steps from 0 again, since the random streams start again."""
-        self._steps = 0
+    @property
+    def steps(self) -> int:
+        """What the interval events count."""
+        return self._steps
+
+    def restart(self, steps: int = 0) -> None:
+        """Count the interval events' steps from the beginning again, since the random streams start again."""
+        self._steps = steps
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the events which environments [n] begin a new episode."""

@@ -83,8 +83,7 @@ def drop_rigid_object_group_sequentially(
         position_range: ``[lowest, highest]`` offset from there along x, y, z, m, drawn for each object.
         physics_step: physics substeps that these environments make after each object.
     """
-    sim: Any = env.sim
-    group = sim.get_rigid_object_group(entity_cfg.uid)
+    group = env.sim.get_rigid_object_group(entity_cfg.uid)
     start = torch.tensor(drop_position, dtype=torch.float32, device=env.device)
     upright = torch.tensor([1.0, 0.0, 0.0, 0.0], device=env.device).expand(len(env_ids), 4)
     for i in range(group.num_objects):

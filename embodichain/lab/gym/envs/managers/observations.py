@@ -14,6 +14,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.camera_observations import (
+    compute_exteroception,
+    compute_semantic_mask,
+    get_sensor_intrinsics,
+    get_sensor_pose_in_robot_frame,
+)
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import target_pos
 from embodichain.lab.sim.math import quat_from_matrix
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
+    "compute_exteroception",
+    "compute_semantic_mask",
     "get_articulation_joint_drive",
     "get_object_body_scale",
     "get_object_pose",
@@ -31,6 +39,8 @@ __all__ = [
     "get_rigid_object_pose",
     "get_rigid_object_velocity",
     "get_robot_eef_pose",
+    "get_sensor_intrinsics",
+    "get_sensor_pose_in_robot_frame",
     "normalize_robot_joint_data",
     "target_position",
 ]

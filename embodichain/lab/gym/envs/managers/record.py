@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
+from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
@@ -20,7 +22,7 @@ from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["record_camera_data", "record_camera_data_async"]
+__all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"]
 
 _RESOLUTION = (640, 480)
 _EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
@@ -33,7 +35,7 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 
 
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Record videos of environment 0, between the environment's ``start_recording`` and ``stop_recording``.
+    """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
     Without OpenGL a warning says once what to install, and nothing is recorded. Where a video cannot be written, a
     warning says so, and everything else goes on.
@@ -46,6 +48,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         up: direction that is upwards in the picture.
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
         save_path: folder of the videos; None: the one that ``start_recording`` names.
+        max_env_num: how many environments, in a grid of pictures of that resolution.
     """
 
     is_global = True
@@ -105,6 +108,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         up: Vec3 = _UP,
         intrinsics: Intrinsics | None = None,
         save_path: str | None = None,
+        max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
     ) -> None:
         """Take a picture, if a recording is going on."""
         if self._folder is None or not self._is_available:
@@ -112,16 +116,18 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         width, height = resolution
         if self._renderer is None:
             try:
-                self._renderer = Renderer(env.sim.backend, width, height)
+                self._renderer = Renderer(env.sim.backend, env.sim.appearance, width, height)
             except RenderingUnavailableError as error:
                 self._is_available = False
                 logger.log_warning(f"no video is recorded: {error}")
                 return
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
-        picture = self._renderer.render(0, CameraPose(eye, target, up, (fx, fy, cx, cy)))
+        pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
+        picture = _grid([self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))])
         path = (self._folder if save_path is None else Path(save_path)) / f"{name}_{self._label}.mp4"
         try:
             if self._writer is None:
+                height, width, _ = picture.shape
                 self._writer = self._writer_class(path, width, height, fps=self._pictures_per_second())
             self._writer.write(picture)
         except OSError as error:
@@ -138,3 +144,14 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     """The same, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
+
+
+def _grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
+    """Return pictures [H, W, 3] in a grid as square as can be; black where there is none."""
+    columns = math.ceil(math.sqrt(len(pictures)))
+    height, width, _ = pictures[0].shape
+    grid = np.zeros((math.ceil(len(pictures) / columns) * height, columns * width, 3), dtype=np.uint8)
+    for i, picture in enumerate(pictures):
+        row, column = divmod(i, columns)
+        grid[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
+    return grid

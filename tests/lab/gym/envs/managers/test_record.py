@@ -42,8 +42,8 @@ def recorder_cfg(func: type = record_camera_data, interval_step: int = 1, **para
     return EventCfg(func, mode="interval", interval_step=interval_step, params=camera(**params))
 
 
-def cart_with(**cameras: EventCfg) -> EmbodiedEnv:
-    return EmbodiedEnv(replace(cart_cfg(num_envs=2), events=cameras))
+def cart_with(num_envs: int = 2, **cameras: EventCfg) -> EmbodiedEnv:
+    return EmbodiedEnv(replace(cart_cfg(num_envs), events=cameras))
 
 
 def step(env: EmbodiedEnv, times: int) -> None:
@@ -51,7 +51,7 @@ def step(env: EmbodiedEnv, times: int) -> None:
         env.step(torch.zeros(env.num_envs, *env.single_action_space.shape))
 
 
-def frames(path: Path) -> np.ndarray:
+def frames(path: Path, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
     command = [
         imageio_ffmpeg.get_ffmpeg_exe(),
         "-v",
@@ -65,7 +65,7 @@ def frames(path: Path) -> np.ndarray:
         "-",
     ]
     pixels = subprocess.run(command, capture_output=True, check=True).stdout
-    return np.frombuffer(pixels, np.uint8).reshape(-1, HEIGHT, WIDTH, 3)
+    return np.frombuffer(pixels, np.uint8).reshape(-1, height, width, 3)
 
 
 # --- a video of PushCube ---
@@ -233,11 +233,11 @@ def test_without_opengl_there_is_one_warning_and_everything_goes_on(
 class BlankRenderer:
     """Draws nothing, without OpenGL."""
 
-    def __init__(self, backend: Any, width: int, height: int) -> None:
+    def __init__(self, backend: Any, appearance: Any, width: int, height: int) -> None:
         self.shape = (height, width, 3)
 
     def render(self, env_id: int, pose: Any) -> np.ndarray:
-        return np.zeros(self.shape, dtype=np.uint8)
+        return np.full(self.shape, 60 * env_id, dtype=np.uint8)
 
     def close(self) -> None:
         pass
@@ -277,6 +277,20 @@ def test_video_that_cannot_begin_is_one_warning_and_no_error(
     env.close()
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"[WARNING] video {tmp_path}/file/cam_a.mp4 could not be written: ")
+
+
+def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "Renderer", BlankRenderer)
+    env = cart_with(3, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_env_num=9))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 2)
+    (path,) = env.stop_recording()
+    env.close()
+    picture = frames(path, 128, 64)[0].astype(int)
+    # 0 and 1 above, 2 below; the fourth place is empty
+    tiles = [picture[r : r + 32, c : c + 64].mean() for r in (0, 32) for c in (0, 64)]
+    assert tiles == pytest.approx([0, 60, 120, 0], abs=4)
 
 
 # --- what makes no picture is refused before anything runs ---

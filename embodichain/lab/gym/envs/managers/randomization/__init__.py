@@ -18,11 +18,24 @@ from embodichain.lab.gym.envs.managers.randomization.spatial import (
     randomize_robot_qpos,
     randomize_target_pose,
 )
+from embodichain.lab.gym.envs.managers.randomization.visual import (
+    randomize_camera_extrinsics,
+    randomize_camera_intrinsics,
+    randomize_emission_light,
+    randomize_light,
+    randomize_visual_material,
+    set_rigid_object_group_visual_material,
+    set_rigid_object_visual_material,
+)
 
 __all__ = [
     "planner_grid_cell_sampler",
     "randomize_articulation_root_pose",
+    "randomize_camera_extrinsics",
+    "randomize_camera_intrinsics",
+    "randomize_emission_light",
     "randomize_joint_drive",
+    "randomize_light",
     "randomize_rigid_object_center_of_mass",
     "randomize_rigid_object_friction",
     "randomize_rigid_object_mass",
@@ -32,4 +45,7 @@ __all__ = [
     "randomize_robot_eef_pose",
     "randomize_robot_qpos",
     "randomize_target_pose",
+    "randomize_visual_material",
+    "set_rigid_object_group_visual_material",
+    "set_rigid_object_visual_material",
 ]

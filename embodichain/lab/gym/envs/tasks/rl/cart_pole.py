@@ -9,12 +9,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.utils.registration import register_env
 
 __all__ = ["CartPoleEnv"]
 
 
-@register_env("CartPoleRL", max_episode_steps=500, override=True)
+@register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("cart_pole"))
 class CartPoleEnv(EmbodiedEnv):
     """The pole, control part ``hand``, is to stay upright until the time limit.
 

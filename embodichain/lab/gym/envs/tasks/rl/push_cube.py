@@ -8,6 +8,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.targets import range_to_target
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.utils.registration import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.shapes import CylinderCfg
@@ -17,7 +18,7 @@ __all__ = ["PushCubeEnv"]
 _MARKER_HEIGHT = 0.002
 
 
-@register_env("PushCubeRL", max_episode_steps=80, override=True)
+@register_env("PushCubeRL", max_episode_steps=80, override=True, default_cfg=default_cfg("push_cube"))
 class PushCubeEnv(EmbodiedEnv):
     """The rigid object ``cube`` is to come within ``success_threshold`` (m, horizontally) of ``goal_pose``.
 

@@ -1,0 +1,77 @@
+"""How many images a second cameras give, in the PushCube scene.
+
+    python benchmarks/render.py
+    python benchmarks/render.py --size 256 --num-envs 64 --depth --mask --threads 4
+
+The arm moves between the images, so that all of them are drawn anew; only the drawing counts. Beside the images by the
+clock there are those by the processor's time, which other processes on the machine change less: images for each second
+of one core, times the threads. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from typing import Any
+
+import torch
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.utils.registration import make
+from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
+from embodichain.utils.configclass import replace
+
+
+def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int) -> dict[str, float]:
+    """Return the median over the rounds of images a second, by the clock and by the processor's time."""
+    cfg = default_cfg("push_cube")()
+    cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads))
+    env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
+    env.reset(seed=1)
+    sensor = env.sim.get_sensor(camera.uid)
+    by_clock, by_processor = [], []
+    for _ in range(rounds):
+        action = torch.rand(num_envs, *env.single_action_space.shape) * 2 - 1
+        env.robot.set_qpos(env.robot.get_qpos("arm") + 0.05 * action, name="arm", target=False)
+        start, busy = time.perf_counter(), time.process_time()
+        sensor.get_data()
+        by_clock.append(num_envs / (time.perf_counter() - start))
+        by_processor.append(threads * num_envs / (time.process_time() - busy))
+    env.close()
+    return {"by_clock": statistics.median(by_clock), "by_processor": statistics.median(by_processor)}
+
+
+def main() -> None:
+    """Read the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=128, help="of the square images, pixels (default: %(default)s)")
+    parser.add_argument("--num-envs", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--depth", action="store_true", help="draw depth too")
+    parser.add_argument("--mask", action="store_true", help="draw the mask too")
+    args = parser.parse_args()
+    focal = 0.95 * args.size
+    camera = CameraCfg(
+        "camera",
+        width=args.size,
+        height=args.size,
+        intrinsics=(focal, focal, args.size / 2, args.size / 2),
+        extrinsics=ExtrinsicsCfg(eye=(-1.7, 1.3, 1.0), target=(-0.4, 0.0, 0.25)),
+        enable_depth=args.depth,
+        enable_mask=args.mask,
+    )
+    result = measure(camera, args.num_envs, args.threads, args.rounds)
+    kinds = ["color"] + ["depth"] * args.depth + ["mask"] * args.mask
+    print(f"{' + '.join(kinds)} {args.size}x{args.size}, {args.num_envs} environments, {args.threads} threads")
+    print(f"{result['by_clock']:8.0f} images/s by the clock")
+    print(f"{result['by_processor']:8.0f} images/s by the processor's time")
+    print(json.dumps({"benchmark": "render", **vars(args), **result}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Observation terms of cameras: ``func(env, **params)``. Where they look, what they see, where points are in an image.
+
+Shapes: N environments, H height, W width of an image, P points.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.sim.math import pose_from_pos_quat
+from embodichain.lab.sim.objects import Robot
+from embodichain.lab.sim.sensors import Camera, StereoCamera
+from embodichain.utils import configclass
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = [
+    "ExteroceptionSource",
+    "compute_exteroception",
+    "compute_semantic_mask",
+    "get_sensor_intrinsics",
+    "get_sensor_pose_in_robot_frame",
+]
+
+
+@configclass
+class ExteroceptionSource:
+    """A pose whose surroundings are looked for in an image."""
+
+    type: Literal["robot", "affordance"]
+    """A control part's tool pose, or a pose that is stored under a key."""
+    control_part: str = "arm"
+    """With ``robot``: the part."""
+    offset: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """With ``robot``: taken off the tool's position, in its own frame, m."""
+    obj_uid: str = ""
+    """With ``affordance``: the rigid body in whose frame the pose is."""
+    key: str = ""
+    """With ``affordance``: of the pose, [4, 4] or [N, 4, 4], in ``env.affordance_datas``; the identity where there is
+    none."""
+    is_arena_coord: bool = False
+    """With ``affordance``: the pose is in the environment's frame instead."""
+    follow_eef: bool | str = False
+    """Points along y keep to the gripper's opening: that of a control part, or with true of the part that is named like
+    this one with ``eef`` for ``arm``, else of ``hand``."""
+
+
+def get_sensor_pose_in_robot_frame(
+    env: EmbodiedEnv, entity_cfg: SceneEntityCfg, robot_uid: str | None = None, is_right: bool = False
+) -> Tensor:
+    """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
+
+    Args:
+        env: the environment.
+        entity_cfg: the camera.
+        robot_uid: the robot; None: the environment's.
+        is_right: of a stereo camera, the right one.
+    """
+    robot = env.robot if robot_uid is None else env.sim.get_robot(robot_uid)
+    base = torch.linalg.inv(_base_pose(env, robot))
+    return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
+
+
+def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, is_right: bool = False) -> Tensor:
+    """Return a camera's matrix, [N, 3, 3], pixels.
+
+    Args:
+        env: the environment.
+        entity_cfg: the camera.
+        is_right: of a stereo camera, the right one.
+    """
+    return _camera(env, entity_cfg.uid, is_right).get_intrinsics()
+
+
+def compute_semantic_mask(
+    env: EmbodiedEnv, entity_cfg: SceneEntityCfg, foreground_uids: list[str], is_right: bool = False
+) -> Tensor:
+    """Return what a camera with ``enable_mask`` sees, [N, H, W, 3] uint8, 1 where it is: background, foreground, robot.
+
+    Args:
+        env: the environment.
+        entity_cfg: the camera.
+        foreground_uids: the things in the foreground; what is neither they nor the robot is background.
+        is_right: of a stereo camera, the right one.
+    """
+    camera = _camera(env, entity_cfg.uid, is_right)
+    mask = camera.get_data()["mask"]
+    numbers = torch.tensor([camera.mask_numbers[uid] for uid in foreground_uids], dtype=mask.dtype, device=mask.device)
+    foreground = torch.isin(mask, numbers)
+    robot = mask == camera.mask_numbers[env.robot.uid]
+    return torch.stack((~(foreground | robot), foreground, robot), dim=-1).to(torch.uint8)
+
+
+def compute_exteroception(
+    env: EmbodiedEnv,
+    descriptor: dict[str, list[ExteroceptionSource]],
+    x_interval: float = 0.02,
+    y_interval: float = 0.02,
+    kpnts_number: int = 12,
+    groups: int | None = None,
+) -> Tensor:
+    """Return where points around poses are in images, [N, P, 2], as parts of the width and height, within 0 to 1.
+
+    Around each pose there are 1 + 2 ``kpnts_number`` points: itself, then some along its x axis, then along its y axis.
+    Points beyond the edge are put on it. The order is: cameras (of a stereo camera the left, then the right one),
+    sources, points.
+
+    Args:
+        env: the environment.
+        descriptor: sources by camera; ``all_sensors`` stands for every camera.
+        x_interval: furthest points along x, m.
+        y_interval: the same along y.
+        kpnts_number: points along each axis.
+        groups: accepted; how many there are follows from the sources.
+    """
+    points = []
+    for uid, sources in descriptor.items():
+        for sensor in env.sim.sensors.values() if uid == "all_sensors" else [env.sim.get_sensor(uid)]:
+            at = [_around(env, source, x_interval, y_interval, kpnts_number) for source in sources]
+            for camera in [sensor, sensor.right] if isinstance(sensor, StereoCamera) else [sensor]:
+                points.append(_project(camera, torch.cat(at, dim=1)))
+    return torch.cat(points, dim=1)
+
+
+def _camera(env: EmbodiedEnv, uid: str, is_right: bool) -> Camera:
+    sensor = env.sim.get_sensor(uid)
+    return sensor.right if is_right and isinstance(sensor, StereoCamera) else sensor
+
+
+def _base_pose(env: EmbodiedEnv, robot: Robot) -> Tensor:
+    """Return the pose of the body that a robot's joints hang on, [N, 4, 4]."""
+    model, backend = env.sim.model, env.sim.backend
+    joint = model.joint(f"{robot.uid}/{robot.joint_names[0]}")
+    body = int(model.body_rootid[int(joint.bodyid[0])])
+    return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
+
+
+def _around(env: EmbodiedEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:
+    """Return points around a source's pose in the environment's frame, [N, 1 + 2 count, 3]."""
+    pose = _source_pose(env, source)
+    steps = torch.linspace(-1.0, 1.0, count, device=env.device)
+    offsets = torch.zeros(env.num_envs, 1 + 2 * count, 3, device=env.device)
+    offsets[:, 1 : 1 + count, 0] = x * steps
+    offsets[:, 1 + count :, 1] = y * steps * _opening(env, source)
+    return pose[:, None, :3, 3] + offsets @ pose[:, :3, :3].transpose(1, 2)
+
+
+def _source_pose(env: EmbodiedEnv, source: ExteroceptionSource) -> Tensor:
+    if source.type == "robot":
+        pose = env.robot.get_eef_pose(source.control_part).clone()
+        pose[:, :3, 3] -= pose[:, :3, :3] @ torch.tensor(source.offset, device=env.device)
+        return pose
+    stored = getattr(env, "affordance_datas", {}).get(source.key, torch.eye(4))
+    pose = torch.as_tensor(stored, dtype=torch.float32, device=env.device).expand(env.num_envs, 4, 4)
+    return pose if source.is_arena_coord else env.sim.get_rigid_object(source.obj_uid).get_local_pose(True) @ pose
+
+
+def _opening(env: EmbodiedEnv, source: ExteroceptionSource) -> Tensor | float:
+    """Return how far the gripper is open, [N, 1], 0 to 1; 1 where the points do not follow it."""
+    if not source.follow_eef:
+        return 1.0
+    part = source.follow_eef
+    if not isinstance(part, str):
+        named_alike = source.control_part.replace("arm", "eef")
+        part = named_alike if named_alike in env.robot.control_parts else "hand"
+    first = env.robot.get_joint_ids(part)[0]
+    return env.robot.get_qpos()[:, first, None] / env.robot.body_data.qpos_limits[:, first, 1, None]
+
+
+def _project(camera: Camera, points: Tensor) -> Tensor:
+    """Return where points [N, P, 3] of the environment's frame are in an image, [N, P, 2], 0 to 1."""
+    pose = camera.get_arena_pose(to_matrix=True)
+    seen = (points - pose[:, None, :3, 3]) @ pose[:, :3, :3]
+    # From OpenGL's axes to OpenCV's, whose y is down and whose z is forward.
+    ahead = (-seen[..., 2:]).clamp(min=1e-8)
+    matrix = camera.get_intrinsics()
+    focal, centre = matrix[:, None, [0, 1], [0, 1]], matrix[:, None, [0, 1], [2, 2]]
+    pixels = focal * seen[..., :2] * torch.tensor([1.0, -1.0], device=seen.device) / ahead + centre
+    size = torch.tensor([camera.cfg.width, camera.cfg.height], dtype=torch.float32, device=seen.device)
+    return (pixels / size).clamp(0.0, 1.0)

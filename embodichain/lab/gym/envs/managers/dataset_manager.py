@@ -1,0 +1,48 @@
+"""From steps to datasets. Shapes: N environments, A action size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.base import Manager
+from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["DatasetManager"]
+
+
+class DatasetManager(Manager):
+    """Shows every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
+
+    def __init__(self, cfgs: Mapping[str, DatasetCfg], env: EmbodiedEnv) -> None:
+        self._env = env
+        self._terms = build_terms(cfgs, env, "env.dataset")
+
+    def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        """Record one step.
+
+        Args:
+            action: [N, A].
+            reward: [N].
+            done: [N] bool, which episodes the step ends.
+            info: as the environment's step returns it.
+        """
+        for term in self._terms:
+            term.func(self._env, action, reward, done, info, **term.params)
+
+    def begin(self, obs: TensorDict) -> None:
+        """Take note of the observation after resets, from which the next step starts."""
+        for term in self._terms:
+            term.func.begin(obs)
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Tell the recorders which environments [n] begin a new episode."""
+        for term in self._terms:
+            term.func.reset(env_ids)

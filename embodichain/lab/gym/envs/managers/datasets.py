@@ -1,0 +1,142 @@
+"""Recorders of datasets. Shapes: N environments, n those that ended, T steps, J joints, A action size."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.lerobot_dataset import LeRobotWriter
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = ["LeRobotRecorder"]
+
+
+class LeRobotRecorder(Functor):
+    """Write every finished episode of every environment into a LeRobot dataset (format v3.0).
+
+    A frame has ``observation.state`` (joint positions, rad or m), ``observation.images.<camera>``, ``action``, and of
+    the step that follows ``next.reward``, ``next.done`` and ``next.success``. An episode's description has ``success``.
+    Where a file cannot be written, a warning says so, recording ends, and everything else goes on.
+
+    Args:
+        robot_meta: ``robot_type`` names the robot; ``observation.vision`` has the cameras by name (default: all with
+            colour).
+        instruction: ``lang``: the task in words.
+        extra: written into each episode's description, as text.
+        use_videos: record the cameras.
+        export_success_only: leave out the episodes that fail.
+        save_path: folder of the dataset; None: ``outputs/datasets/<robot>_<date>_<time>``.
+    """
+
+    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        params = cfg.params
+        meta = params.get("robot_meta", {})
+        self._cameras = _cameras(meta, env) if params.get("use_videos", True) else []
+        self._task = params.get("instruction", {}).get("lang", "")
+        self._success_only = params.get("export_success_only", False)
+        self._extra = {"extra": str(params["extra"])} if params.get("extra") else {}
+        folder = params.get("save_path") or f"outputs/datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
+        step = env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control
+        robot_type = meta.get("robot_type", env.robot.uid)
+        self._writer: LeRobotWriter | None = LeRobotWriter(
+            Path(folder), round(1.0 / step), robot_type, self._features()
+        )
+        self._frames: list[list[dict[str, Tensor]]] = [[] for _ in range(env.num_envs)]
+        self._before: dict[str, Tensor] = {}
+
+    def __call__(
+        self,
+        env: EmbodiedEnv,
+        action: Tensor,
+        reward: Tensor,
+        done: Tensor,
+        info: dict[str, Any],
+        robot_meta: dict[str, Any] | None = None,
+        instruction: dict[str, str] | None = None,
+        extra: dict[str, Any] | None = None,
+        use_videos: bool = True,
+        export_success_only: bool = False,
+        save_path: str | None = None,
+    ) -> None:
+        """Keep one step, and write the episodes that it ends."""
+        if self._writer is None:
+            return
+        step = {"action": action, "next.reward": reward, "next.done": done, "next.success": info["success"]}
+        frame = self._before | step
+        for i, frames in enumerate(self._frames):
+            frames.append({name: value[i] for name, value in frame.items()})
+        for i in done.nonzero().squeeze(1).tolist():
+            self._write(i)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        for i in env_ids.tolist():
+            self._frames[i] = []
+
+    def begin(self, obs: TensorDict) -> None:
+        """Take note of the observation from which the next step starts: after resets."""
+        images = {f"observation.images.{uid}": obs["sensor", uid, "color"] for uid in self._cameras}
+        self._before = {"observation.state": self.env.robot.get_qpos(), **images}
+
+    def _features(self) -> dict[str, dict[str, Any]]:
+        robot, size = self.env.robot, self.env.action_manager.total_action_dim
+        features: dict[str, dict[str, Any]] = {
+            "observation.state": {"dtype": "float32", "shape": [robot.dof], "names": robot.joint_names},
+            "action": {"dtype": "float32", "shape": [size], "names": [f"action_{i}" for i in range(size)]},
+            "next.reward": {"dtype": "float32", "shape": [1], "names": None},
+            "next.done": {"dtype": "bool", "shape": [1], "names": None},
+            "next.success": {"dtype": "bool", "shape": [1], "names": None},
+        }
+        for uid in self._cameras:
+            cfg = self.env.sim.get_sensor(uid).cfg
+            if cfg.width % 2 or cfg.height % 2:
+                raise ConfigError(f"LeRobotRecorder: sensor '{uid}': videos need an even width and height")
+            shape = [cfg.height, cfg.width, 3]
+            features[f"observation.images.{uid}"] = {
+                "dtype": "video",
+                "shape": shape,
+                "names": ["height", "width", "channels"],
+            }
+        return features
+
+    def _write(self, i: int) -> None:
+        frames, self._frames[i] = self._frames[i], []
+        success = bool(frames and frames[-1]["next.success"])
+        if self._writer is None or not frames or (self._success_only and not success):
+            return
+        arrays: dict[str, np.ndarray] = {
+            name: torch.stack([frame[name] for frame in frames]).cpu().numpy() for name in frames[0]
+        }
+        try:
+            self._writer.add_episode(arrays, self._task, {"success": success, **self._extra})
+        except OSError as error:
+            logger.log_warning(f"dataset {self._writer.root} could not be written, recording ends: {error}")
+            self._writer = None
+
+
+def _cameras(meta: dict[str, Any], env: EmbodiedEnv) -> list[str]:
+    """Return the cameras to record.
+
+    Raises:
+        ConfigError: one that is named is not there, or has no colour.
+    """
+    there = [uid for uid, camera in env.sim.sensors.items() if camera.cfg.enable_color]
+    named = meta.get("observation", {}).get("vision")
+    for uid in named or []:
+        if uid not in there:
+            raise ConfigError(f"LeRobotRecorder: robot_meta.observation.vision: {unknown_name('camera', uid, there)}")
+    return there if named is None else list(named)

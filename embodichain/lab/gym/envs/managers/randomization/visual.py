@@ -1,0 +1,242 @@
+"""Events that change what cameras see: lights, lenses, colours. They change images only, never the physics.
+
+Shapes: N environments, n those concerned. Ranges are ``[lowest, highest]``; colours are red, green and blue, 0 to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, FunctorCfg, SceneEntityCfg
+from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
+from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
+from embodichain.lab.sim.objects.light import ambient_of
+from embodichain.utils import logger
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+__all__ = [
+    "randomize_camera_extrinsics",
+    "randomize_camera_intrinsics",
+    "randomize_emission_light",
+    "randomize_light",
+    "randomize_visual_material",
+    "set_rigid_object_group_visual_material",
+    "set_rigid_object_visual_material",
+]
+
+Vec3 = tuple[float, float, float]
+Range1 = tuple[float, float]
+Range3 = tuple[Vec3, Vec3]
+
+
+def randomize_light(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    position_range: Range3 | None = None,
+    color_range: Range3 | None = None,
+    intensity_range: Range1 | None = None,
+    direction_range: Range3 | None = None,
+) -> None:
+    """Change a light; what has no range stays.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the light.
+        position_range: around the configured position, m.
+        color_range: of the colour.
+        intensity_range: of the intensity; 100 is full brightness.
+        direction_range: around the configured direction.
+    """
+    light = env.sim.get_light(entity_cfg.uid)
+    if position_range is not None:
+        light.set_local_pose(_around(env, env_ids, light.cfg.init_pos, position_range), env_ids)
+    if color_range is not None:
+        light.set_color(_draw(env, env_ids, color_range), env_ids)
+    if intensity_range is not None:
+        light.set_intensity(_draw_number(env, env_ids, intensity_range), env_ids)
+    if direction_range is not None:
+        light.set_direction(_around(env, env_ids, light.cfg.direction, direction_range), env_ids)
+
+
+def randomize_emission_light(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    color_range: Range3 | None = None,
+    intensity_range: Range1 | None = None,
+) -> None:
+    """Change the light that comes from everywhere.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        color_range: of the colour; None: the configured one.
+        intensity_range: in per cent of what is there by itself; None: the configured one.
+    """
+    indirect = env.cfg.light.indirect
+    cfg = EmissionLightCfg() if indirect is None else indirect.emission_light
+    color = torch.tensor(cfg.color, device=env.device) if color_range is None else _draw(env, env_ids, color_range)
+    parts = color * torch.tensor(ambient_of(EmissionLightCfg()), device=env.device)
+    intensity = torch.full((1,), cfg.intensity, device=env.device)
+    if intensity_range is not None:
+        intensity = _draw_number(env, env_ids, intensity_range)
+    ambient = parts * intensity[:, None] / EmissionLightCfg().intensity
+    env.sim.appearance.write("headlight_ambient", None, ambient, env_ids)
+
+
+def randomize_camera_intrinsics(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    focal_x_range: Range1 | None = None,
+    focal_y_range: Range1 | None = None,
+    cx_range: Range1 | None = None,
+    cy_range: Range1 | None = None,
+) -> None:
+    """Change a camera's lens; of a stereo camera, the left one's.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the camera.
+        focal_x_range: around the configured fx, pixels.
+        focal_y_range: around fy.
+        cx_range: around cx.
+        cy_range: around cy.
+    """
+    camera = env.sim.get_sensor(entity_cfg.uid)
+    ranges = [(0.0, 0.0) if bounds is None else bounds for bounds in (focal_x_range, focal_y_range, cx_range, cy_range)]
+    low, high = torch.tensor(ranges, device=env.device).unbind(1)
+    offsets = env.random.uniform(env_ids, low, high, 4)
+    camera.set_intrinsics(torch.tensor(camera.cfg.intrinsics, device=env.device) + offsets, env_ids)
+
+
+def randomize_camera_extrinsics(
+    env: EmbodiedEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    pos_range: Range3 | None = None,
+    euler_range: Range3 | None = None,
+    eye_range: Range3 | None = None,
+    target_range: Range3 | None = None,
+    up_range: Range3 | None = None,
+) -> None:
+    """Move a camera around where its config puts it.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the camera.
+        pos_range: around ``pos``, m, in the parent's frame; where the config has no ``eye``.
+        euler_range: a turn before the configured one, about the camera's x, then y, then z axis, degrees; as above.
+        eye_range: around ``eye``, m; where the config has one.
+        target_range: around ``target``, m.
+        up_range: around ``up``.
+    """
+    camera = env.sim.get_sensor(entity_cfg.uid)
+    where = camera.cfg.extrinsics
+    nothing = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
+    if where.eye is not None and where.target is not None:
+        eye = _around(env, env_ids, where.eye, eye_range or nothing)
+        target = _around(env, env_ids, where.target, target_range or nothing)
+        camera.look_at(eye, target, _around(env, env_ids, where.up, up_range or nothing), env_ids)
+        return
+    pos = _around(env, env_ids, where.pos, pos_range or nothing)
+    turn = matrix_from_euler(_draw(env, env_ids, euler_range or nothing) * (math.pi / 180))
+    configured = matrix_from_quat(torch.nn.functional.normalize(torch.tensor(where.quat, device=env.device), dim=0))
+    camera.set_local_pose(pose_from_pos_matrix(pos, configured @ turn), env_ids)
+
+
+def set_rigid_object_visual_material(
+    env: EmbodiedEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+) -> None:
+    """Give a rigid body a colour.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the body.
+        mat_cfg: how it is to look.
+    """
+    env.sim.appearance.set_color(env.sim.get_rigid_object(entity_cfg.uid).uid, _rgba(mat_cfg, env), env_ids)
+
+
+def set_rigid_object_group_visual_material(
+    env: EmbodiedEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+) -> None:
+    """Give all members of a group of rigid bodies a colour.
+
+    Args:
+        env: the environment.
+        env_ids: [n].
+        entity_cfg: the group.
+        mat_cfg: how they are to look.
+    """
+    for member in env.sim.get_rigid_object_group(entity_cfg.uid).members:
+        env.sim.appearance.set_color(member.uid, _rgba(mat_cfg, env), env_ids)
+
+
+class randomize_visual_material(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Give a thing a random colour; ``default_plane`` is the ground.
+
+    Args:
+        entity_cfg: a rigid body, an articulation or a robot, some of whose links may be named.
+        random_texture_prob: accepted; there are no textures.
+        texture_path: accepted with a warning: there are no textures, and colours are drawn instead.
+        base_color_range: of the colour; None: any.
+        metallic_range: accepted with a warning; the rasteriser knows no metals.
+        roughness_range: the same.
+        ior_range: the same.
+    """
+
+    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        names = ("texture_path", "metallic_range", "roughness_range", "ior_range")
+        ignored = [name for name in names if cfg.params.get(name) is not None]
+        if ignored:
+            logger.log_warning(f"randomize_visual_material: without counterpart, not used: {', '.join(ignored)}")
+
+    @override
+    def __call__(
+        self,
+        env: EmbodiedEnv,
+        env_ids: Tensor,
+        entity_cfg: SceneEntityCfg,
+        random_texture_prob: float = 0.5,
+        texture_path: str | None = None,
+        base_color_range: Range3 | None = None,
+        metallic_range: Range1 | None = None,
+        roughness_range: Range1 | None = None,
+        ior_range: Range1 | None = None,
+    ) -> None:
+        color = _draw(env, env_ids, base_color_range or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
+        uid = "ground" if entity_cfg.uid == GROUND_UID else entity_cfg.uid
+        rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)
+        env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
+
+
+def _rgba(cfg: VisualMaterialCfg, env: EmbodiedEnv) -> Tensor:
+    color = cfg.base_color
+    return torch.tensor([color if len(color) == 4 else (*color, 1.0)], device=env.device)
+
+
+def _draw(env: EmbodiedEnv, env_ids: Tensor, bounds: Range3) -> Tensor:
+    low, high = torch.tensor(bounds, dtype=torch.float32, device=env.device)
+    return env.random.uniform(env_ids, low, high, 3)
+
+
+def _draw_number(env: EmbodiedEnv, env_ids: Tensor, bounds: Range1) -> Tensor:
+    return env.random.uniform(env_ids, bounds[0], bounds[1], 1).squeeze(1)
+
+
+def _around(env: EmbodiedEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:
+    return torch.tensor(middle, device=env.device) + _draw(env, env_ids, bounds)

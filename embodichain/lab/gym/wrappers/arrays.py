@@ -1,0 +1,38 @@
+"""From the environments' tensors to the NumPy arrays of other libraries, and back. Shapes: N environments, A action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorCollection
+from torch import Tensor
+
+from embodichain.lab.gym.envs.base_env import BaseEnv
+
+__all__ = ["to_action", "to_array", "to_arrays"]
+
+
+def to_array(value: Tensor) -> np.ndarray:
+    """Return a copy of a tensor, so that the receiver may write into it."""
+    return np.array(value.cpu().numpy())
+
+
+def to_arrays(obs: TensorCollection) -> dict[str, Any]:
+    """Return an observation as nested dictionaries of arrays [N, ...]."""
+    return {
+        str(name): to_array(value) if isinstance(value, Tensor) else to_arrays(value) for name, value in obs.items()
+    }
+
+
+def to_action(action: Any, env: BaseEnv) -> Tensor:
+    """Return actions [N, A] of any kind of array as the environment takes them.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    tensor = torch.as_tensor(action, dtype=torch.float32, device=env.device)
+    if tensor.shape != env.action_space.shape:
+        raise ValueError(f"actions must have the shape {env.action_space.shape}, got {tuple(tensor.shape)}")
+    return tensor

@@ -1,0 +1,80 @@
+"""A light. Shapes: N environments, n the environments of one call."""
+
+from __future__ import annotations
+
+import mujoco
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg
+from embodichain.lab.sim.sensors.appearance import Appearance
+
+__all__ = ["FULL_INTENSITY", "Light", "add_light", "ambient_of"]
+
+FULL_INTENSITY = 100.0
+"""Of a light that shines with its full colour."""
+_AMBIENT = 0.35  # what is there by itself
+_TYPES = {
+    "point": mujoco.mjtLightType.mjLIGHT_POINT,
+    "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+    "direction": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+    "spot": mujoco.mjtLightType.mjLIGHT_SPOT,
+}
+
+
+def add_light(spec: mujoco.MjSpec, cfg: LightCfg) -> None:
+    """Add a light to a scene that is not compiled yet."""
+    light = spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
+    light.type = _TYPES[cfg.light_type]
+    light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
+    light.castshadow = cfg.enable_shadow
+    light.cutoff = cfg.spot_angle_outer
+
+
+def ambient_of(cfg: EmissionLightCfg) -> list[float]:
+    """Return the ambient light, [3], of the light that comes from everywhere."""
+    return [part * cfg.intensity / FULL_INTENSITY * _AMBIENT for part in cfg.color]
+
+
+class Light:
+    """One light of every environment; its changes are seen in images, and mean nothing to the physics."""
+
+    def __init__(self, cfg: LightCfg, model: mujoco.MjModel, appearance: Appearance) -> None:
+        self.cfg = cfg
+        self.uid = cfg.uid
+        self._appearance = appearance
+        self._row = int(model.light(cfg.uid).id)
+        self._color = torch.tensor(cfg.color).repeat(len(appearance.version), 1)
+        self._intensity = torch.full((len(appearance.version), 1), cfg.intensity)
+
+    def get_local_pose(self, to_matrix: bool = False) -> Tensor:
+        """Return where it is, without a rotation: [N, 7] (x, y, z, 1, 0, 0, 0), or [N, 4, 4]."""
+        pos = torch.from_numpy(self._appearance.read("light_pos")[:, self._row].copy()).float()
+        if not to_matrix:
+            return torch.cat((pos, torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(pos), 4)), dim=1)
+        pose = torch.eye(4).repeat(len(pos), 1, 1)
+        pose[:, :3, 3] = pos
+        return pose
+
+    def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
+        """Move it to the position of [n, 3], [n, 7] or [n, 4, 4], m, in environments [n] (None: all)."""
+        pos = pose[:, :3, 3] if pose.dim() == 3 else pose[:, :3]
+        self._appearance.write("light_pos", self._row, pos, env_ids)
+
+    def set_direction(self, direction: Tensor, env_ids: Tensor | None = None) -> None:
+        """Let it shine along [n, 3], of any length but zero."""
+        self._appearance.write("light_dir", self._row, torch.nn.functional.normalize(direction, dim=-1), env_ids)
+
+    def set_color(self, color: Tensor, env_ids: Tensor | None = None) -> None:
+        """Set red, green and blue, [n, 3], 0 to 1."""
+        self._set(self._color, color, env_ids)
+
+    def set_intensity(self, intensity: Tensor, env_ids: Tensor | None = None) -> None:
+        """Set the intensity, [n]; 100 is full brightness."""
+        self._set(self._intensity, intensity[:, None], env_ids)
+
+    def _set(self, where: Tensor, values: Tensor, env_ids: Tensor | None) -> None:
+        which: slice | Tensor = slice(None) if env_ids is None else env_ids.cpu()
+        where[which] = values.cpu()
+        diffuse = self._color[which] * self._intensity[which] / FULL_INTENSITY
+        self._appearance.write("light_diffuse", self._row, diffuse, env_ids)

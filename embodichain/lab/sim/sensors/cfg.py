@@ -1,0 +1,123 @@
+"""Typed configuration of sensors. Lengths in metres; images are described in pixels, as OpenCV does."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
+
+from embodichain.utils import configclass
+
+__all__ = ["CameraCfg", "ExtrinsicsCfg", "Intrinsics", "SensorCfg", "StereoCameraCfg"]
+
+Vec3 = tuple[float, float, float]
+Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
+
+
+@configclass
+class ExtrinsicsCfg:
+    """Where a camera is: by ``eye`` and ``target``, else by ``pos`` and ``quat``; in its parent's frame or the world's.
+
+    A camera looks along its own -z axis, and +y is upwards in its picture (OpenGL's and MuJoCo's convention).
+    """
+
+    parent: str | None = None
+    """A link or site that carries the camera: its name, or ``<uid>/<name>`` where several things have one of that name.
+    None: the world."""
+    pos: Vec3 = (0.0, 0.0, 0.0)
+    """m."""
+    quat: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
+    """Unit quaternion (w, x, y, z)."""
+    eye: Vec3 | None = None
+    """Position, m."""
+    target: Vec3 | None = None
+    """The point in the middle of the view, m."""
+    up: Vec3 = (0.0, 0.0, 1.0)
+    """Direction that is upwards in the picture."""
+
+    @model_validator(mode="after")
+    def _is_a_view(self) -> Self:
+        if (self.eye is None) != (self.target is None):
+            raise ValueError("eye and target belong together")
+        if self.eye is not None and self.target is not None and not _is_view(self.eye, self.target, self.up):
+            raise ValueError("the view from eye to target must not be zero or along up")
+        if not np.linalg.norm(self.quat) > 0.0:
+            raise ValueError("quat must not be zero")
+        return self
+
+
+@configclass
+class CameraCfg:
+    """A pinhole camera, in every environment."""
+
+    uid: str
+    """Name, unique in the scene; its images are ``sensor/<uid>/...`` in the observation."""
+    sensor_type: Literal["Camera"] = "Camera"
+    """Kind of sensor."""
+    width: Annotated[PositiveInt, Field(le=4096)] = 640
+    """Pixels."""
+    height: Annotated[PositiveInt, Field(le=4096)] = 480
+    """Pixels."""
+    intrinsics: Intrinsics = (600.0, 600.0, 320.0, 240.0)
+    """fx, fy, cx, cy, pixels."""
+    extrinsics: ExtrinsicsCfg = field(default_factory=ExtrinsicsCfg)
+    """Where it is."""
+    near: PositiveFloat = 0.005
+    """Nothing nearer is seen, m."""
+    far: PositiveFloat = 100.0
+    """Nothing further away is seen, m; also the depth of the sky."""
+    enable_color: bool = True
+    """Give ``color``."""
+    enable_depth: bool = False
+    """Give ``depth``."""
+    enable_mask: bool = False
+    """Give ``mask``."""
+    enable_normal: Literal[False] = False
+    """Accepted as false; normals are not drawn."""
+    enable_position: Literal[False] = False
+    """Accepted as false; positions follow from depth and intrinsics."""
+
+    @model_validator(mode="after")
+    def _has_depth(self) -> Self:
+        if self.near >= self.far:
+            raise ValueError("near must be less than far")
+        return self
+
+
+@configclass
+class StereoCameraCfg(CameraCfg):
+    """Two cameras side by side; what :class:`CameraCfg` says is of the left one."""
+
+    sensor_type: Literal["StereoCamera"] = "StereoCamera"  # type: ignore[assignment]
+    """Kind of sensor."""
+    intrinsics_right: Intrinsics = (600.0, 600.0, 320.0, 240.0)
+    """Of the right camera."""
+    left_to_right_pos: Vec3 = (0.05, 0.0, 0.0)
+    """Position of the right camera in the left one's frame, m."""
+    left_to_right_rot: Vec3 = (0.0, 0.0, 0.0)
+    """Its rotation there about the fixed x, then y, then z axis, degrees."""
+    enable_disparity: bool = False
+    """Give ``disparity``; needs ``enable_depth``."""
+
+    @model_validator(mode="after")
+    def _can_have_disparity(self) -> Self:
+        if self.enable_disparity and not self.enable_depth:
+            raise ValueError("enable_disparity needs enable_depth")
+        return self
+
+
+def sensor_type(value: object) -> object:
+    """Return which class a sensor's data are of; a camera where they do not say."""
+    return value.get("sensor_type", "Camera") if isinstance(value, dict) else getattr(value, "sensor_type", None)
+
+
+SensorCfg = Annotated[
+    Annotated[CameraCfg, Tag("Camera")] | Annotated[StereoCameraCfg, Tag("StereoCamera")], Discriminator(sensor_type)
+]
+"""Any sensor, by its ``sensor_type``."""
+
+
+def _is_view(eye: Vec3, target: Vec3, up: Vec3) -> bool:
+    return bool(np.cross(np.subtract(target, eye), up).any())

@@ -1,0 +1,122 @@
+"""Shapes: N environments, T frames of an episode."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import pytest
+import torch
+
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.utils import ConfigError
+from tests.lab.scenes import actions_for, cart_cfg
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+
+CAMERA = {"uid": "cam", "width": 32, "height": 16, "extrinsics": {"eye": [3, 0, 1], "target": [0, 0, 1]}}
+START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.1], [1, 0.1]]}}}
+
+
+def make(folder: Path, sensors: Any = (), num_envs: int = 2, **params: Any) -> CartPoleEnv:
+    term = {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": str(folder)} | params}
+    env = {"dataset": {"lerobot": term}, "events": START}
+    return CartPoleEnv(cart_cfg(num_envs, env, sensor=list(sensors), max_episode_steps=3))
+
+
+def read(path: Path) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = parquet.read_table(path).to_pydict()
+    return columns
+
+
+def test_each_episode_is_written_with_states_before_and_rewards_after_each_action(tmp_path: Path) -> None:
+    env = make(tmp_path, instruction={"lang": "balance"}, robot_meta={"robot_type": "cart"})
+    env.reset(seed=1)
+    states, rewards, actions = [], [], actions_for(env, 7)
+    for action in actions:
+        states.append(env.robot.get_qpos())
+        rewards.append(env.step(action)[1])
+    info = json.loads((tmp_path / "meta/info.json").read_text())
+    # episodes of 3 steps: two of each environment, the seventh step is in none
+    assert (info["codebase_version"], info["total_episodes"], info["total_frames"]) == ("v3.0", 4, 12)
+    # steps of 0.04 s
+    assert (info["fps"], info["robot_type"], info["splits"]) == (25, "cart", {"train": "0:4"})
+    assert info["features"]["observation.state"]["names"] == ["slider_to_cart", "cart_to_pole"]
+    # the third episode is environment 0's second
+    frames = read(tmp_path / "data/chunk-000/file-002.parquet")
+    assert torch.equal(torch.tensor(frames["observation.state"]), torch.stack([s[0] for s in states[3:6]]))
+    assert torch.equal(torch.tensor(frames["action"]), actions[3:6, 0])
+    assert torch.equal(torch.tensor(frames["next.reward"]), torch.stack([r[0] for r in rewards[3:6]]))
+    assert frames["next.done"] == [False, False, True]
+    assert (frames["index"], frames["frame_index"], frames["episode_index"]) == ([6, 7, 8], [0, 1, 2], [2, 2, 2])
+    assert frames["timestamp"] == pytest.approx([0.0, 0.04, 0.08])
+    episode = read(tmp_path / "meta/episodes/chunk-000/file-002.parquet")
+    assert (episode["length"], episode["dataset_from_index"], episode["dataset_to_index"]) == ([3], [6], [9])
+    assert episode["tasks"] == [["balance"]]
+    assert read(tmp_path / "meta/tasks.parquet") == {"task_index": [0], "__index_level_0__": ["balance"]}
+
+
+def test_statistics_are_of_all_frames(tmp_path: Path) -> None:
+    env = make(tmp_path)
+    env.reset(seed=1)
+    actions = actions_for(env, 6)
+    for action in actions:
+        env.step(action)
+    stats = json.loads((tmp_path / "meta/stats.json").read_text())["action"]
+    assert stats["count"] == [12]
+    assert stats["mean"] == pytest.approx([actions.mean().item()])
+    assert stats["std"] == pytest.approx([actions.std(correction=0).item()])
+    assert (stats["min"], stats["max"]) == ([actions.min().item()], [actions.max().item()])
+
+
+@needs_gl
+def test_cameras_are_videos_of_the_episodes_frames(tmp_path: Path) -> None:
+    env = make(tmp_path, [CAMERA], num_envs=1)
+    env.reset(seed=1)
+    for action in actions_for(env, 6):
+        env.step(action)
+    env.close()
+    info = json.loads((tmp_path / "meta/info.json").read_text())
+    assert info["features"]["observation.images.cam"]["shape"] == [16, 32, 3]
+    video = tmp_path / "videos/observation.images.cam/chunk-000/file-001.mp4"
+    assert imageio_ffmpeg.count_frames_and_secs(str(video)) == (3, pytest.approx(0.12))
+    episode = read(tmp_path / "meta/episodes/chunk-000/file-001.parquet")
+    assert episode["videos/observation.images.cam/file_index"] == [1]
+    mean = json.loads((tmp_path / "meta/stats.json").read_text())["observation.images.cam"]["mean"]
+    assert all(0.0 < channel[0][0] < 1.0 for channel in mean)
+
+
+def test_only_successful_episodes_are_written_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make(tmp_path, export_success_only=True)
+    success = torch.tensor([True, False])
+    state = (success, ~success & False, {"pole_angle": torch.zeros(2)})
+    monkeypatch.setattr(env, "compute_task_state", lambda **kw: state)
+    env.reset(seed=1)
+    for action in actions_for(env, 6):
+        env.step(action)
+    assert json.loads((tmp_path / "meta/info.json").read_text())["total_episodes"] == 2
+    assert read(tmp_path / "meta/episodes/chunk-000/file-001.parquet")["success"] == [True]
+
+
+def test_recording_that_fails_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data").write_text("")  # a file in the folder's place
+    env = make(tmp_path)
+    env.reset(seed=1)
+    for action in actions_for(env, 6):
+        env.step(action)
+    assert capsys.readouterr().err.count("could not be written, recording ends") == 1
+
+
+def test_what_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"robot_meta.observation.vision: unknown camera 'x'\. Known: none"):
+        make(tmp_path, robot_meta={"observation": {"vision": {"x": []}}})
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta/info.json").write_text("{}")
+    with pytest.raises(ConfigError, match="there is a dataset already"):
+        make(tmp_path)

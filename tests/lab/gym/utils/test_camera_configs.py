@@ -1,0 +1,151 @@
+"""Cameras, lights, groups and datasets in an environment's config, in the shape that existing configs have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.envs.tasks.rl.defaults import CONFIG_FOLDER
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.lab.sim.sensors import Camera, StereoCamera
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+
+E3 = [[-0.5, -0.5, 2], [0.5, 0.5, 2]]
+BALL = {"shape": {"shape_type": "Sphere", "radius": 0.03}}
+STEREO = {
+    "sensor_type": "StereoCamera",
+    "uid": "cam_high",
+    "width": 960,
+    "height": 540,
+    "enable_mask": True,
+    "enable_depth": True,
+    "left_to_right_pos": [0.0597, 0, 0],
+    "intrinsics": [453.9, 453.8, 469.8, 258.7],
+    "intrinsics_right": [453.5, 453.3, 499.1, 297.7],
+    "extrinsics": {"eye": [0.35, 0.01, 1.45], "target": [0.72, -0.05, 0.52], "up": [0.93, -0.0006, 0.37]},
+}
+WRIST = {
+    "sensor_type": "Camera",
+    "uid": "wrist_camera",
+    "width": 640,
+    "height": 480,
+    "intrinsics": [90.0, 90.0, 64.0, 64.0],
+    "extrinsics": {"parent": "ee_link", "pos": [-0.08, 0.0, 0.04], "quat": [0.153, 0.69, -0.69, -0.153]},
+}
+
+
+def uid(name: str, **more: Any) -> dict[str, Any]:
+    return {"entity_cfg": {"uid": name, **more}}
+
+
+def config() -> dict[str, Any]:
+    data = load_json(CONFIG_FOLDER / "push_cube.json")
+    data["sensor"] = [STEREO, WRIST]
+    lamp = {"uid": "light_1", "light_type": "point", "intensity": 50.0, "init_pos": [2, 0, 2], "radius": 10.0}
+    data["light"] = {"direct": [lamp], "indirect": {"emission_light": {"color": [1, 1, 1], "intensity": 150}}}
+    data["rigid_object_group"] = [{"uid": "balls", "rigid_objects": {"a": BALL, "b": BALL}}]
+    colors = {"base_color_range": [[0.2, 0.2, 0.2], [1, 1, 1]]}
+    data["env"]["events"] |= {
+        "light": {
+            "func": "randomize_light",
+            "mode": "interval",
+            "interval_step": 10,
+            "params": {**uid("light_1"), "position_range": E3, "color_range": [[0.6] * 3, [1] * 3]},
+        },
+        "glow": {"func": "randomize_emission_light", "params": {"intensity_range": [80, 150]}},
+        "member": {"func": "randomize_visual_material", "params": {**uid("balls_a"), **colors}},
+        "links": {"func": "randomize_visual_material", "params": {**uid("Manipulator", link_names=[".*"]), **colors}},
+        "floor": {"func": "randomize_visual_material", "params": uid("default_plane")},
+        "lens": {"func": "randomize_camera_intrinsics", "params": {**uid("cam_high"), "focal_x_range": [-50, 50]}},
+        "mount": {"func": "randomize_camera_extrinsics", "params": {**uid("wrist_camera"), "pos_range": E3}},
+        "paint": {
+            "func": "set_rigid_object_visual_material",
+            "params": {**uid("cube"), "mat_cfg": {"base_color": [0, 0, 1], "roughness": 0.3}},
+        },
+    }
+    robot = {"type": "robot", "control_part": "arm", "offset": [0.0, 0.0, 0.025], "follow_eef": True}
+    thing = {"type": "affordance", "obj_uid": "cube", "key": "grasp", "is_arena_coord": False, "follow_eef": "hand"}
+    data["env"]["observations"] |= {
+        "points": {
+            "func": "compute_exteroception",
+            "name": "exteroception",
+            "params": {
+                "descriptor": {"all_sensors": [robot, thing]},
+                "y_interval": 0.05,
+                "kpnts_number": 2,
+            },
+        },
+        "pose": {"func": "get_sensor_pose_in_robot_frame", "name": "sensor/cam_high/pose", "params": uid("cam_high")},
+        "k": {"func": "get_sensor_intrinsics", "params": {**uid("cam_high"), "is_right": True}},
+    }
+    return data
+
+
+def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cls in (Camera, StereoCamera):
+        monkeypatch.setattr(cls, "get_data", lambda self: {})  # pictures of that size take their time
+    data = config()
+    env: EmbodiedEnv = build_env(data["id"], config_to_cfg(data | {"num_envs": 2}))
+    obs, _ = env.reset(seed=1)
+    # 3 lenses, 2 sources, 1 + 2 * 2 points
+    assert obs["exteroception"].shape == (2, 30, 2)
+    assert obs["sensor", "cam_high", "pose"].shape == (2, 4, 4)
+    assert obs["k"][0, 0, 0] == pytest.approx(453.5)
+    for _ in range(10):
+        env.step(torch.zeros(2, 6))
+    assert env.sim.get_rigid_object_group("balls").num_objects == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"sensor": [{"uid": "a", "widht": 3}]}, r"sensor\[0\].widht: unknown key. Did you mean 'width'\?"),
+        ({"sensor": [{"uid": "cube"}]}, r"sensor\[0\].uid: uid 'cube' is used twice"),
+        ({"sensor": [{"uid": "a", "sensor_type": "Lidar"}]}, r"sensor\[0\]: .*'Lidar'.*'Camera', 'StereoCamera'"),
+        (
+            {"light": {"direct": [{"uid": "l", "light_type": "area"}]}},
+            r"light.direct\[0\].light_type: .*'point'",
+        ),
+        (
+            {"light": {"indirect": {"emission": {}}}},
+            r"light.indirect.emission: unknown key.",
+        ),
+        (
+            {"rigid_object_group": [{"uid": "g", "rigid_objects": {"a": {"shape": {"shape_type": "Cub"}}}}]},
+            r"rigid_object_group\[0\].rigid_objects.a.shape: .*'Cub'",
+        ),
+    ],
+)
+def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        config_to_cfg(load_json(CONFIG_FOLDER / "push_cube.json") | change)
+
+
+def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built() -> None:
+    data = config()
+    env = data["env"]
+    env["events"]["light"]["params"]["entity_cfg"]["uid"] = "lamp_1"
+    env["events"]["paint"]["params"]["mat_cfg"]["base_color"] = [2, 0, 0]
+    env["observations"]["n"] = {
+        "func": "normalize_robot_joint_data",
+        "mode": "modify",
+        "name": "sensor/cam_high/colour",
+    }
+    env["dataset"] = {"lerobot": {"func": "LeRobotRecorder", "mode": "save", "params": {"use_video": True}}}
+    data["env"]["sim_cfg"] = {"enable_rt": True}
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg(data)
+    text = str(caught.value)
+    for problem in (
+        "env.events.light.params.entity_cfg.uid: no 'lamp_1' in the scene.",
+        "env.events.paint.params.mat_cfg.base_color",
+        "env.observations.n.name: unknown entry 'sensor/cam_high/colour'. Did you mean 'sensor/cam_high/color'?",
+        "env.dataset.lerobot.params.use_video: unknown parameter. Did you mean 'use_videos'?",
+        "env.sim_cfg.enable_rt: ray tracing, which would need mujoco_warp, is not available yet",
+    ):
+        assert problem in text
