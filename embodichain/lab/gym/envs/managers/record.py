@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from typing_extensions import override
 
@@ -49,6 +49,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
         save_path: folder of the videos; None: the one that ``start_recording`` names.
         max_env_num: how many environments, in a grid of pictures of that resolution.
+        max_frames: pictures after which a video is complete; None: it goes on as long as the recording.
     """
 
     is_global = True
@@ -60,6 +61,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._writer: VideoWriter | None = None
         self._folder: Path | None = None
         self._label = ""
+        self._num_frames = 0
         self._is_available = True
 
     @classmethod
@@ -72,7 +74,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
-        self._folder, self._label = folder, label
+        self._folder, self._label, self._num_frames = folder, label, 0
 
     def stop(self) -> Path | None:
         """Finish the video and return its path, or None when there is none."""
@@ -109,9 +111,10 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         intrinsics: Intrinsics | None = None,
         save_path: str | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
+        max_frames: PositiveInt | None = None,
     ) -> None:
         """Take a picture, if a recording is going on."""
-        if self._folder is None or not self._is_available:
+        if self._folder is None or not self._is_available or self._num_frames == max_frames:
             return
         width, height = resolution
         if self._renderer is None:
@@ -130,6 +133,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 height, width, _ = picture.shape
                 self._writer = self._writer_class(path, width, height, fps=self._pictures_per_second())
             self._writer.write(picture)
+            self._num_frames += 1
         except OSError as error:
             logger.log_warning(f"video {path} could not be written: {error}")
             self._writer = self._folder = None  # until the next recording

@@ -153,6 +153,19 @@ def test_only_what_lies_between_start_and_stop_is_recorded(tmp_path: Path) -> No
 
 
 @needs_gl
+def test_video_ends_after_the_pictures_that_it_may_have_and_the_next_begins_anew(tmp_path: Path) -> None:
+    env = cart_with(1, cam=recorder_cfg(record_camera_data_async, resolution=[64, 32], max_frames=3))
+    for label in ("first", "second"):
+        env.start_recording(tmp_path, label)
+        env.reset(seed=0)
+        for _ in range(5):
+            env.step(torch.zeros(1, 1))
+        (video,) = env.stop_recording()
+        assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] == 3
+    env.close()
+
+
+@needs_gl
 def test_interval_leaves_steps_out_and_keeps_the_speed(tmp_path: Path) -> None:
     env = cart_with(cam=recorder_cfg(interval_step=2))
     env.reset()
