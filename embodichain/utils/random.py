@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embodichain.utils.state import attributes, load_attributes
+
 __all__ = ["CounterRandom"]
 
 # splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
@@ -100,6 +102,15 @@ class CounterRandom:
         else:
             self.stream_ids.copy_(ids // self._group_size)
         self._update_keys(slice(None))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counters."""
+        return attributes(self, exclude=("_starts",))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        load_attributes(self, state)
+        self._starts.clear()
 
     def align_groups(self) -> None:
         """Let all members of a group go on from the same episode number, the group's largest.

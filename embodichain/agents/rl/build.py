@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,16 +19,19 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.config import (
     TrainCfg,
     TrainerCfg,
+    apply_overrides,
     name_overrides,
     parse_train_config,
     read_train_config,
     resolve_device,
 )
 from embodichain.agents.rl.utils.evaluation import Evaluator
-from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, Sink, TensorBoardSink, WandbSink
+from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
+from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
@@ -44,7 +47,15 @@ from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["RunConfig", "RunFolder", "build_envs", "build_learner", "build_trainer", "load_run_config"]
+__all__ = [
+    "RunConfig",
+    "RunFolder",
+    "build_envs",
+    "build_learner",
+    "build_trainer",
+    "load_checkpoint_config",
+    "load_run_config",
+]
 
 _EVAL_SEED_OFFSET = 1_000_003  # keeps the evaluation's episodes apart from the training's
 
@@ -129,6 +140,45 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     """
     problems: list[str] = []
     data = read_train_config(path, overrides, problems)
+    return _check_config(data, Path(path).parent, overrides, allowed_imports, problems)
+
+
+def load_checkpoint_config(
+    config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> RunConfig:
+    """Check the config that is in a checkpoint, as :func:`load_run_config` does that of a file.
+
+    Args:
+        config: as ``RunConfig.resolved``.
+        overrides: ``trainer.iterations=500`` and the like.
+        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
+
+    Raises:
+        ConfigError: with every error found, a line each.
+    """
+    problems: list[str] = []
+    data = json.loads(json.dumps(config))
+    data["trainer"]["gym_config"] = data.pop("gym_config")
+    apply_overrides(data, overrides, problems)
+    return _check_config(data, Path(), overrides, allowed_imports, problems)
+
+
+def _check_config(
+    data: dict[str, Any],
+    folder: Path,
+    overrides: Sequence[str],
+    allowed_imports: Sequence[str],
+    problems: list[str],
+) -> RunConfig:
+    """Check a training config's plain data, and the environment config that it has or names.
+
+    Args:
+        data: the training config.
+        folder: where ``gym_config`` may be, beside the working directory.
+        overrides: that were applied, for the messages.
+        allowed_imports: as above.
+        problems: found already.
+    """
     trainer, policy, algorithm = (_block(data, name) for name in ("trainer", "policy", "algorithm"))
     modules = trainer.get("import_modules")
     if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
@@ -141,7 +191,7 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
             resolve_device(trainer["device"])
     with collected(problems):
         _check_policy(policy)
-    env_data, cfg, names = _load_env(trainer, Path(path).parent, problems)
+    env_data, cfg, names = _load_env(trainer, folder, problems)
     events = {
         name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
         for name, block in _block(trainer, "events").items()
@@ -191,10 +241,20 @@ def build_trainer(
     eval_env: EmbodiedEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
+    resume: ResumePoint | None = None,
+    check_stop: Callable[[], None] = lambda: None,
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder.
 
-    Where that fails, the folder is taken away again.
+    Args:
+        run: its config.
+        folder: its folder. If it is a new one and something fails, it is taken away again.
+        env: the training environment.
+        eval_env: the one for evaluation, if any.
+        policy: the policy.
+        algorithm: improves it.
+        resume: where to go on.
+        check_stop: see ``Trainer``.
     """
     cfg = run.train.trainer
     evaluator = None
@@ -208,17 +268,29 @@ def build_trainer(
         save_freq=cfg.save_freq,
         checkpoint_dir=folder.path / "checkpoints",
         config=run.resolved,
+        keep_last=cfg.keep_last,
     )
     with ExitStack() as undo:
-        undo.callback(folder.remove)
-        (folder.path / "config.json").write_text(json.dumps(run.resolved, indent=2) + "\n", encoding="utf-8")
-        sinks: list[Sink] = []
-        if cfg.use_wandb:
-            sinks.append(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved))
-        log = RunLog([*sinks, TensorBoardSink(folder.path / "logs"), JsonLinesSink(folder.metrics)])
+        if resume is None:
+            undo.callback(folder.remove)
+        log = RunLog()
         undo.callback(log.close)
-        env.start_recording(folder.path / "videos", "train")
-        trainer = Trainer(options, env, policy, algorithm, log, evaluator)
+        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop)
+        step, wall_time, last_step = None, 0.0, None
+        if resume is not None:
+            # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
+            trainer.load_state_dict(resume.content)
+            trainer.checkpoints.remove_unfinished()
+            trainer.checkpoints.point_latest(resume.path)
+            trainer.last_checkpoint, step = resume.path, trainer.global_step
+            wall_time, last_step = rewind_metrics(folder.metrics, step)
+        config = json.dumps(run.resolved, indent=2) + "\n"
+        write_atomically(folder.path / "config.json", lambda file: file.write(config.encode()))
+        if cfg.use_wandb:
+            log.add(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved, last_step))
+        log.add(TensorBoardSink(folder.path / "logs", step))
+        log.add(JsonLinesSink(folder.metrics, wall_time))
+        env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
 

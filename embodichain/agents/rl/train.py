@@ -1,6 +1,7 @@
 """Train a policy from one config file.
 
 python -m embodichain.agents.rl.train --config configs/agents/rl/push_cube/train_config.json
+python -m embodichain.agents.rl.train --resume latest
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, load_run_config
+from embodichain.agents.rl.build import (
+    RunConfig,
+    RunFolder,
+    build_envs,
+    build_learner,
+    build_trainer,
+    load_checkpoint_config,
+    load_run_config,
+)
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
+from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
@@ -33,7 +44,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Train a policy from one config file.",
         epilog="example: %(prog)s --config train_config.json trainer.num_envs=256 algorithm.cfg.gamma=0.98",
     )
-    parser.add_argument("--config", required=True, metavar="PATH", help="training config, JSON or YAML")
+    parser.add_argument("--config", metavar="PATH", help="training config, JSON or YAML")
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="go on with a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
+    )
     parser.add_argument(
         "--distributed",
         action=argparse.BooleanOptionalAction,
@@ -48,46 +64,52 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="let trainer.import_modules name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
-    return parser.parse_intermixed_args(argv)
+    args = parser.parse_intermixed_args(argv)
+    if args.config is None and args.resume is None:
+        parser.error("one of --config and --resume is needed")
+    return args
 
 
 def train_from_config(
-    config_path: str,
+    config_path: str | None,
     distributed: bool | None = None,
     overrides: Sequence[str] = (),
     allowed_imports: Sequence[str] = (),
+    resume: str | None = None,
 ) -> dict[str, Any]:
     """Train as a config says.
 
     Args:
-        config_path: of the training config.
+        config_path: of the training config; None: that of the run to be resumed.
         distributed: several processes; None: as the config says.
         overrides: ``trainer.num_envs=256`` and the like.
         allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name, beside those in the
             environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
+        resume: go on with a run: its folder, one of its checkpoints, or ``"latest"``.
 
     Returns:
         What also stands in the run folder's ``summary.json``.
 
     Raises:
-        ConfigError: the config or something that it names cannot be used; nothing is left behind.
+        ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
+            nothing is left behind.
+        InterruptedTraining: SIGINT or SIGTERM came; the finished iterations are saved.
     """
     if distributed:
         raise ConfigError("--distributed: training over several processes is not available yet")
-    run = load_run_config(config_path, overrides, [*allowed_imports, *imports_allowed_by_environment()])
+    run, point = _load_run(config_path, overrides, [*allowed_imports, *imports_allowed_by_environment()], resume)
     device = resolve_device(run.train.trainer.device)
     torch.manual_seed(run.train.trainer.seed)
     np.random.seed(run.train.trainer.seed)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
+    stop = StopSignals()
     try:
         policy, algorithm = build_learner(run, env, device)
-        folder = RunFolder.create(run.train.trainer.exp_name)
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm)
+        folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
+        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check)
         try:
-            trainer.train(run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
-        except BaseException:
-            logger.log_info(f"checkpoint saved: {trainer.save_checkpoint()}")
-            raise
+            with stop:
+                _train(trainer, run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
         finally:
             trainer.log.close()
     finally:
@@ -101,18 +123,49 @@ def train_from_config(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 2 wrong usage or config, 130 interrupted."""
+    """Run the command; return its exit code: 0 done, 2 wrong usage or config, 130 or 143 interrupted."""
     args = parse_args(argv)
     try:
-        summary = train_from_config(args.config, args.distributed, args.overrides, args.allow_import)
+        summary = train_from_config(args.config, args.distributed, args.overrides, args.allow_import, args.resume)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except InterruptedTraining as signal:
+        print("interrupted", file=sys.stderr)
+        return signal.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     _print_summary(summary)
     return 0
+
+
+def _train(trainer: Trainer, total_timesteps: int) -> None:
+    """Train; whatever ends it early, what was finished is saved."""
+    try:
+        trainer.train(total_timesteps)
+    except BaseException:
+        trainer.rescue()
+        path = trainer.last_checkpoint
+        if path is not None:
+            logger.log_info(f"checkpoint saved: {path}; --resume {path.parent.parent} goes on from there")
+        raise
+
+
+def _load_run(
+    config_path: str | None, overrides: Sequence[str], allowed_imports: Sequence[str], resume: str | None
+) -> tuple[RunConfig, ResumePoint | None]:
+    """Return the run's config and, where one is resumed, the checkpoint to go on from."""
+    run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
+    if resume is None:
+        assert run is not None
+        return run, None
+    point = find_resume_point(resume, None if run is None else run.train.trainer.exp_name)
+    if run is None:
+        run = load_checkpoint_config(point.content["config"], overrides, allowed_imports)
+    check_config(point.content["config"], run.resolved, resume)
+    logger.log_info(f"going on from {point.path}")
+    return run, point
 
 
 def _summarise(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-__all__ = ["VecEnv"]
+__all__ = ["SavesState", "VecEnv"]
 
 
 @runtime_checkable
@@ -70,3 +70,14 @@ class VecEnv(Protocol):
         From now on the k-th step (k = 0, 1, ...) writes ``reward``, ``done``, ``terminated`` and ``truncated`` into
         slot k, the environment's ``current_rollout_step``. It writes no other field, and at most T slots.
         """
+
+
+@runtime_checkable
+class SavesState(Protocol):
+    """Environments that go on where a checkpoint left them; others begin new episodes when a training is resumed."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on, as plain data (see ``embodichain.utils.state``)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""

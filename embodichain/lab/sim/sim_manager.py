@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import mujoco
 import torch
 
+from embodichain.lab.sim import objects
 from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
@@ -28,6 +30,7 @@ from embodichain.lab.sim.sensors import Appearance, Camera, CameraCfg, DrawingTh
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["SimulationManager"]
 
@@ -228,6 +231,24 @@ class SimulationManager:
         movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self._robots}
         self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
+        return {
+            "backend": self.backend.state_dict(),
+            "parts": {name: attributes(part) for name, part in _parts(self, "")},
+            "appearance": self.appearance.state_dict(),
+            "sensors": {uid: sensor.state_dict() for uid, sensor in self._sensors.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned for the same scene."""
+        self.backend.load_state_dict(state["backend"])
+        for name, part in _parts(self, ""):
+            load_attributes(part, state["parts"].get(name, {}))
+        self.appearance.load_state_dict(state["appearance"])
+        for uid, sensor in self._sensors.items():
+            sensor.load_state_dict(state["sensors"][uid])
+
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
         """Return the sum of the contact forces on a body, [N, 3], N, world frame.
 
@@ -324,3 +345,14 @@ def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
     if uid not in entities:
         raise KeyError(unknown_name(kind, uid, entities))
     return entities[uid]
+
+
+def _parts(owner: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield the things in attributes and dictionaries of a thing, and theirs, by where they are."""
+    values = owner if isinstance(owner, dict) else vars(owner)
+    for key, value in values.items():
+        is_thing = type(value).__module__.startswith(objects.__name__ + ".")
+        if is_thing and not isinstance(value, Kept) and not is_dataclass(value):
+            yield f"{name}.{key}", value
+        if (is_thing and not isinstance(value, Kept)) or isinstance(value, dict):
+            yield from _parts(value, f"{name}.{key}")

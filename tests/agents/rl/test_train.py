@@ -269,11 +269,12 @@ def test_interrupted_training_saves_a_checkpoint_and_closes_everything(
     spy = Spy(monkeypatch)
     fail_in_update(monkeypatch, 2, KeyboardInterrupt())
     assert run_main() == 130
-    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
     assert [row["step"] for row in metrics(run_folder())] == [8]
     assert spy.closed == ["log", "env", "env"]
-    assert capsys.readouterr().err == f"[INFO] checkpoint saved: {checkpoint}\ninterrupted\n"
+    saved = f"checkpoint saved: {checkpoint}; --resume {run_folder()} goes on from there"
+    assert capsys.readouterr().err == f"[INFO] {saved}\ninterrupted\n"
 
 
 def test_interrupt_before_the_training_claims_no_checkpoint(
@@ -295,20 +296,20 @@ def test_fault_in_the_training_is_raised_after_a_checkpoint(monkeypatch: pytest.
     fail_in_update(monkeypatch, 2, ZeroDivisionError("of a bug"))
     with pytest.raises(ZeroDivisionError, match="of a bug"):
         run_main()
-    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert load_checkpoint(checkpoint)["global_step"] == 8
     assert spy.closed == ["log", "env", "env"]
 
 
 def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: EmbodiedEnv, folder: Path, label: str) -> None:
-        if label != "train":
+        if label == "step_16":
             raise ZeroDivisionError("of a bug")
 
     monkeypatch.setattr(EmbodiedEnv, "start_recording", fail)
     with pytest.raises(ZeroDivisionError, match="of a bug"):
         run_main()
-    (checkpoint,) = (run_folder() / "checkpoints").iterdir()
+    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
     assert load_checkpoint(checkpoint)["global_step"] == 8
 
 

@@ -90,6 +90,9 @@ class BaseAlgorithm(ABC):
         """Take what ``state_dict`` returned."""
         for name, optimizer in self._optimizers().items():
             optimizer.load_state_dict(state[name])
+            for group in optimizer.param_groups:
+                if isinstance(group["lr"], torch.Tensor):  # one that adapts
+                    group["lr"] = group["lr"].to(self.device)
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {name: value for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)}

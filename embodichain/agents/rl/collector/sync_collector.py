@@ -56,6 +56,14 @@ class SyncCollector(BaseCollector):
             state = torch.zeros(self.env.num_envs, self.policy.state_size, device=self.device)
         self._next = policy_input(self.policy, obs, state, self.device).clone()  # where the next rollout starts
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the next rollout starts: what the policy is given there, its recurrent state included."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        self._next = state["next"].to(self.device)
+
     @torch.no_grad()
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
         """Run the policy for ``num_steps`` steps in every environment; see ``BaseCollector.collect``."""

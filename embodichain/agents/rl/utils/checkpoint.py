@@ -1,40 +1,77 @@
-"""Checkpoints: written whole or not at all, and loaded without running any code of theirs."""
+"""Checkpoint files: written whole or not at all, proof against damage, and loaded without running any code of theirs.
+
+A checkpoint is what ``torch.save`` writes, a zip archive, with the SHA-256 of all that stands before it as its comment.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from embodichain.utils import ConfigError
 
-__all__ = ["FORMAT_VERSION", "load_checkpoint", "save_checkpoint"]
+__all__ = ["FORMAT_VERSION", "DamagedCheckpointError", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+_MARK = b"sha256:"
+_COMMENT_SIZE = len(_MARK) + 64
 
 
-def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint.
+class DamagedCheckpointError(ConfigError):
+    """A checkpoint cannot be read; another one may be whole."""
 
-    It goes to a temporary file beside it, which then takes its name: a file of that name is always complete.
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file so that under its name there is always a complete one, even if the machine stops.
+
+    It goes to a temporary file beside it, which takes the name when it is on the disk.
 
     Args:
-        path: its file; the folder is there.
-        content: tensors, numbers, texts and containers of them.
+        path: its name; the folder is there.
+        write: writes the content.
     """
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:
-            torch.save({"format_version": FORMAT_VERSION, **content}, file)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # so that the name is on the disk, too
+    finally:
+        os.close(folder)
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint; see :func:`write_atomically`.
+
+    Args:
+        path: its file; the folder is there.
+        content: tensors, numbers, texts and containers of them.
+    """
+    buffer = io.BytesIO()
+    torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
+    archive = buffer.getbuffer()[:-2]  # what follows is the length of the comment: none
+    comment = _MARK + hashlib.sha256(archive).hexdigest().encode()
+
+    def write(file: IO[bytes]) -> None:
+        file.write(archive)
+        file.write(len(comment).to_bytes(2, "little") + comment)
+
+    write_atomically(path, write)
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -45,19 +82,44 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
         device: where its tensors go.
 
     Raises:
-        ConfigError: there is no such file, it is damaged, or of another format.
+        DamagedCheckpointError: there is no such file, or it is damaged.
+        ConfigError: it is of another format.
     """
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        data = Path(path).read_bytes()
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such checkpoint") from None
+        raise DamagedCheckpointError(f"{path}: no such checkpoint") from None
+    except OSError as error:
+        raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint: {error.strerror}") from error
+    has_checksum = _verify(path, data)
+    try:
+        content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except UnpicklingError as error:
         # torch's own message recommends to load it unsafely.
-        raise ConfigError(f"{path}: damaged, or holds more than tensors and plain data: no checkpoint") from error
-    except Exception as error:
+        raise DamagedCheckpointError(f"{path}: damaged, or holds more than tensors and plain data") from error
+    except Exception as error:  # a file of somebody else's may raise anything
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise ConfigError(f"{path}: cannot be read as a checkpoint: {reason}") from error
+        raise DamagedCheckpointError(f"{path}: damaged, cannot be read as a checkpoint: {reason}") from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if version != FORMAT_VERSION:
-        raise ConfigError(f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION}")
+        raise ConfigError(
+            f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION} and no other"
+        )
+    if not has_checksum:
+        raise DamagedCheckpointError(f"{path}: damaged: its checksum is missing")
     return dict(content)
+
+
+def _verify(path: str | Path, data: bytes) -> bool:
+    """Return whether there is a checksum.
+
+    Raises:
+        DamagedCheckpointError: it is not that of the file.
+    """
+    comment = data[-_COMMENT_SIZE:]
+    if not comment.startswith(_MARK):
+        return False
+    digest = hashlib.sha256(memoryview(data)[: -_COMMENT_SIZE - 2]).hexdigest().encode()
+    if comment != _MARK + digest:
+        raise DamagedCheckpointError(f"{path}: damaged: the file does not fit its checksum")
+    return True

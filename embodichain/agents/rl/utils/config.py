@@ -25,6 +25,7 @@ __all__ = [
     "EventsCfg",
     "TrainCfg",
     "TrainerCfg",
+    "apply_overrides",
     "load_train_config",
     "name_overrides",
     "parse_train_config",
@@ -88,6 +89,8 @@ class TrainerCfg:
     """Environment steps between evaluations, or ``"100 it"`` for iterations. The last iteration always evaluates."""
     save_freq: Period = 50000
     """The same for checkpoints. The last iteration always saves."""
+    keep_last: PositiveInt | None = None
+    """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
     use_wandb: bool = False
     """Log to Weights & Biases too."""
     wandb_project_name: str = "embodichain"
@@ -156,10 +159,15 @@ def read_train_config(path: str | Path, overrides: Sequence[str], problems: list
         ConfigError: the file cannot be read.
     """
     data = modernise(load_config_file(path), problems)
+    apply_overrides(data, overrides, problems)
+    return data
+
+
+def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> None:
+    """Set values of a training config's plain data by dotted paths; lines about malformed ones go to ``problems``."""
     for override in overrides:
         with collected(problems):
             _apply_override(data, override)
-    return data
 
 
 def parse_train_config(data: dict[str, Any]) -> TrainCfg:

@@ -13,6 +13,8 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.utils.state import attributes, load_attributes
+
 __all__ = ["EpisodeStats"]
 
 _WINDOW = 100
@@ -48,6 +50,14 @@ class EpisodeStats:
         """Forget the episodes that are going on: the environments were reset, and nobody will see their ends."""
         self._return.fill(0.0)
         self._length.fill(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next rollouts' figures depend on, between two rollouts."""
+        return attributes(self, exclude=("_step_success", "_names", "_sums"))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        load_attributes(self, state)
 
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
         """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -73,8 +74,14 @@ class Evaluator:
         self._video_folder = video_folder
 
     @torch.no_grad()
-    def run(self, policy: Policy, label: str) -> Evaluation:
-        """Evaluate a policy; ``label`` names the videos."""
+    def run(self, policy: Policy, label: str, check_stop: Callable[[], None] = lambda: None) -> Evaluation:
+        """Evaluate a policy.
+
+        Args:
+            policy: the policy.
+            label: names the videos.
+            check_stop: called after every step; raises what ends the evaluation.
+        """
         env = self.env
         was_training = policy.training
         policy.eval()
@@ -82,7 +89,7 @@ class Evaluator:
         torch.set_num_threads(1)  # torch's idle workers would take the physics' cores
         try:
             env.start_recording(self._video_folder, label)
-            results = self._run_episodes(policy)
+            results = self._run_episodes(policy, check_stop)
         finally:
             torch.set_num_threads(num_threads)
             policy.train(was_training)
@@ -91,7 +98,7 @@ class Evaluator:
         interval = _wilson(success, self._num_episodes)
         return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
 
-    def _run_episodes(self, policy: Policy) -> Tensor:
+    def _run_episodes(self, policy: Policy, check_stop: Callable[[], None]) -> Tensor:
         """Return success, return and length of each episode, [3, E]."""
         env, total = self.env, self._num_episodes
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
@@ -103,6 +110,7 @@ class Evaluator:
         while num_done < total:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
             obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
+            check_stop()
             so_far[0] += reward
             so_far[1] += 1
             done = terminated | truncated

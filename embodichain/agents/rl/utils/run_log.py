@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,8 +32,14 @@ class Sink(Protocol):
 class TensorBoardSink:
     """TensorBoard's event files."""
 
-    def __init__(self, folder: Path) -> None:
-        self._writer = SummaryWriter(str(folder))
+    def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
+        """Begin a file.
+
+        Args:
+            folder: its folder.
+            resumed_from: the step that a resumed run goes on from; what older files have beyond it counts no more.
+        """
+        self._writer = SummaryWriter(str(folder), purge_step=None if resumed_from is None else resumed_from + 1)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
@@ -47,9 +54,15 @@ class TensorBoardSink:
 class JsonLinesSink:
     """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; not-a-number is null."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8")
-        self._start = time.monotonic()
+    def __init__(self, path: Path, wall_time: float = 0.0) -> None:
+        """Begin the file, or go on with it.
+
+        Args:
+            path: the file.
+            wall_time: that of the last line in it, s.
+        """
+        self._file = path.open("a", encoding="utf-8")
+        self._start = time.monotonic() - wall_time
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
@@ -66,8 +79,18 @@ class JsonLinesSink:
 class WandbSink:
     """Weights & Biases; offline where there is no account."""
 
-    def __init__(self, project: str, name: str, folder: Path, config: dict[str, Any]) -> None:
-        """Begin a run.
+    def __init__(
+        self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
+    ) -> None:
+        """Begin a run, or go on with it.
+
+        Args:
+            project: it is in this project.
+            name: its name.
+            folder: where files of its own go.
+            config: shown with it.
+            last_step: the last step that it was given before, if it is resumed: what is given again is left out, since
+                nothing can be taken back.
 
         Raises:
             ConfigError: the extra ``wandb`` is not installed.
@@ -82,14 +105,18 @@ class WandbSink:
         if not has_account:
             logger.log_info(f"no W&B account here: logging offline into {folder}/wandb; send it with 'wandb sync'")
         mode: Any = "online" if has_account else "offline"
-        self._run = wandb.init(project=project, name=name, dir=str(folder), config=config, mode=mode)
+        self._last_step = last_step
+        self._run = wandb.init(
+            project=project, name=name, id=name, resume="allow", dir=str(folder), config=config, mode=mode
+        )
         # A step axis of our own: W&B drops what comes out of the order of its own.
         self._run.define_metric("global_step")
         self._run.define_metric("*", step_metric="global_step")
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
-        self._run.log({**scalars, "global_step": step})
+        if self._last_step is None or step > self._last_step:
+            self._run.log({**scalars, "global_step": step})
 
     def close(self) -> None:
         """Finish the run."""
@@ -99,9 +126,13 @@ class WandbSink:
 class RunLog:
     """Hands scalars to every sink, and keeps the last of each."""
 
-    def __init__(self, sinks: list[Sink]) -> None:
-        self._sinks = sinks
+    def __init__(self, sinks: Sequence[Sink] = ()) -> None:
+        self._sinks = list(sinks)
         self.last: dict[str, float] = {}
+
+    def add(self, sink: Sink) -> None:
+        """Let a sink have what comes from now on."""
+        self._sinks.append(sink)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Write scalars at an environment step."""
@@ -125,10 +156,15 @@ class ProgressDisplay(Protocol):
         """Leave the terminal as it should be."""
 
 
-def make_progress(iterations: int) -> ProgressDisplay:
-    """Return a live line with a bar where the output is a terminal, else plain lines now and then."""
+def make_progress(iterations: int, done: int = 0) -> ProgressDisplay:
+    """Return a live line with a bar where the output is a terminal, else plain lines now and then.
+
+    Args:
+        iterations: of the whole training.
+        done: how many of them were made before.
+    """
     console = Console(stderr=True)
-    return LiveProgress(console, iterations) if console.is_terminal else PlainProgress(iterations)
+    return LiveProgress(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
 
 def _summary(scalars: dict[str, float]) -> str:
@@ -145,7 +181,7 @@ def _summary(scalars: dict[str, float]) -> str:
 class LiveProgress:
     """A bar with the time left and the latest figures."""
 
-    def __init__(self, console: Console, iterations: int) -> None:
+    def __init__(self, console: Console, iterations: int, done: int = 0) -> None:
         columns = (
             TextColumn("[bold]iteration {task.completed}/{task.total}"),
             BarColumn(bar_width=24),
@@ -155,7 +191,7 @@ class LiveProgress:
             TextColumn("{task.fields[figures]}"),
         )
         self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("training", total=iterations, figures="")
+        self._task = self._progress.add_task("training", total=iterations, completed=done, figures="")
         self._progress.start()
 
     def update(self, iteration: int, scalars: dict[str, float]) -> None:
@@ -170,8 +206,9 @@ class LiveProgress:
 class PlainProgress:
     """A line every five seconds, and for the last iteration."""
 
-    def __init__(self, iterations: int) -> None:
+    def __init__(self, iterations: int, done: int = 0) -> None:
         self._iterations = iterations
+        self._done = done
         self._start = time.monotonic()
         self._next = 0.0
 
@@ -181,7 +218,7 @@ class PlainProgress:
         if elapsed < self._next and iteration < self._iterations:
             return
         self._next = elapsed + 5.0
-        left = elapsed / iteration * (self._iterations - iteration)
+        left = elapsed / (iteration - self._done) * (self._iterations - iteration)
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {_summary(scalars)}", flush=True)
 
     def close(self) -> None:

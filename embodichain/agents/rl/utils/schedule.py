@@ -43,10 +43,15 @@ class Schedule:
             raise ConfigError(f"{place}: {error}, got {period!r}") from None
         self._next = self._period
 
+    def start_from(self, step: int, iteration: int) -> None:
+        """Go on after ``step`` environment steps and ``iteration`` iterations, which were checked already."""
+        count = iteration if self._counts_iterations else step
+        self._next = (count // self._period + 1) * self._period
+
     def is_due(self, step: int, iteration: int) -> bool:
         """Return whether to fire now, after ``step`` environment steps and ``iteration`` iterations."""
         count = iteration if self._counts_iterations else step
         if count < self._next:
             return False
-        self._next = (count // self._period + 1) * self._period
+        self.start_from(step, iteration)
         return True

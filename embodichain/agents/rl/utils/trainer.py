@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.utils.checkpoint import save_checkpoint
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
 __all__ = ["Trainer", "TrainerOptions"]
 
@@ -34,6 +38,7 @@ class TrainerOptions:
         save_freq: the same for checkpoints.
         checkpoint_dir: where they go; it is there.
         config: the resolved config, to be kept in the checkpoints.
+        keep_last: how many checkpoints to keep beside the best one; None: all.
     """
 
     exp_name: str
@@ -42,10 +47,14 @@ class TrainerOptions:
     save_freq: int | str
     checkpoint_dir: Path
     config: dict[str, Any]
+    keep_last: int | None = None
 
 
 class Trainer:
     """Trains a policy in an environment.
+
+    A checkpoint holds the state between two iterations, of which a copy is kept in memory: an iteration that is
+    interrupted, or fails, leaves nothing in it, and a training that is resumed goes on bit for bit (on the CPU).
 
     Attributes:
         global_step: environment steps so far, over all environments.
@@ -62,7 +71,19 @@ class Trainer:
         algorithm: BaseAlgorithm,
         log: RunLog,
         evaluator: Evaluator | None = None,
+        check_stop: Callable[[], None] = lambda: None,
     ) -> None:
+        """Set up.
+
+        Args:
+            options: see there.
+            env: the environments.
+            policy: the policy.
+            algorithm: improves it.
+            log: where the figures go.
+            evaluator: evaluates the policy, if anything does.
+            check_stop: called after every step of an environment and every update; raises what ends the training.
+        """
         self.options = options
         self.policy = policy
         self.algorithm = algorithm
@@ -72,9 +93,15 @@ class Trainer:
         self.train_seconds = 0.0
         self.last_evaluation: Evaluation | None = None
         self.last_checkpoint: Path | None = None
+        self.checkpoints = CheckpointFolder(options.checkpoint_dir, options.exp_name, options.keep_last)
         self._iteration = 0
+        self._best_success = 0.0
+        self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
+        self._saved_iteration = 0
+        self._check_stop = check_stop
+        self._env = env
         self._stats = EpisodeStats(env.num_envs)
-        self._collector = SyncCollector(env, policy, algorithm.device, self._stats.on_step)
+        self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
         self._steps_per_iteration = options.buffer_size * env.num_envs
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
@@ -86,38 +113,95 @@ class Trainer:
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
-        progress = make_progress(iterations)
+        progress = make_progress(iterations, self._iteration)
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
-                is_last = self._iteration == iterations
+                self._check_stop()
+                is_last, is_best = self._iteration == iterations, False
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
-                    scalars |= self._evaluate()
+                    figures = self._evaluate()
+                    is_best = self._is_best(figures)
+                    scalars |= figures
                 self.log.write(scalars, self.global_step)
                 progress.update(self._iteration, self.log.last)
-                if self._save_schedule.is_due(self.global_step, self._iteration) or is_last:
-                    self.save_checkpoint()
+                self._finished = freeze(self.state_dict())
+                if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
+                    self._save(self._finished, is_best)
         finally:
             progress.close()
 
     def save_checkpoint(self) -> Path:
-        """Write policy, optimiser and counters to ``<exp_name>_step_<global_step>.pt``, and return its path."""
-        path = self.options.checkpoint_dir / f"{self.options.exp_name}_step_{self.global_step}.pt"
-        content = {
+        """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
+        return self._save(self._finished or freeze(self.state_dict()))
+
+    def rescue(self) -> Path | None:
+        """Save what finished iterations achieved since the last checkpoint; return its path, None where nothing did."""
+        if self._finished is None or self._finished["iteration"] <= self._saved_iteration:
+            return None
+        return self._save(self._finished)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next iterations depend on, as plain data; nothing is copied."""
+        evaluation = None
+        if self.last_evaluation is not None:
+            evaluation = asdict(self.last_evaluation) | {"videos": list(map(str, self.last_evaluation.videos))}
+        return {
             "code_version": __version__,
             "config": self.options.config,
             "global_step": self.global_step,
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
+            "best_success": self._best_success,
+            "evaluation": evaluation,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
+            "generators": generators_state(),
+            "statistics": self._stats.state_dict(),
+            "collector": self._collector.state_dict(),
+            "env": self._env.state_dict() if isinstance(self._env, SavesState) else None,
         }
-        save_checkpoint(path, content)
+
+    def load_state_dict(self, content: dict[str, Any]) -> None:
+        """Go on from what a checkpoint holds."""
+        state = thaw(content)
+        self.global_step, self._iteration = state["global_step"], state["iteration"]
+        self.train_seconds = state["train_seconds"]
+        self._best_success = state["best_success"]
+        if state["evaluation"] is not None:
+            videos = list(map(Path, state["evaluation"].pop("videos")))
+            self.last_evaluation = Evaluation(**state["evaluation"], videos=videos)
+        self.policy.load_state_dict(state["policy"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        self._stats.load_state_dict(state["statistics"])
+        if isinstance(self._env, SavesState) and state["env"] is not None:
+            self._env.load_state_dict(state["env"])
+            self._collector.load_state_dict(state["collector"])
+        for schedule in (self._eval_schedule, self._save_schedule):
+            schedule.start_from(self.global_step, self._iteration)
+        self._saved_iteration = self._iteration
+        load_generators_state(state["generators"])
+
+    def _save(self, content: dict[str, Any], is_best: bool = False) -> Path:
+        path = self.checkpoints.save(content, content["global_step"], content["best_success"] if is_best else None)
         self.last_checkpoint = path
+        self._saved_iteration = content["iteration"]
         return path
+
+    def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
+        self._check_stop()
+        self._stats.on_step(step, info)
+
+    def _is_best(self, figures: dict[str, float]) -> bool:
+        """Return whether an evaluation's success rate is above all before it, and remember it then."""
+        success = figures.get("eval/success_rate")
+        if success is None or success <= self._best_success:
+            return False
+        self._best_success = success
+        return True
 
     def _warm_up(self) -> None:
         rollout = self._collector.collect(WARM_UP_STEPS)
@@ -154,7 +238,7 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        result = self.evaluator.run(self.policy, f"step_{self.global_step}")
+        result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result
         return {
             "eval/success_rate": result.success_rate,

@@ -19,6 +19,7 @@ from embodichain.utils import ConfigError, configclass, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
+from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["BaseEnv", "EnvCfg"]
 
@@ -270,6 +271,24 @@ class BaseEnv(gym.Env[Any, Any]):
         names = ("reward", "done", "terminated", "truncated")
         self._rollout = list(zip(*(rollout[name].unbind(1) for name in names), strict=True))
         self.current_rollout_step = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on, for a checkpoint; nothing is copied.
+
+        Beside simulation and random streams these are the attributes that are plain data (tensors, numbers, texts, and
+        containers of them; see ``embodichain.utils.state``). A task that keeps something else adds it.
+        """
+        return {
+            "sim": self.sim.state_dict(),
+            "random": self.random.state_dict(),
+            "attributes": attributes(self, exclude=("_rollout",)),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned for an environment of the same config."""
+        self.sim.load_state_dict(state["sim"])
+        self.random.load_state_dict(state["random"])
+        load_attributes(self, state["attributes"])
 
     def close(self) -> None:
         """Release what the environment holds."""

@@ -21,6 +21,7 @@ from embodichain.lab.gym.envs.managers import (
     ObservationManager,
     RewardManager,
 )
+from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, DatasetCfg, EventCfg, ObservationCfg, RewardCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
@@ -239,6 +240,19 @@ class EmbodiedEnv(BaseEnv):
 
     def _recorders(self) -> list[record_camera_data]:
         return [event for event in self.event_manager.functors if isinstance(event, record_camera_data)]
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"managers": {n: manager.state_dict() for n, manager in self._managers().items()}}
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for name, manager in self._managers().items():
+            manager.load_state_dict(state["managers"][name])
+
+    def _managers(self) -> dict[str, Manager]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Manager)}
 
     @override
     def close(self) -> None:

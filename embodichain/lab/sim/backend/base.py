@@ -6,7 +6,7 @@ Tensors that are handed out are float32 on ``device`` and never change afterward
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import mujoco
 import torch
@@ -107,6 +107,14 @@ class Backend(Protocol):
 
         None where it is known without waiting that there is none.
         """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the next steps depend on: states, warnings and the environments' own model fields."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned for the same model."""
         ...
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:

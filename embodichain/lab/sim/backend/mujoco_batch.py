@@ -8,17 +8,20 @@ from typing import Any
 import mujoco
 import numpy as np
 import torch
-from mujoco.batch import Batch
+from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index
+from embodichain.utils.state import load_attributes
 
 __all__ = ["MujocoBatchBackend"]
 
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
 _CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
+# What is neither a view of the engine's memory nor computed from the state.
+_REMEMBERED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
 
 
 def _silence_log() -> None:
@@ -163,6 +166,21 @@ class MujocoBatchBackend(Backend):
     @override
     def diverged(self) -> Tensor | None:
         return torch.from_numpy(self._warnings.any(axis=1)) if np.count_nonzero(self._warnings) else None
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        own = {name: values for name in MODEL_FIELDS if (values := self._batch.expanded(name)) is not None}
+        kept = {name: value for name, value in vars(self).items() if name in _REMEMBERED}
+        return {"state": self._batch.state, "warning": self._batch.warning, "model": own, "attributes": kept}
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, values in state["model"].items():
+            self._batch.expand(name)[:] = values
+        self._batch.state[:] = state["state"]
+        self._batch.warning[:] = state["warning"]
+        load_attributes(self, state["attributes"])
+        self.version += 1
 
     @override
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -83,6 +84,15 @@ class Appearance:
             ConfigError: no link is named so.
         """
         self.write("geom_rgba", self._geoms(uid, links), rgba[:, None], env_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what differs between the environments, for a checkpoint."""
+        return dict(self._fields)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self._fields = dict(state)
+        self.version += 1
 
     def load(self, env_id: int, model: mujoco.MjModel) -> None:
         """Make a copy of the model look as one environment does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -147,6 +148,15 @@ class Camera:
             pose = pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3)) @ pose
         return _pose_or_row(pose, to_matrix)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the camera of each environment is, and its intrinsics, for a checkpoint."""
+        return {"pose": self._pose, "intrinsics": self._intrinsics}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        self._pose, self._intrinsics = state["pose"], state["intrinsics"]
+        self._drawn = None
+
     def _change(self, where: Tensor, values: Tensor, env_ids: Tensor | None) -> None:
         which = torch.arange(len(where)) if env_ids is None else env_ids.cpu()
         where[which] = values.cpu().float()
@@ -221,6 +231,15 @@ class StereoCamera(Camera):
         super().set_local_pose(pose, env_ids)
         which = slice(None) if env_ids is None else env_ids.cpu()
         self.right.set_local_pose(self._pose[which] @ self._to_right, env_ids)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where both are, and their intrinsics."""
+        return super().state_dict() | {"right": self.right.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        self.right.load_state_dict(state["right"])
 
 
 def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> np.ndarray:

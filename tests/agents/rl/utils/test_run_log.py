@@ -51,6 +51,28 @@ def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> No
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5), (16, 0.25)]}
 
 
+def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
+    first = TensorBoardSink(tmp_path)
+    for step in (8, 16, 24):
+        first.write({"train/loss": 1.0}, step)
+    first.close()
+    second = TensorBoardSink(tmp_path, resumed_from=8)
+    second.write({"train/loss": 2.0}, 16)
+    second.close()
+    assert read_tensorboard(tmp_path) == {"train/loss": [(8, 1.0), (16, 2.0)]}
+
+
+def test_resumed_json_lines_go_on_with_file_and_clock(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 8, "wall_time": 100.0}\n', encoding="utf-8")
+    sink = JsonLinesSink(path, wall_time=100.0)
+    sink.write({"train/loss": 2.0}, 16)
+    sink.close()
+    first, second = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert (first["step"], second["step"]) == (8, 16)
+    assert 100 <= second["wall_time"] < 105
+
+
 # --- Weights & Biases ---
 
 
@@ -103,6 +125,16 @@ def test_wandb_gets_the_same_on_a_step_axis_of_its_own(
         ("finish",),
     ]
     assert ("logging offline" in capsys.readouterr().err) is (mode == "offline")
+
+
+def test_resumed_wandb_is_not_sent_again_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb("k")
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sink = WandbSink("project", "run", tmp_path, {}, last_step=16)
+    sink.write({"train/loss": 0.5}, 16)
+    sink.write({"train/loss": 0.25}, 24)
+    assert fake.calls[-1] == ("log", {"train/loss": 0.25, "global_step": 24})
+    assert sum(call[0] == "log" for call in fake.calls) == 1
 
 
 def test_missing_wandb_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,12 @@ def test_check_past_several_multiples_fires_once() -> None:
     assert schedule.is_due(40, iteration=0)
 
 
+def test_schedule_of_a_resumed_training_goes_on_with_the_next_multiple() -> None:
+    schedule = Schedule(10, "eval_freq")
+    schedule.start_from(24, 3)
+    assert [step for step in range(28, 45, 4) if schedule.is_due(step, iteration=0)] == [32, 40]
+
+
 def test_it_counts_iterations_whatever_the_steps() -> None:
     schedule = Schedule("3 it", "eval_freq")
     assert [i for i in range(1, 10) if schedule.is_due(1_000_000, i)] == [3, 6, 9]

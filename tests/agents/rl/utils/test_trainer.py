@@ -110,7 +110,7 @@ def test_evaluates_and_saves_on_schedule_and_once_at_the_end(
 
 def test_schedules_of_evaluation_and_checkpoints_are_apart(tmp_path: Path) -> None:
     run = Run(tmp_path, eval_freq="3 it", save_freq="2 it").train(32)
-    assert checkpoints(tmp_path) == [16, 32]
+    assert checkpoints(tmp_path) == [16, 24, 32]  # the first evaluation is the best so far: after 3
     assert len(run.eval_env.recordings) == 2  # after 3 and 4
 
 

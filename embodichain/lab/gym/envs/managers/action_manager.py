@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ActionManager"]
 
 
-class ActionManager:
+class ActionManager(Manager):
     """Hands each term its part of the action, in the order of the config, and the drives what comes out.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
+from embodichain.utils.state import attributes, load_attributes
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
     from embodichain.lab.sim import SimulationManager
 
-__all__ = ["ActionTerm", "Functor", "Term"]
+__all__ = ["ActionTerm", "Functor", "Manager", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -54,6 +55,18 @@ class Functor:
 
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the functor remembers, for a checkpoint: here all attributes that are plain data.
+
+        Tensors, arrays, numbers, texts and containers of them are (see ``embodichain.utils.state``); one that keeps
+        something else overrides this and :meth:`load_state_dict`.
+        """
+        return attributes(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        load_attributes(self, state)
 
     def close(self) -> None:
         """Release what the functor holds, when the environment closes."""
@@ -112,6 +125,14 @@ class ActionTerm:
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the term remembers, for a checkpoint; as ``Functor.state_dict``."""
+        return attributes(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        load_attributes(self, state)
+
 
 @dataclass(frozen=True)
 class Term(Generic[Cfg]):
@@ -128,3 +149,33 @@ class Term(Generic[Cfg]):
     cfg: Cfg
     func: Any
     params: dict[str, Any]
+
+
+class Manager:
+    """Something that keeps terms in its attributes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the manager and its terms remember, for a checkpoint."""
+        terms = {name: term.state_dict() for name, term in _stateful(vars(self), "")}
+        return {"attributes": attributes(self), "terms": terms}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` returned; a term that has no state there begins anew."""
+        load_attributes(self, state["attributes"])
+        for name, term in _stateful(vars(self), ""):
+            if name in state["terms"]:
+                term.load_state_dict(state["terms"][name])
+
+
+def _stateful(value: Any, name: str) -> Iterator[tuple[str, Functor | ActionTerm]]:
+    """Yield the functors and action terms in lists, tuples and dictionaries, by their terms' names or places."""
+    if isinstance(value, Term):
+        yield from _stateful(value.func, value.name)
+    elif isinstance(value, Functor | ActionTerm):
+        yield name, value
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from _stateful(part, f"{name}[{i}]")
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _stateful(part, f"{name}.{key}")

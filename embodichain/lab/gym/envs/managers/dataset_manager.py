@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetManager"]
 
 
-class DatasetManager:
+class DatasetManager(Manager):
     """Shows every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
 
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: EmbodiedEnv) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["EventManager"]
 
 
-class EventManager:
+class EventManager(Manager):
     """Calls the events ``func(env, env_ids, **params)``; each draws from a random stream of its own."""
 
     def __init__(self, cfgs: Mapping[str, EventCfg], env: EmbodiedEnv) -> None:

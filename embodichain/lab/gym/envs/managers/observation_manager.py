@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Term
+from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["ObservationManager"]
 
 
-class ObservationManager:
+class ObservationManager(Manager):
     """Adds entries to the base observation, and modifies some, in the order of the config."""
 
     def __init__(self, cfgs: Mapping[str, ObservationCfg], env: EmbodiedEnv) -> None:

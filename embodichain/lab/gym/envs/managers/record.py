@@ -88,6 +88,10 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
             return None
         return writer.path
 
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {}  # a video ends with its process
+
     def close(self) -> None:
         """Finish the video and let go of OpenGL."""
         self.stop()

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.base import Functor, Manager
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["RewardManager"]
 
 
-class RewardManager:
+class RewardManager(Manager):
     """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: EmbodiedEnv) -> None:

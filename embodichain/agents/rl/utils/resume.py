@@ -1,0 +1,162 @@
+"""Where a training goes on, and whether it may."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embodichain import __version__
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint, write_atomically
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.utils import ConfigError, logger
+
+__all__ = ["ResumePoint", "check_config", "find_resume_point", "rewind_metrics"]
+
+# What decides nothing about the training itself may change.
+_MAY_CHANGE = (
+    "trainer.gym_config",  # a path; what is in the file is compared
+    "trainer.iterations",
+    "trainer.device",
+    "trainer.headless",
+    "trainer.enable_rt",
+    "trainer.gpu_id",
+    "trainer.enable_eval",
+    "trainer.num_eval_envs",
+    "trainer.num_eval_episodes",
+    "trainer.eval_freq",
+    "trainer.save_freq",
+    "trainer.keep_last",
+    "trainer.use_wandb",
+    "trainer.wandb_project_name",
+    "trainer.events.eval",
+    "trainer.import_modules",
+    "gym_config.max_episodes",
+    "gym_config.env.sim_cfg.num_threads",
+)
+_RECORDERS = ("record_camera_data", "record_camera_data_async")
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A checkpoint to go on from.
+
+    Attributes:
+        run: the run's folder.
+        path: the checkpoint.
+        content: what is in it.
+    """
+
+    run: Path
+    path: Path
+    content: dict[str, Any]
+
+
+def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
+    """Find a checkpoint.
+
+    Args:
+        target: a run's folder, for its latest checkpoint; a checkpoint in a run's folder; or ``latest``, for the run in
+            ``outputs`` that saved last.
+        exp_name: of the runs that ``latest`` looks at; None: all.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    run = _last_run(exp_name) if target == "latest" else Path(target)
+    if run.is_dir():
+        path, content = CheckpointFolder(run / "checkpoints", "").load_latest()
+    elif run.parent.name == "checkpoints":
+        path, run = run, run.parent.parent
+        content = load_checkpoint(path)
+    else:
+        raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
+    if content["code_version"] != __version__:
+        logger.log_warning(
+            f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may go on "
+            "otherwise than it would have"
+        )
+    return ResumePoint(run, path, content)
+
+
+def check_config(before: dict[str, Any], now: dict[str, Any], target: str) -> None:
+    """Compare the config of a checkpoint with the one to go on with.
+
+    Raises:
+        ConfigError: they differ in what decides about the training; with a line for each difference.
+    """
+    lines = _differences(_comparable(before), _comparable(now), "")
+    if lines:
+        raise ConfigError("\n".join([f"--resume {target}: the config is not that of the run:", *lines]))
+
+
+def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
+    """Take the lines beyond an environment step away from a run's ``metrics.jsonl``.
+
+    Returns:
+        The last remaining line's ``wall_time`` (s), and the last step that was there before.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    kept, wall_time, last_step = [], 0.0, step
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # cut off when the machine stopped
+        last_step = max(last_step, row["step"])
+        if row["step"] <= step:
+            kept.append(line + "\n")
+            wall_time = row["wall_time"]
+    write_atomically(path, lambda file: file.write("".join(kept).encode()))
+    return wall_time, last_step
+
+
+def _last_run(exp_name: str | None) -> Path:
+    pattern = "*" if exp_name is None else f"{exp_name}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
+    saved = {path.parent.parent: path.stat().st_mtime for path in Path("outputs").glob(f"{pattern}/checkpoints/*.pt")}
+    if not saved:
+        which = "" if exp_name is None else f" of '{exp_name}'"
+        raise ConfigError(f"--resume latest: no run{which} in {Path('outputs').absolute()} has a checkpoint")
+    return max(saved, key=saved.__getitem__)
+
+
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without what may change."""
+    plain: dict[str, Any] = json.loads(json.dumps(config))
+    plain.get("gym_config", {}).pop("$schema", None)
+    for path in _MAY_CHANGE:
+        *blocks, key = path.split(".")
+        node: Any = plain
+        for block in blocks:
+            node = node.get(block) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(key, None)
+    for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
+        for name in [name for name, event in events.items() if event.get("func") in _RECORDERS]:
+            del events[name]
+    return plain
+
+
+def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
+    for key in path:
+        node = node.get(key) or {}
+    return node
+
+
+def _differences(before: Any, now: Any, place: str) -> list[str]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [*before, *(key for key in now if key not in before)]
+        lines = []
+        for key in keys:
+            inner = f"{place}.{key}" if place else key
+            if key in before and key in now:
+                lines += _differences(before[key], now[key], inner)
+            elif not (before.get(key) or now.get(key)):
+                continue  # an empty block is as good as none
+            elif key in before:
+                lines.append(f"{inner}: {json.dumps(before[key])} in the run, not there now")
+            else:
+                lines.append(f"{inner}: not there in the run, {json.dumps(now[key])} now")
+        return lines
+    return [] if before == now else [f"{place}: {json.dumps(before)} in the run, {json.dumps(now)} now"]

@@ -1,0 +1,308 @@
+"""Runs that are stopped and go on: nothing about them may differ from runs that were not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from embodichain.agents.rl.train import main, train_from_config
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils.utility import load_json
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
+
+TIMES = ("wall_time", "charts/SPS", "time/")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def env_config(path: Path, threads: int) -> dict[str, Any]:
+    env = load_json(path) | {"max_episode_steps": 7}
+    env["env"]["sim_cfg"] = {"num_threads": threads}
+    params = {"qpos_range": [[-0.1], [0.1]], "joint_ids": [0]}
+    env["env"]["events"]["push"] = {
+        "func": "randomize_robot_qpos",
+        "mode": "interval",
+        "interval_step": 10,
+        "params": params,
+    }
+    return env
+
+
+def push_cube(threads: int) -> dict[str, Any]:
+    """PPO with a normaliser, a schedule of the learning rate, and terms that remember the step before."""
+    return tiny_config(
+        trainer__gym_config=env_config(PUSH_CUBE_ENV, threads),
+        trainer__iterations=4,
+        trainer__eval_freq="3 it",
+        algorithm__cfg={"n_epochs": 2, "batch_size": 4, "lr_schedule": "linear"},
+    )
+
+
+def cart_pole(threads: int) -> dict[str, Any]:
+    """GRPO with a reference policy, on episodes that go on from one rollout to the next."""
+    algorithm = {"n_epochs": 2, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}
+    config = tiny_config(
+        trainer__gym_config=env_config(CART_POLE_ENV, threads),
+        trainer__num_envs=4,
+        trainer__iterations=4,
+        trainer__eval_freq="3 it",
+        policy__name="actor_only",
+        policy__critic=None,
+        algorithm={
+            "name": "grpo",
+            "cfg": {**algorithm, "reset_every_rollout": False, "truncate_at_first_done": False},
+        },
+    )
+    return config
+
+
+def only_run(folder: Path = Path()) -> Path:
+    (run,) = (folder / "outputs").iterdir()
+    return run
+
+
+def rows(run: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if not name.startswith(TIMES)} for line in lines]
+
+
+def final(run: Path) -> dict[str, Any]:
+    return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2])))
+
+
+def assert_same(ours: Any, theirs: Any, place: str = "") -> None:
+    assert type(ours) is type(theirs), place
+    if isinstance(ours, torch.Tensor):
+        # bits, so that not-a-number equals itself
+        assert ours.dtype == theirs.dtype, place
+        assert ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes(), place
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys(), place
+        for key in ours:
+            assert_same(ours[key], theirs[key], f"{place}.{key}")
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs), place
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(*pair, f"{place}[{i}]")
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), place
+
+
+def assert_same_runs(ours: Path, theirs: Path) -> None:
+    assert rows(ours) == rows(theirs)
+    left_out = ("train_seconds", "config")
+    a, b = ({k: v for k, v in final(run).items() if k not in left_out} for run in (ours, theirs))
+    assert_same(a, b)
+
+
+class Interrupt:
+    """Sends this process a signal in the given step of the environments, counted from now on; evaluations count too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals = signal.SIGTERM) -> None:
+        self.count = 0
+        original = EmbodiedEnv.step
+
+        def counting(env: EmbodiedEnv, action: Any) -> Any:
+            self.count += 1
+            if self.count == step:
+                os.kill(os.getpid(), number)
+            return original(env, action)
+
+        monkeypatch.setattr(EmbodiedEnv, "step", counting)
+
+
+# Each environment takes 16 steps of the warm-up and 4 an iteration: the 26th is in the third iteration. At the second's
+# end, after 24 steps, episodes of 7 have 3 behind them, and the event at every 10th is 6 ahead.
+STOP = 26
+
+
+def run_whole(config: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in the folder ``whole`` without a stop."""
+    Path("whole").mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir("whole")
+        assert main(["--config", f"../{config}"]) == 0
+    return only_run(Path("whole"))
+
+
+def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) -> Path:
+    """Run until a signal comes in a step."""
+    with monkeypatch.context() as patch:
+        Interrupt(patch, step)
+        assert main(["--config", config]) == 143
+    return only_run()
+
+
+@pytest.mark.parametrize(
+    ("make", "threads", "is_new_process"),
+    [(push_cube, 1, True), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True)],
+)
+def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
+    make: Any, threads: int, is_new_process: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(Path(), make(threads))
+    whole = run_whole(config, monkeypatch)
+    run = run_until(config, monkeypatch)
+    assert len(rows(run)) == 2
+    if is_new_process:
+        subprocess.run([sys.executable, "-m", "embodichain.agents.rl.train", "--resume", "latest"], check=True)
+    else:
+        torch.manual_seed(7)  # what the process draws in the meantime is of no account
+        np.random.seed(7)  # noqa: NPY002
+        assert main(["--resume", str(run)]) == 0
+    assert_same_runs(run, whole)
+    scalars = read_tensorboard(run / "logs")
+    assert [step for step, _ in scalars["train/policy_loss"]] == [row["step"] for row in rows(run)]
+    summaries = [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in (run, whole)]
+    assert summaries[0]["success_interval_95"] == summaries[1]["success_interval_95"]
+
+
+# --- small runs of CartPole: 2 environments, 4 steps an iteration ---
+
+
+def test_older_checkpoint_is_gone_on_from_and_what_was_logged_after_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = write_config(Path(), tiny_config(trainer__iterations=3, trainer__save_freq="1 it"))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    shutil.copytree(run, "before")
+    assert main(["--resume", str(run / "checkpoints" / "tiny_step_8.pt")]) == 0
+    assert_same_runs(run, Path("before"))
+    assert [step for step, _ in read_tensorboard(run / "logs")["charts/SPS"]] == [8, 16, 24]
+    wall_times = [json.loads(line)["wall_time"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert wall_times == sorted(wall_times)
+
+
+def test_more_iterations_and_other_matters_of_no_account_may_be_given() -> None:
+    config = write_config(Path(), tiny_config())
+    assert main(["--config", config]) == 0
+    camera = {"func": "record_camera_data", "mode": "interval", "interval_step": 1}
+    later = write_config(
+        Path(),
+        tiny_config(
+            trainer__enable_eval=False, trainer__keep_last=1, trainer__events={"train": {"look": camera}, "eval": {}}
+        ),
+        "later.json",
+    )
+    assert main(["--config", later, "--resume", "latest", "trainer.iterations=4"]) == 0
+    run = only_run()
+    assert [row["step"] for row in rows(run)] == [8, 16, 24, 32]
+    assert [path.name for path in (run / "checkpoints").glob("*.pt")] == ["tiny_step_32.pt"]
+    assert json.loads((run / "config.json").read_text(encoding="utf-8"))["trainer"]["iterations"] == 4
+
+
+def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), tiny_config())]) == 0
+    run = only_run()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    overrides = ["trainer.num_envs=4", "algorithm.cfg.gamma=0.5", "trainer.iterations=9"]
+    assert main(["--resume", str(run), *overrides]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: --resume {run}: the config is not that of the run:",
+        "trainer.num_envs: 2 in the run, 4 now",
+        "algorithm.cfg.gamma: not there in the run, 0.5 now",
+    ]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it() -> None:
+    summary = train_from_config(write_config(Path(), tiny_config()))
+    again = train_from_config(None, resume=summary["run_folder"])
+    assert {k: v for k, v in again.items() if k != "peak_memory_mb"} == {
+        k: v for k, v in summary.items() if k != "peak_memory_mb"
+    }
+    assert [row["step"] for row in rows(only_run())] == [8, 16]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "gone"])
+def test_damaged_checkpoint_gives_way_to_the_one_before_it(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(Path(), tiny_config(trainer__iterations=3, trainer__save_freq="1 it"))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    shutil.copytree(run, "before")
+    latest = run / "checkpoints" / "tiny_step_24.pt"
+    data = bytearray(latest.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged = {"truncated": bytes(data[:-1000]), "flipped": bytes(data), "gone": b""}
+    latest.write_bytes(damaged[damage])
+    assert main(["--resume", "latest"]) == 0
+    err = capsys.readouterr().err
+    assert f"{latest}: damaged" in err
+    assert f"going on from {run}/checkpoints/tiny_step_16.pt" in err
+    assert_same_runs(run, Path("before"))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("latest", "--resume latest: no run in {here}/outputs has a checkpoint"),
+        ("absent", "--resume absent: must be a run's folder, a file in its 'checkpoints', or 'latest'"),
+        ("absent/checkpoints/a_step_8.pt", "absent/checkpoints/a_step_8.pt: no such checkpoint"),
+        ("empty", "empty/checkpoints: there is no checkpoint"),
+    ],
+)
+def test_resume_of_what_is_not_there_is_one_message(
+    target: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("empty").mkdir()
+    assert main(["--resume", target]) == 2
+    assert capsys.readouterr().err == f"error: {message.format(here=Path.cwd())}\n"
+    assert os.listdir() == ["empty"]
+
+
+def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    other = write_config(Path(), tiny_config(trainer__exp_name="tin"), "other.json")
+    assert main(["--config", other, "--resume", "latest"]) == 2
+    assert "--resume latest: no run of 'tin' in " in capsys.readouterr().err
+
+
+# --- signals ---
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt = Interrupt(monkeypatch, 22, number)  # 16 steps of the warm-up, 4 of the first iteration
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == code
+    assert interrupt.count == 22  # no step was made after it
+    run = only_run()
+    assert final(run)["global_step"] == 8
+    out = capsys.readouterr().err
+    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; --resume {run} goes on from there" in out
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_config(Path(), tiny_config(trainer__eval_freq="2 it"))
+    whole = run_whole(config, monkeypatch)
+    run = run_until(config, monkeypatch, 26)  # the second step of the evaluation after 16 + 2 x 4
+    assert [row["step"] for row in rows(run)] == [8]
+    assert main(["--resume", str(run)]) == 0
+    assert_same_runs(run, whole)
+
+
+def test_signal_before_the_first_iteration_is_finished_leaves_no_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_until(write_config(Path(), tiny_config()), monkeypatch, 18)
+    assert os.listdir(run / "checkpoints") == []
+    assert "checkpoint" not in capsys.readouterr().err

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.utils import ConfigError
+
+
+def pointer(folder: Path, name: str) -> Any:
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_pointers_name_the_latest_and_the_best(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    folder.save({"x": 1}, 8)
+    folder.save({"x": 2}, 16, success_rate=0.5)
+    path = folder.save({"x": 3}, 24)
+    assert path == tmp_path / "run_step_24.pt"
+    assert pointer(tmp_path, "latest") == {"file": "run_step_24.pt", "step": 24}
+    assert pointer(tmp_path, "best") == {"file": "run_step_16.pt", "step": 16, "success_rate": 0.5}
+    found, content = folder.load_latest()
+    assert (found, content["x"]) == (path, 3)
+
+
+def test_only_the_last_ones_are_kept_and_the_best(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=2)
+    for step in (8, 16, 24, 100):
+        folder.save({}, step, success_rate=0.5 if step == 8 else None)
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_100.pt", "run_step_24.pt", "run_step_8.pt"]
+
+
+def test_after_going_back_the_latest_is_not_the_one_with_most_steps(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    for step in (8, 16, 24):
+        folder.save({"step": step}, step)
+    folder.point_latest(tmp_path / "run_step_16.pt")
+    assert folder.load_latest()[1]["step"] == 16
+    (tmp_path / "run_step_16.pt").write_bytes(b"")
+    assert folder.load_latest()[1]["step"] == 8
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", '{"file": "../elsewhere_step_1.pt"}', '{"file": 1}'])
+def test_without_a_pointer_that_helps_the_most_steps_count(tmp_path: Path, text: str | None) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    folder.save({}, 8)
+    folder.save({}, 100)
+    (tmp_path / "latest.json").unlink() if text is None else (tmp_path / "latest.json").write_text(text)
+    assert folder.load_latest()[0].name == "run_step_100.pt"
+
+
+def test_folder_without_a_readable_checkpoint_says_so(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    with pytest.raises(ConfigError, match=r"there is no checkpoint$"):
+        folder.load_latest()
+    (tmp_path / "run_step_8.pt").write_bytes(b"?")
+    with pytest.raises(ConfigError, match=r"there is no checkpoint that can be read$"):
+        folder.load_latest()
+
+
+def test_every_single_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run")
+    folder.save({"weight": torch.arange(8.0)}, 8)
+    data = folder.save({"weight": torch.arange(8.0)}, 16).read_bytes()
+    for position in range(0, len(data), 37):
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << position % 8
+        (tmp_path / "run_step_16.pt").write_bytes(flipped)
+        assert folder.load_latest()[0].name == "run_step_8.pt", position
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "run_step_8.tmp").write_bytes(b"half")
+    CheckpointFolder(tmp_path, "run").remove_unfinished()
+    assert os.listdir(tmp_path) == []
