@@ -132,7 +132,7 @@ def markdown(text: str) -> str:
 def type_text(annotation: str) -> str:
     """Return an annotation for somebody who writes JSON."""
     for name, text in TYPES.items():
-        annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", lambda _, text=text: text, annotation)
+        annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", text, annotation)
     annotation = annotation.replace("Sequence[", "list[")
     annotation = re.sub(r"Literal\[(.*?)\]", lambda match: match[1].replace(", ", " | "), annotation)
     return annotation.replace("|", "\\|")
