@@ -16,13 +16,11 @@ from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces,
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
     TanhSquash,
-    bounded,
     evaluate_gaussian,
     sample_gaussian,
 )
+from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import configclass
 
 __all__ = ["ActorCriticRecurrent", "ActorCriticRecurrentCfg", "build_actor_critic_recurrent"]
@@ -82,7 +80,7 @@ def build_actor_critic_recurrent(
     )
 
 
-class ActorCriticRecurrent(Policy):
+class ActorCriticRecurrent(GaussianPolicy):
     """An actor-critic whose networks read, beside the observation, what a GRU remembers of the episode so far.
 
     The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
@@ -120,22 +118,14 @@ class ActorCriticRecurrent(Policy):
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
         squash: TanhSquash | None = None,
     ) -> None:
-        super().__init__()
-        self.obs_dim = obs_dim
-        self.action_dim = action_dim
+        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash)
         self.state_size = memory.hidden_size
         self.sequence_length = sequence_length
-        self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
-        self.has_normalizer = normalize_obs
-        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
         self.actor_obs = nn.Identity() if actor_columns is None else Columns(actor_columns)
         self.critic_obs = nn.Identity() if critic_columns is None else Columns(critic_columns)
         self.memory = memory
         self.actor = actor
         self.critic = critic
-        self.log_std = nn.Parameter(torch.full((action_dim,), float(init_log_std)))
-        self.log_std_range = log_std_range
-        self.squash = squash
         for name, parameter in memory.named_parameters():
             (nn.init.orthogonal_ if name.startswith("weight") else nn.init.zeros_)(parameter)
         self.to(device)
@@ -167,16 +157,6 @@ class ActorCriticRecurrent(Policy):
         out["value"] = self._value(states, obs)
         return TensorDict(out, batch_size=td.batch_size)
 
-    def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
-        if isinstance(self.normalizer, RunningNormalizer):
-            self.normalizer.update(obs)
-
-    @torch.no_grad()
-    def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
-        return {"std": self._bounded_log_std().exp().mean()}
-
     def _remember(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
         """Return the state after each step, [B, L, S].
 
@@ -195,6 +175,3 @@ class ActorCriticRecurrent(Policy):
     def _value(self, state: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
         value: torch.Tensor = self.critic(torch.cat((state, self.critic_obs(obs)), dim=-1)).squeeze(-1)
         return value
-
-    def _bounded_log_std(self) -> torch.Tensor:
-        return bounded(self.log_std, *self.log_std_range)

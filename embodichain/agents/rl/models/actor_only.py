@@ -22,12 +22,10 @@ from embodichain.agents.rl.models.block import (
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
     TanhSquash,
-    bounded,
     evaluate_gaussian,
     sample_gaussian,
 )
-from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
 from embodichain.utils import configclass
 
 __all__ = ["ActorOnly", "ActorOnlyCfg", "build_actor_only"]
@@ -71,7 +69,7 @@ def build_actor_only(
     )
 
 
-class ActorOnly(Policy):
+class ActorOnly(GaussianPolicy):
     """Chooses actions as ``ActorCritic`` does and values every state at 0: for algorithms without a critic.
 
     Args:
@@ -96,17 +94,9 @@ class ActorOnly(Policy):
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
         squash: TanhSquash | None = None,
     ) -> None:
-        super().__init__()
-        self.obs_dim = obs_dim
-        self.action_dim = action_dim
+        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash)
         self.actor = actor
         self.obs_keys = network_keys(actor)
-        self.extra_fields = (("raw_action", action_dim),) if squash is not None else ()
-        self.has_normalizer = normalize_obs
-        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
-        self.log_std = nn.Parameter(torch.full((action_dim,), float(init_log_std)))
-        self.log_std_range = log_std_range
-        self.squash = squash
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -127,16 +117,3 @@ class ActorOnly(Policy):
         out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
         out["value"] = torch.zeros_like(out["sample_log_prob"])
         return TensorDict(out, batch_size=td.batch_size)
-
-    def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
-        if isinstance(self.normalizer, RunningNormalizer):
-            self.normalizer.update(obs)
-
-    @torch.no_grad()
-    def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
-        return {"std": self._bounded_log_std().exp().mean()}
-
-    def _bounded_log_std(self) -> torch.Tensor:
-        return bounded(self.log_std, *self.log_std_range)
