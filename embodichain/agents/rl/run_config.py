@@ -62,7 +62,8 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Args:
         path: of the training config.
         overrides: ``trainer.num_envs=256`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
+        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
+            paths of functors and policies.
 
     Raises:
         ConfigError: with every error found, a line each.
@@ -80,7 +81,8 @@ def load_checkpoint_config(
     Args:
         config: as ``RunConfig.resolved``.
         overrides: ``trainer.iterations=500`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
+        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
+            paths of functors and policies.
 
     Raises:
         ConfigError: with every error found, a line each.
@@ -119,10 +121,10 @@ def _check_config(
         with collected(problems):
             resolve_device(trainer["device"])
     with collected(problems):
-        _check_policy(policy)
-    env_data, cfg, names = _load_env(trainer, folder, problems)
+        _check_policy(policy, allowed_imports)
+    env_data, cfg, names = _load_env(trainer, folder, allowed_imports, problems)
     events = {
-        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
+        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems, allowed_imports=allowed_imports)
         for name, block in _block(trainer, "events").items()
         if name in ("train", "eval") and isinstance(block, dict)
     }
@@ -142,13 +144,13 @@ def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
     return block if isinstance(block, dict) else {}
 
 
-def _check_policy(block: dict[str, Any]) -> None:
+def _check_policy(block: dict[str, Any], allowed_imports: Sequence[str]) -> None:
     if "name" in block and not isinstance(block["name"], str):
         raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
     problems: list[str] = []
     if block:
         with collected(problems):
-            check_policy_block(block)
+            check_policy_block(block, allowed_imports)
     raise_problems(line if line.startswith("policy.") else f"policy: {line}" for line in problems)
 
 
@@ -177,13 +179,14 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
 
 
 def _load_env(
-    trainer: dict[str, Any], folder: Path, problems: list[str]
+    trainer: dict[str, Any], folder: Path, allowed_imports: Sequence[str], problems: list[str]
 ) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
     """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
 
     Args:
         trainer: the ``trainer`` block.
         folder: of the training config.
+        allowed_imports: as :func:`load_run_config`.
         problems: every error found is added; the typed form is None then.
     """
     place, data = "", None
@@ -197,7 +200,7 @@ def _load_env(
     env_class = find_env_class(data.get("id")) or EmbodiedEnv
     cfg: EmbodiedEnvCfg | None = None
     with collected(problems, place):
-        cfg = config_to_cfg(data, env_class=env_class)
+        cfg = config_to_cfg(data, env_class=env_class, allowed_imports=allowed_imports)
     problems += [place + line for line in _evaluation_problems(trainer, data)]
     return data, cfg, names_in_config(data, env_class)
 

@@ -61,7 +61,7 @@ class TrainerCfg:
 
     gym_config: str | dict[str, Any]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
-    exp_name: Annotated[str, Field(min_length=1, pattern=r"^[\w.\-]+$")] = "generic_exp"
+    exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of torch, numpy and the environments."""
