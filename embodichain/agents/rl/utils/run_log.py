@@ -133,6 +133,7 @@ class WandbSink:
                 f"Weights & Biases cannot be reached: {reason}: logging offline into {folder}/wandb; send it with "
                 "'wandb sync'"
             )
+            wandb.teardown()  # the attempt would keep the run's name for itself
             self._run = wandb.init(**arguments, mode="offline")
         # What it has got itself is known where it is resumed online; it may be a step ahead of our own files.
         reached = self._run.summary.get("global_step")

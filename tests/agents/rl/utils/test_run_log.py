@@ -164,6 +164,9 @@ class FakeWandb(types.ModuleType):
     def log(self, values: dict[str, float]) -> None:
         self.calls.append(("log", values))
 
+    def teardown(self) -> None:
+        self.calls.append(("teardown",))
+
     def finish(self) -> None:
         self.calls.append(("finish",))
 
@@ -217,8 +220,8 @@ def test_wandb_that_cannot_be_reached_logs_offline_and_says_so(
     monkeypatch.setitem(sys.modules, "wandb", fake)
     sink = WandbSink("project", "run", tmp_path, {})
     sink.write({"train/loss": 0.5}, 8)
-    assert [call[0] for call in fake.calls] == ["init", "define_metric", "define_metric", "log"]
-    assert fake.calls[0][1] == "offline"
+    assert [call[0] for call in fake.calls] == ["teardown", "init", "define_metric", "define_metric", "log"]
+    assert fake.calls[1][1] == "offline"
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("[WARNING] Weights & Biases cannot be reached: no route to host: logging offline into ")
 
