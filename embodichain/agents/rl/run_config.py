@@ -29,8 +29,9 @@ from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec,
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
@@ -88,6 +89,8 @@ def load_checkpoint_config(
         ConfigError: with every error found, a line each.
     """
     problems: list[str] = []
+    with placed("the checkpoint's config: "):
+        check_plain(config)
     data = json.loads(json.dumps(config))
     data["trainer"]["gym_config"] = data.pop("gym_config")
     apply_overrides(data, overrides, problems)

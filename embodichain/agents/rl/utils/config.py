@@ -16,7 +16,8 @@ from pydantic_core import PydanticCustomError
 from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
 from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import RayTracing, from_dict
 
@@ -223,8 +224,10 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         value = text
+    with placed(f"override '{path}': "):
+        check_plain(value)
     node = data
     for key in keys[:-1]:
         node = node.setdefault(key, {})
