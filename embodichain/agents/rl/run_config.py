@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.utils.config import (
