@@ -47,15 +47,12 @@ def main() -> None:
         setattr(Trainer, method, timed(name, getattr(Trainer, method)))
     folder = Path.cwd()
     with tempfile.TemporaryDirectory(dir=folder) as place:  # on the disk of the working directory
-        links = [(folder / name, Path(place) / name) for name in ("configs",) if (folder / name).exists()]
-        for source, link in links:
-            link.symlink_to(source)
+        if (folder / "configs").exists():  # a config may name its environment's by a path from here
+            (Path(place) / "configs").symlink_to(folder / "configs")
         os.chdir(place)
         try:
             summary = train_from_config(config, overrides=overrides)
-            (size,) = {
-                round(path.stat().st_size / 1024) for path in Path(place).glob("outputs/*/checkpoints/*.pt")
-            } or {0}
+            size = round(max(file.stat().st_size for file in Path(place).glob("outputs/*/checkpoints/*.pt")) / 1024)
         finally:
             os.chdir(folder)
     share = (SPENT["copy"] + SPENT["write"]) / SPENT["train"]
@@ -63,11 +60,8 @@ def main() -> None:
     for name, seconds in SPENT.items():
         print(f"{name:8} {COUNTS[name]:>6} {seconds:>9.3f} {seconds / SPENT['train']:>7.2%}")
     print(f"saving: {share:.2%} of the wall time; a checkpoint has about {size} kB")
-    print(
-        json.dumps(
-            {"steps": summary["env_steps"], "seconds": SPENT, "calls": COUNTS, "share": share, "kilobytes": size}
-        )
-    )
+    figures = {"seconds": SPENT, "calls": COUNTS, "share": share, "kilobytes": size}
+    print(json.dumps({"steps": summary["env_steps"], **figures}))
 
 
 if __name__ == "__main__":
