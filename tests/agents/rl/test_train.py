@@ -386,7 +386,9 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
 @pytest.mark.parametrize("name", ["../up", "/tmp/up", "a/b", "a\0b", "x" * 101])
 def test_name_of_an_experiment_is_no_path(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(trainer__exp_name=name) == 2
-    assert capsys.readouterr().err.startswith("error: trainer.exp_name: String should ")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "trainer.exp_name: " in line
     assert os.listdir() == ["train_config.json"]
 
 
