@@ -19,6 +19,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.utils.bundle import space_to_data
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.config import (
     TrainCfg,
@@ -269,6 +270,12 @@ def build_trainer(
         checkpoint_dir=folder.path / "checkpoints",
         config=run.resolved,
         keep_last=cfg.keep_last,
+        max_skipped_updates=cfg.max_skipped_updates,
+        spaces={
+            "flat": space_to_data(env.flattened_observation_space),
+            "action": space_to_data(env.single_action_space),
+            "observation": space_to_data(env.single_observation_space),
+        },
     )
     with ExitStack() as undo:
         if resume is None:

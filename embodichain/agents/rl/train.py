@@ -27,6 +27,7 @@ from embodichain.agents.rl.build import (
     load_run_config,
 )
 from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
@@ -94,6 +95,7 @@ def train_from_config(
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
         InterruptedTraining: SIGINT or SIGTERM came; the finished iterations are saved.
+        NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
     """
     if distributed:
         raise ConfigError("--distributed: training over several processes is not available yet")
@@ -123,13 +125,16 @@ def train_from_config(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 2 wrong usage or config, 130 or 143 interrupted."""
+    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     args = parse_args(argv)
     try:
         summary = train_from_config(args.config, args.distributed, args.overrides, args.allow_import, args.resume)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except NonFiniteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except InterruptedTraining as signal:
         print("interrupted", file=sys.stderr)
         return signal.exit_code

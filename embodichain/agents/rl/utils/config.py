@@ -91,6 +91,8 @@ class TrainerCfg:
     """The same for checkpoints. The last iteration always saves."""
     keep_last: PositiveInt | None = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    max_skipped_updates: PositiveInt = 5
+    """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False
     """Log to Weights & Biases too."""
     wandb_project_name: str = "embodichain"
