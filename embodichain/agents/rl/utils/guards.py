@@ -18,9 +18,9 @@ from embodichain.agents.rl.utils.nonfinite import find_origin
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state
 
-__all__ = ["Guards", "NonFiniteError"]
+__all__ = ["MAX_BUNDLES", "Guards", "NonFiniteError"]
 
-_MAX_BUNDLES = 3  # of each kind: what goes wrong again and again is explained by the first times
+MAX_BUNDLES = 3  # of each kind: what goes wrong again and again is explained by the first times
 _FEW = 8
 
 
@@ -156,7 +156,7 @@ class Guards:
         return count
 
     def _write(self, kind: str, step: int, content: Mapping[str, Any]) -> Path | None:
-        if self._num_bundles[kind] >= _MAX_BUNDLES:
+        if self._num_bundles[kind] >= MAX_BUNDLES:
             return None
         try:
             path = save_bundle(self._folder, kind, step, content)
