@@ -32,7 +32,7 @@ BAD: dict[str, Callable[[nn.Parameter], torch.Tensor]] = {
     "the loss is not finite, its gradient is": lambda weight: finite(weight) + INF,
     "the gradient is not-a-number, the loss is 0": lambda weight: (0 * weight).square().sum().sqrt(),
     "one part of the gradient is infinite": lambda weight: (
-        (weight * torch.tensor([1.0, INF])).clamp(-1, 1).sum() + weight[0] * 0
+        (weight * torch.tensor([1.0, INF]).to(weight)).clamp(-1, 1).sum() + weight[0] * 0
     ),
     "the norm is too large for its type": lambda weight: (weight * 3e38).sum(),
 }
@@ -129,3 +129,23 @@ def test_checkpoint_of_an_unfused_optimizer_is_gone_on_with_by_a_fused_one() -> 
     new.load_state_dict(old.state_dict())
     assert new.optimizer.param_groups[0]["fused"] is True
     assert all(state["step"].item() == 1 for state in new.optimizer.state.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("bad", BAD)
+def test_fused_optimizer_skips_on_the_device_and_nobody_waits(bad: str) -> None:
+    weight = nn.Parameter(torch.tensor([0.5, -0.5], device="cuda"))
+    algo_optimizer = PPO(PPOCfg(device="cuda"), make_policy().to("cuda")).optimizer
+    optimizer = torch.optim.Adam([weight], lr=0.1, fused=algo_optimizer.defaults["fused"])
+    for _ in range(2):
+        gradient_step(optimizer, [weight], (weight - 1).square().sum(), 1.0)
+    before = state_of(weight, optimizer)
+    loss = BAD[bad](weight)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        norm = gradient_step(optimizer, [weight], loss, 1.0)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert not norm.isfinite()
+    assert all(torch.equal(a, b) for a, b in zip(before, state_of(weight, optimizer), strict=True))
