@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -54,6 +54,7 @@ class RunFolder:
         """
         while True:
             path = Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}"
+            folder = cls(path)
             try:
                 path.mkdir(parents=True)
             except OSError as error:
@@ -61,9 +62,13 @@ class RunFolder:
                     time.sleep(0.1)
                     continue
                 raise ConfigError(f"output folder {path.absolute()}: cannot be made: {error.strerror}") from error
-            for name in ("logs", "checkpoints"):
-                (path / name).mkdir()
-            return cls(path)
+            try:
+                for name in ("logs", "checkpoints"):
+                    (path / name).mkdir()
+            except OSError as error:
+                folder.remove()
+                raise ConfigError(f"output folder {path.absolute()}: cannot be written: {error.strerror}") from error
+            return folder
 
     def remove(self) -> None:
         """Take the folder away again, and ``outputs`` where nothing else is in it."""
@@ -85,6 +90,15 @@ class RunFolder:
     def summary(self) -> Path:
         """What came of the run."""
         return self.path / "summary.json"
+
+
+@contextmanager
+def _writing(folder: RunFolder) -> Iterator[None]:
+    """Turn an OSError into a ConfigError about the run's folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
 
 
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
@@ -123,6 +137,7 @@ def build_trainer(
     algorithm: BaseAlgorithm,
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
+    allowed_writes: Sequence[str] = (),
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder.
 
@@ -135,8 +150,15 @@ def build_trainer(
         algorithm: improves it.
         resume: where to go on.
         check_stop: see ``Trainer``.
+        allowed_writes: folders beside the run's that a ``save_path`` may name.
+
+    Raises:
+        ConfigError: the folder cannot be written.
     """
     cfg = run.train.trainer
+    env.write_into(folder.path, allowed_writes)
+    if eval_env is not None:
+        eval_env.write_into(folder.path / "eval", allowed_writes)
     evaluator = None
     if eval_env is not None:
         seed = cfg.seed + _EVAL_SEED_OFFSET
@@ -157,6 +179,8 @@ def build_trainer(
         },
     )
     with ExitStack() as undo:
+        # Outermost, so that the folder is gone when it is said.
+        undo.enter_context(_writing(folder))
         if resume is None:
             undo.callback(folder.remove)
         log = RunLog()

@@ -19,12 +19,13 @@ import torch
 
 from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
-from embodichain.agents.rl.utils.trainer import Trainer
+from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
@@ -55,7 +56,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="PREFIX",
-        help="let trainer.import_modules name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+        help="let the config name modules below this one, in trainer.import_modules and in dotted paths (also: "
+        "EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
+    parser.add_argument(
+        "--allow-write",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let a save_path of the config lead into this folder, outside the run's own",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
     args = parser.parse_intermixed_args(argv)
@@ -70,6 +79,7 @@ def train_from_config(
     overrides: Sequence[str] = (),
     allowed_imports: Sequence[str] = (),
     resume: str | None = None,
+    allowed_writes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train as a config says.
 
@@ -77,9 +87,10 @@ def train_from_config(
         config_path: of the training config; None: that of the run to be resumed.
         distributed: several processes; None: as the config says.
         overrides: ``trainer.num_envs=256`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name, beside those in the
-            environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
+        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
+            paths, beside those in the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
         resume: go on with a run: its folder, one of its checkpoints, or ``"latest"``.
+        allowed_writes: folders outside the run's own that a ``save_path`` of the config may lead into.
 
     Returns:
         What also stands in the run folder's ``summary.json``.
@@ -89,6 +100,7 @@ def train_from_config(
             nothing is left behind.
         InterruptedTraining: SIGINT or SIGTERM came; the finished iterations are saved.
         NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
+        UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
     """
     if distributed:
         raise ConfigError("--distributed: training over several processes is not available yet")
@@ -101,7 +113,7 @@ def train_from_config(
     try:
         policy, algorithm = build_learner(run, env, device)
         folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check)
+        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes)
         try:
             with stop:
                 _train(trainer, run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
@@ -111,21 +123,20 @@ def train_from_config(
         env.close()
         if eval_env is not None:
             eval_env.close()
-    draw_learning_curve(folder.metrics, folder.learning_curve, run.train.trainer.exp_name)
-    summary = _summarise(trainer, folder)
-    folder.summary.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    return summary
+    return _conclude(trainer, folder, run.train.trainer.exp_name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     args = parse_args(argv)
     try:
-        summary = train_from_config(args.config, args.distributed, args.overrides, args.allow_import, args.resume)
+        summary = train_from_config(
+            args.config, args.distributed, args.overrides, args.allow_import, args.resume, args.allow_write
+        )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except NonFiniteError as error:
+    except (NonFiniteError, UnsavedTrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except InterruptedTraining as signal:
@@ -142,6 +153,8 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
     """Train; whatever ends it early, what was finished is saved."""
     try:
         trainer.train(total_timesteps)
+    except UnsavedTrainingError:
+        raise
     except BaseException:
         trainer.rescue()
         path = trainer.last_checkpoint
@@ -164,6 +177,18 @@ def _load_run(
     check_config(point.content["config"], run.resolved, resume)
     logger.log_info(f"going on from {point.path}")
     return run, point
+
+
+def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]:
+    """Leave picture and summary in the run's folder; the checkpoint is there, so where they cannot be is a warning."""
+    summary = _summarise(trainer, folder)
+    try:
+        draw_learning_curve(folder.metrics, folder.learning_curve, title)
+        text = json.dumps(summary, indent=2) + "\n"
+        write_atomically(folder.summary, lambda file: file.write(text.encode()))
+    except OSError as error:
+        logger.log_warning(f"learning curve or summary could not be written: {error}")
+    return summary
 
 
 def _summarise(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:

@@ -256,6 +256,22 @@ def test_resume_of_what_is_not_there_is_one_message(
     assert os.listdir() == ["empty"]
 
 
+def test_run_folder_with_a_link_that_leads_out_of_it_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=1))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    (run / "summary.json").unlink()
+    (run / "summary.json").symlink_to(tmp_path / "precious")
+    assert main(["--resume", str(run)]) == 2
+    assert f"{run}/summary.json: a link that leads out of the run's folder" in capsys.readouterr().err
+    assert not (tmp_path / "precious").exists()
+    (run / "summary.json").unlink()
+    (run / "again.json").symlink_to("config.json")
+    assert main(["--resume", str(run)]) == 0
+
+
 def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
     other = write_config(Path(), tiny_config(trainer__exp_name="tin"), "other.json")

@@ -49,6 +49,9 @@ class CheckpointFolder:
 
         Returns:
             Its path.
+
+        Raises:
+            OSError: it cannot be written; what was there before is as it was.
         """
         path = self.path / f"{self._exp_name}_step_{step}.pt"
         save_checkpoint(path, content)
@@ -57,7 +60,9 @@ class CheckpointFolder:
             self._point(_BEST, path, success_rate=success_rate)
         if self._keep_last is not None:
             best = self._pointed(_BEST)
-            for old in self._files()[: -self._keep_last]:
+            files = self._files()
+            # Those of later steps are from before the run was taken back to this one.
+            for old in files[: files.index(path) + 1][: -self._keep_last]:
                 if old != best:
                     old.unlink()
         return path

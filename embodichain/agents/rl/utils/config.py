@@ -16,7 +16,8 @@ from pydantic_core import PydanticCustomError
 from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
 from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import RayTracing, from_dict
 
@@ -61,7 +62,7 @@ class TrainerCfg:
 
     gym_config: str | dict[str, Any]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
-    exp_name: Annotated[str, Field(min_length=1, pattern=r"^[\w.\-]+$")] = "generic_exp"
+    exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of torch, numpy and the environments."""
@@ -225,8 +226,10 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         value = text
+    with placed(f"override '{path}': "):
+        check_plain(value)
     node = data
     for key in keys[:-1]:
         node = node.setdefault(key, {})

@@ -21,11 +21,16 @@ from embodichain.agents.rl.utils.guards import Guards
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
-__all__ = ["Trainer", "TrainerOptions"]
+__all__ = ["Trainer", "TrainerOptions", "UnsavedTrainingError"]
 
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics
+
+
+class UnsavedTrainingError(RuntimeError):
+    """A training came to its end, but its result is not on the disk."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ class Trainer:
         self._best_success = 0.0
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
         self._saved_iteration = 0
+        self._save_problem = ""
         self._check_stop = check_stop
         self._env = env
         self._stats = EpisodeStats(env.num_envs)
@@ -123,6 +129,9 @@ class Trainer:
 
         Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
+
+        Raises:
+            UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
         progress = make_progress(iterations, self._iteration)
@@ -143,19 +152,28 @@ class Trainer:
                 progress.update(self._iteration, self.log.last)
                 self._finished = freeze(self.state_dict())
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
-                    self._save(self._finished, is_best)
+                    self._try_to_save(self._finished, is_best)
         finally:
             progress.close()
+        if self._saved_iteration < self._iteration:
+            raise UnsavedTrainingError(
+                f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
+                f"The last one that is whole: {self.last_checkpoint or 'none'}"
+            )
 
     def save_checkpoint(self) -> Path:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
         return self._save(self._finished or freeze(self.state_dict()))
 
     def rescue(self) -> Path | None:
-        """Save what finished iterations achieved since the last checkpoint; return its path, None where nothing did."""
+        """Save what finished iterations achieved since the last checkpoint.
+
+        Returns:
+            Its path; None where there was nothing to save, or where it could not be written, which a warning says.
+        """
         if self._finished is None or self._finished["iteration"] <= self._saved_iteration:
             return None
-        return self._save(self._finished)
+        return self._try_to_save(self._finished)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next iterations depend on, as plain data; nothing is copied."""
@@ -197,6 +215,18 @@ class Trainer:
             schedule.start_from(self.global_step, self._iteration)
         self._saved_iteration = self._iteration
         load_generators_state(state["generators"])
+
+    def _try_to_save(self, content: dict[str, Any], is_best: bool = False) -> Path | None:
+        """Save; where that fails, say so and return None: there may be room again when the next one is due."""
+        try:
+            return self._save(content, is_best)
+        except OSError as error:
+            self._save_problem = str(error)
+            logger.log_warning(
+                f"the checkpoint of step {content['global_step']} could not be written: {error}. The last one that is "
+                f"whole: {self.last_checkpoint or 'none'}"
+            )
+            return None
 
     def _save(self, content: dict[str, Any], is_best: bool = False) -> Path:
         path = self.checkpoints.save(content, content["global_step"], content["best_success"] if is_best else None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -190,6 +190,8 @@ class IdleAlgorithm(BaseAlgorithm):
 
 class ListSink:
     """Keeps what it is given."""
+
+    name = "a list"
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []
