@@ -64,7 +64,8 @@ def test_reading_a_config_leaves_the_users_dictionary_alone() -> None:
 
 def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules() -> None:
     data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_term"}}}}
-    for given in ({"allowed_imports": [__name__]}, {"manager_modules": [__name__]}):
+    ways: list[dict[str, Any]] = [{"allowed_imports": [__name__]}, {"manager_modules": [__name__]}]
+    for given in ways:
         assert config_to_cfg(data, **given).events["own"].func is own_term
     data = {"robot": CART, "env": {"events": {"own": {"func": "own_term"}}}}
     assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
