@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
-from typing import TYPE_CHECKING
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.sensors.appearance import Appearance
@@ -12,9 +12,6 @@ from embodichain.lab.sim.sensors.drawing import DrawingThreads
 from embodichain.lab.sim.sensors.opengl import opengl_problem
 from embodichain.lab.sim.sensors.shot import Drawer, RenderingUnavailableError
 from embodichain.utils import logger
-
-if TYPE_CHECKING:
-    from embodichain.lab.sim.sensors.ray_tracer import RayTracer
 
 __all__ = ["choose_ray_tracing", "make_drawer", "ray_tracer"]
 
@@ -56,7 +53,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
     return True
 
 
-def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> RayTracer:
+def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> Drawer:
     """Return a ray tracer.
 
     Raises:
@@ -66,10 +63,11 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
         import warp  # noqa: PLC0415 (an extra)
 
         warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
-        from embodichain.lab.sim.sensors.ray_tracer import RayTracer  # noqa: PLC0415
+        module = importlib.import_module("embodichain.lab.sim.sensors.ray_tracer")  # it imports the extra
     except ModuleNotFoundError as error:
         raise RenderingUnavailableError(f"ray tracing needs {error.name}: {_HELP}") from error
-    return RayTracer(backend, appearance, device, num_threads, shadows)
+    tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
+    return tracer
 
 
 @functools.cache

@@ -53,8 +53,7 @@ class RayTracer:
     """Draws environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
 
     It draws what OpenGL draws, but for these: edges of round shapes are exact; of translucent things the nearest alone
-    is seen through; there is no haze at the horizon and no near plane; colours do not end at ``far``, as depths and masks
-    do.
+    is seen through; there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not.
 
     The first image of a scene waits some seconds while its kernel is compiled; it is kept on disk for the next time.
     """

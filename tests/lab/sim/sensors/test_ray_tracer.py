@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -262,8 +263,8 @@ def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
     def absent(*args: object, **kwargs: object) -> None:
         raise ModuleNotFoundError("No module named 'mujoco_warp'", name="mujoco_warp")
 
-    monkeypatch.delitem(__import__("sys").modules, "embodichain.lab.sim.sensors.ray_tracer", raising=False)
-    monkeypatch.setitem(__import__("sys").modules, "mujoco_warp", None)
+    monkeypatch.delitem(sys.modules, "embodichain.lab.sim.sensors.ray_tracer", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco_warp", None)
     with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: pip install .*\[raytrace\]"):
         make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
 
