@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.replay.report import format_fields, format_report
 from embodichain.agents.rl.replay.run import replay_update
 from embodichain.agents.rl.utils.bundle import load_bundle
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PREFIX",
-        help="let the run's trainer.import_modules name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT)",
+        help="let the run's config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead of text")
 
@@ -55,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
         print(_to_json(record) if args.json else _format_divergence(record))
         return 0
     modules = bundle["config"]["trainer"].get("import_modules", [])
-    import_allowed_modules(
-        modules, [*args.allow_import, *imports_allowed_by_environment()], "the run's trainer.import_modules"
-    )
+    allowed = [*args.allow_import, *imports_allowed_by_environment()]
+    import_allowed_modules(modules, allowed, "the run's trainer.import_modules")
+    check_policy_block(bundle["config"]["policy"], allowed)
     report = replay_update(bundle, device)
     if args.json:
         facts = {"cause": report.cause, "skipped": report.skipped, "is_reproduced": report.is_reproduced}

@@ -71,7 +71,7 @@ class TrainerCfg:
     headless: bool = True
     """No window."""
     enable_rt: RayTracing = False
-    """Ray-traced images; not available yet."""
+    """Ray-traced images, with shadows, on ``device``; needs the extra ``raytrace``."""
     gpu_id: int = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
