@@ -14,7 +14,10 @@ from embodichain.lab.gym.utils.registration import register_env
 
 __all__ = ["PickCubeEnv"]
 
-_ABOVE = 0.02  # how far above the height of success the reward is best, m
+# How far above the height of success the reward is best, m.
+_ABOVE = 0.02
+# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
+_STEEPEST = 2.0
 
 
 @register_env("PickCubeRL", max_episode_steps=80, override=True)
@@ -31,7 +34,7 @@ class PickCubeEnv(EmbodiedEnv):
 
     base_entries = (*EmbodiedEnv.base_entries, "task/cube")
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
-    """The robot's links on the +x and on the -x side of the tool of control part ``arm``; both in ``sense_contacts``."""
+    """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
     success_height: float = 0.2
     """Of the cube's centre, m."""
     success_speed: float = 0.1
@@ -39,7 +42,7 @@ class PickCubeEnv(EmbodiedEnv):
     hold_steps: int = 10
     """How long the cube is to be held, steps."""
     grip_force: float = 2.0
-    """Least force of each finger along the line between them, N."""
+    """Least force on each finger along the line between them, N."""
 
     def _init_sim_state(self) -> None:
         self.cube = self.sim.get_rigid_object("cube")
@@ -53,28 +56,33 @@ class PickCubeEnv(EmbodiedEnv):
 
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
-        self.held_steps = torch.where(self.is_held(), self.held_steps + 1, 0)
+        is_slow = torch.linalg.vector_norm(self.velocity(), dim=1) < self.success_speed
+        self.held_steps = torch.where(self.is_up() & is_slow, self.held_steps + 1, 0)
 
     def is_gripped(self) -> Tensor:
         """Return whether both fingers press on something between them, [N] bool."""
         return self.sim.kept.get("gripped", self._compute_gripped)
 
     def _compute_gripped(self) -> Tensor:
-        uid, closing = self.robot.uid, self.robot.get_eef_pose()[:, :3, 0]
-        # What is between the fingers pushes each of them outwards; the ground cannot push both so.
-        one, two = ((self.sim.get_contact_force(uid, link) * closing).sum(dim=1) for link in self.fingers)
-        return (one > self.grip_force) & (two < -self.grip_force)
+        line = self.robot.get_eef_pose()[:, :3, 0]
+        one, two = self.fingers
+        return self._is_pressed(one, line) & self._is_pressed(two, -line)
+
+    def _is_pressed(self, finger: str, outwards: Tensor) -> Tensor:
+        """Return whether a finger is pushed along a direction [N, 3], [N] bool."""
+        force = self.sim.get_contact_force(self.robot.uid, finger)
+        along = (force * outwards).sum(dim=1)
+        across = torch.linalg.vector_norm(force - along.unsqueeze(1) * outwards, dim=1)
+        # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
+        return (along > self.grip_force) & (along > _STEEPEST * across)
 
     def is_up(self) -> Tensor:
         """Return whether the cube is gripped and high enough, [N] bool."""
         return self.is_gripped() & (self.cube.pos[:, 2] >= self.success_height)
 
-    def is_held(self) -> Tensor:
-        """Return whether the cube is gripped, high enough and slow enough at present, [N] bool."""
-        return self.is_up() & (self._cube_speed() < self.success_speed)
-
-    def _cube_speed(self) -> Tensor:
-        return torch.linalg.vector_norm(self.cube.get_velocity()[:, :3], dim=1)
+    def velocity(self) -> Tensor:
+        """Return the velocity of the cube's centre, [N, 3], m/s; do not write into it."""
+        return self.sim.kept.get("cube velocity", lambda: self.cube.get_velocity()[:, :3])
 
     def to_cube(self) -> Tensor:
         """Return the vector from the tool to the cube's centre, [N, 3], m; do not write into it."""
@@ -85,28 +93,27 @@ class PickCubeEnv(EmbodiedEnv):
         return self.sim.kept.get("turn to faces", self._compute_turn)
 
     def _compute_turn(self) -> Tensor:
-        # The horizontal parts of the cube's axes as complex numbers: the sum of their fourth powers is the same for
-        # every one of the cube's faces on top, and a quarter of its angle is the direction of an axis.
-        pose = self.cube.get_local_pose(to_matrix=True)
-        cube = torch.complex(pose[:, 0, :3], pose[:, 1, :3]).pow(4).sum(dim=1)
-        tool = self.robot.get_eef_pose()
-        return torch.angle(cube * torch.complex(tool[:, 0, 0], -tool[:, 1, 0]).pow(4)) / 4
+        # The horizontal parts of the cube's axes as complex numbers: the sum of their fourth powers is the same
+        # whichever face is on top, and a quarter of its angle is the direction of an axis.
+        pose, tool = self.cube.get_local_pose(to_matrix=True), self.robot.get_eef_pose()
+        axes = torch.complex(pose[:, 0, :3], pose[:, 1, :3]).pow(4).sum(dim=1)
+        return torch.angle(axes * torch.complex(tool[:, 0, 0], -tool[:, 1, 0]).pow(4)) / 4
 
     def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
         obs = super()._extend_obs(obs)
         turn, height = self.turn_to_faces().unsqueeze(1), self.cube.pos[:, 2:]
-        obs["task/cube"] = torch.cat((self.to_cube(), turn, self.cube.get_velocity()[:, :3], height), dim=1)
+        obs["task/cube"] = torch.cat((self.to_cube(), turn, self.velocity(), height), dim=1)
         return obs
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure (never), and metrics.
 
-        They are ``distance_to_cube`` and ``cube_height`` (of the centre; m), ``cube_speed`` (m/s) and ``gripped`` (0 or 1).
+        They are ``distance_to_cube`` (m), ``cube_height`` (of its centre, m), ``cube_speed`` (m/s), ``gripped`` (0, 1).
         """
         metrics = {
             "distance_to_cube": torch.linalg.vector_norm(self.to_cube(), dim=1),
             "cube_height": self.cube.pos[:, 2].clone(),
-            "cube_speed": self._cube_speed(),
+            "cube_speed": torch.linalg.vector_norm(self.velocity(), dim=1),
             "gripped": self.is_gripped().float(),
         }
         return self.held_steps >= self.hold_steps, self._never, metrics
@@ -114,9 +121,9 @@ class PickCubeEnv(EmbodiedEnv):
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Return what is still missing, 0 at best, plus the config's terms.
 
-        It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; from -1 to 0 for the height of a
-        gripped cube, with a little more than ``success_height`` as the best; then from -1 to 0 for its coming to rest
-        there; and costs of a tool that does not point straight down and of fingers across the cube's edges.
+        It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too, and
+        less the nearer it is to its best height, a little above ``success_height``; -1 until it is up and at rest; and
+        costs of a tool that does not point straight down and of fingers that are not along the cube's faces.
         """
         reward = super().get_reward(obs, action, info)
         metrics = info["metrics"]
