@@ -15,7 +15,7 @@ from embodichain.lab.gym.utils.registration import register_env
 __all__ = ["PickCubeEnv"]
 
 # How far above the height of success the reward is best, m.
-_ABOVE = 0.02
+_ABOVE = 0.03
 # A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
 _STEEPEST = 2.0
 
@@ -132,7 +132,7 @@ class PickCubeEnv(EmbodiedEnv):
         best = self.success_height + _ABOVE
         missing = (best - metrics["cube_height"]).abs() / (best - self._rest_height)
         lift = metrics["gripped"] * (1.0 - missing).clamp(min=0.0) - 1.0
-        hold = self.is_up() * (1.0 - torch.tanh(5.0 * metrics["cube_speed"])) - 1.0
+        hold = self.is_up() * (1.0 - torch.tanh(2.0 * metrics["cube_speed"])) - 1.0
         align = -1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi
         info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "hold": hold, "align": align}
         return reward + reach + 0.5 * grip + lift + hold + 0.5 * align
