@@ -15,7 +15,7 @@ from embodichain.lab.gym.utils.registration import register_env
 __all__ = ["PickCubeEnv"]
 
 # How far above the height of success the reward is best, m.
-_ABOVE = 0.03
+_ABOVE = 0.02
 # A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
 _STEEPEST = 2.0
 
@@ -57,7 +57,8 @@ class PickCubeEnv(EmbodiedEnv):
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
         is_slow = torch.linalg.vector_norm(self.velocity(), dim=1) < self.success_speed
-        self.held_steps = torch.where(self.is_up() & is_slow, self.held_steps + 1, 0)
+        is_up = self.cube.pos[:, 2] >= self.success_height
+        self.held_steps = torch.where(self.is_gripped() & is_up & is_slow, self.held_steps + 1, 0)
 
     def is_gripped(self) -> Tensor:
         """Return whether both fingers press on something between them, [N] bool."""
@@ -75,10 +76,6 @@ class PickCubeEnv(EmbodiedEnv):
         across = torch.linalg.vector_norm(force - along.unsqueeze(1) * outwards, dim=1)
         # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
         return (along > self.grip_force) & (along > _STEEPEST * across)
-
-    def is_up(self) -> Tensor:
-        """Return whether the cube is gripped and high enough, [N] bool."""
-        return self.is_gripped() & (self.cube.pos[:, 2] >= self.success_height)
 
     def velocity(self) -> Tensor:
         """Return the velocity of the cube's centre, [N, 3], m/s; do not write into it."""
@@ -122,17 +119,16 @@ class PickCubeEnv(EmbodiedEnv):
         """Return what is still missing, 0 at best, plus the config's terms.
 
         It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too, and
-        less the nearer it is to its best height, a little above ``success_height``; -1 until it is up and at rest; and
-        costs of a tool that does not point straight down and of fingers that are not along the cube's faces.
+        less the nearer it is to a little above ``success_height``; and costs of a tool that does not point straight
+        down and of fingers that are not along the cube's faces.
         """
         reward = super().get_reward(obs, action, info)
         metrics = info["metrics"]
         reach = -torch.tanh(5.0 * metrics["distance_to_cube"])
         grip = metrics["gripped"] - 1.0
         best = self.success_height + _ABOVE
-        missing = (best - metrics["cube_height"]).abs() / (best - self._rest_height)
-        lift = metrics["gripped"] * (1.0 - missing).clamp(min=0.0) - 1.0
-        hold = self.is_up() * (1.0 - torch.tanh(2.0 * metrics["cube_speed"])) - 1.0
+        lifted = (metrics["cube_height"] - self._rest_height) / (best - self._rest_height)
+        lift = metrics["gripped"] * lifted.clamp(0.0, 1.0) - 1.0
         align = -1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi
-        info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "hold": hold, "align": align}
-        return reward + reach + 0.5 * grip + lift + hold + 0.5 * align
+        info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "align": align}
+        return reward + reach + 0.5 * grip + lift + 0.5 * align

@@ -137,7 +137,7 @@ def test_cube_that_was_let_go_is_to_be_held_anew(env: PickCubeEnv) -> None:
 def test_held_cube_that_moves_is_not_at_rest(env: PickCubeEnv) -> None:
     hold(env, 0.25)
     fast = stay(CLOSED)
-    fast[:, 0] = 1.0  # the shoulder turns: 0.65 m x rad/s
+    fast[:, 0] = 0.5  # the shoulder turns: 0.65 m x rad/s
     for _ in range(5):
         *_, info = env.step(fast)
     assert info["metrics"]["gripped"].all()
@@ -187,28 +187,18 @@ def test_reward_is_what_is_missing(env: PickCubeEnv) -> None:
     put_cube(env, [[0.0, 0.0, 0.0], [0.0, 0.1, 0.0]])
     info = env.get_info()
     reward = env.get_reward(env.get_obs(), stay(CLOSED), info)
-    # Gripped at 0.12, best is 0.23, rest is 0.025: 0.11 / 0.205 of the way are missing; it is not up.
+    # Gripped at 0.12, best is 0.22, rest is 0.025: 0.095 / 0.195 of the way are done.
     # Beside the fingers: tanh(5 x 0.1) = 0.462 for the distance, and nothing else is done.
-    rewards = {name: info["rewards"][name] for name in ("reach", "grip", "lift", "hold", "align")}
-    expected = {
-        "reach": [0.0, -0.462],
-        "grip": [0.0, -1.0],
-        "lift": [-0.537, -1.0],
-        "hold": [-1.0, -1.0],
-        "align": [0.0, 0.0],
-    }
+    expected = {"reach": [0.0, -0.462], "grip": [0.0, -1.0], "lift": [-0.513, -1.0], "align": [0.0, 0.0]}
     for name, values in expected.items():
-        assert rewards[name].tolist() == pytest.approx(values, abs=5e-3), name
-    assert reward.tolist() == pytest.approx([-1.537, -0.462 - 0.5 - 1.0 - 1.0], abs=1e-2)
+        assert info["rewards"][name].tolist() == pytest.approx(values, abs=5e-3), name
+    assert reward.tolist() == pytest.approx([-0.513, -0.462 - 0.5 - 1.0], abs=1e-2)
 
 
-def test_cube_at_rest_in_the_best_place_misses_nothing_and_one_that_moves_does(env: PickCubeEnv) -> None:
-    hold(env, 0.23)
-    env.cube.set_velocity(torch.tensor([[0.0] * 6, [0.0, 0.2, 0.0, 0.0, 0.0, 0.0]]))
+def test_cube_in_the_best_place_misses_nothing(env: PickCubeEnv) -> None:
+    hold(env, 0.22)
     info = env.get_info()
-    reward = env.get_reward(env.get_obs(), stay(CLOSED), info)
-    assert info["rewards"]["hold"].tolist() == pytest.approx([0.0, -math.tanh(2 * 0.2)], abs=5e-3)
-    assert reward.tolist() == pytest.approx([0.0, -0.38], abs=2e-2)
+    assert env.get_reward(env.get_obs(), stay(CLOSED), info).tolist() == pytest.approx([0.0, 0.0], abs=1e-2)
 
 
 def test_fingers_across_an_edge_and_a_tilted_tool_cost(env: PickCubeEnv) -> None:
@@ -235,7 +225,7 @@ def test_fingers_that_close_on_the_cube_and_rise_hold_it(env: PickCubeEnv) -> No
             pose[:, :3, 3] += (place - present[:, :3, 3]).clamp(-0.03, 0.03)
             _, qpos = env.robot.compute_ik(pose, iterations=5)
             action = stay(gripper)
-            action[:, :6] = (qpos - env.robot.get_qpos("arm")) / 0.05
+            action[:, :6] = (qpos - env.robot.get_qpos("arm")) / 0.1
             *_, info = env.step(action)
             was_held |= info["success"]
             if was_held.all():
