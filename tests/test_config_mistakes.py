@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl import build
-from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.envs import BaseEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -180,8 +180,6 @@ def batch_larger_than_the_rollout(train: Config, env: Config) -> tuple[str, str]
 
 @mistake
 def environments_that_make_no_whole_groups(train: Config, env: Config) -> tuple[str, str]:
-    if "group_size" not in train["algorithm"]["cfg"]:
-        pytest.skip("the algorithm has no groups")
     train["algorithm"]["cfg"]["group_size"] = 5
     train["trainer"]["num_envs"] = 64
     return "algorithm.cfg.group_size", "5"
@@ -189,8 +187,6 @@ def environments_that_make_no_whole_groups(train: Config, env: Config) -> tuple[
 
 @mistake
 def group_of_one(train: Config, env: Config) -> tuple[str, str]:
-    if "group_size" not in train["algorithm"]["cfg"]:
-        pytest.skip("the algorithm has no groups")
     train["algorithm"]["cfg"]["group_size"] = 1
     return "algorithm.cfg.group_size", "2"
 
@@ -380,8 +376,16 @@ def unknown_mode_of_an_event(train: Config, env: Config) -> tuple[str, str]:
     return "env.events.more.mode", "'reset'"
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-@pytest.mark.parametrize("plant", MISTAKES, ids=lambda plant: plant.__name__)
+CASES = [
+    pytest.param(plant, path, id=f"{plant.__name__}-{path.parent.name}/{path.stem}")
+    for path in CONFIGS
+    for plant in MISTAKES
+    if plant not in (environments_that_make_no_whole_groups, group_of_one)
+    or "group_size" in load_json(path)["algorithm"]["cfg"]
+]
+
+
+@pytest.mark.parametrize(("plant", "path"), CASES)
 def test_mistake_is_found_before_an_environment_is_built(
     plant: Mistake, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
