@@ -52,6 +52,11 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["agents.rl.utils"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
     ),
+    (
+        "rl replay",
+        ["agents.rl.replay"],
+        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
+    ),
     # The files that know both worlds.
     ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,15 +21,15 @@ __all__ = ["RayTracing", "from_dict"]
 T = TypeVar("T")
 
 
-def _refuse_ray_tracing(value: bool) -> bool:
-    if value:
-        problem = "ray tracing, which would need mujoco_warp, is not available yet: must be false"
+def _has_ray_tracer(value: bool) -> bool:
+    if value and importlib.util.find_spec("mujoco_warp") is None:
+        problem = "ray tracing needs the package mujoco_warp: pip install 'embodichain-mujoco[raytrace]'"
         raise PydanticCustomError("ray_tracing", "{problem}", {"problem": problem})
     return value
 
 
-RayTracing = Annotated[bool, AfterValidator(_refuse_ray_tracing)]
-"""Of a config's ``enable_rt``; only false so far."""
+RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
+"""Of a config's ``enable_rt``; true where the extra ``raytrace`` is installed."""
 
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")

@@ -16,6 +16,7 @@ import torch
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.utils.bundle import space_to_data
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
@@ -170,6 +171,12 @@ def build_trainer(
         checkpoint_dir=folder.path / "checkpoints",
         config=run.resolved,
         keep_last=cfg.keep_last,
+        max_skipped_updates=cfg.max_skipped_updates,
+        spaces={
+            "flat": space_to_data(env.flattened_observation_space),
+            "action": space_to_data(env.single_action_space),
+            "observation": space_to_data(env.single_observation_space),
+        },
     )
     with ExitStack() as undo:
         # Outermost, so that the folder is gone when it is said.

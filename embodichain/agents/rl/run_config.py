@@ -250,7 +250,13 @@ def _env_configs(
     cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]]
 ) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
     """Return the environment's configs for training and, if enabled, for evaluation."""
-    sim_cfg = replace(cfg.sim_cfg, headless=trainer.headless, enable_rt=trainer.enable_rt, gpu_id=trainer.gpu_id)
+    sim_cfg = replace(
+        cfg.sim_cfg,
+        headless=trainer.headless,
+        enable_rt=trainer.enable_rt,
+        render_device=str(resolve_device(trainer.device)),
+        gpu_id=trainer.gpu_id,
+    )
     cfg = replace(cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=trainer.num_envs or cfg.num_envs)
     env = replace(cfg, events=cfg.events | events.get("train", {}))
     if not trainer.enable_eval:

@@ -21,6 +21,7 @@ from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, bu
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
@@ -98,6 +99,7 @@ def train_from_config(
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
         InterruptedTraining: SIGINT or SIGTERM came; the finished iterations are saved.
+        NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
     """
     if distributed:
@@ -125,7 +127,7 @@ def train_from_config(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 not saved, 2 wrong usage or config, 130 or 143 interrupted."""
+    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     args = parse_args(argv)
     try:
         summary = train_from_config(
@@ -134,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except UnsavedTrainingError as error:
+    except (NonFiniteError, UnsavedTrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except InterruptedTraining as signal:

@@ -69,7 +69,9 @@ class SimulationManagerCfg:
     headless: bool = True
     """No window."""
     enable_rt: RayTracing = False
-    """Ray-traced images; not available yet."""
+    """Ray-traced images, with shadows; needs the extra ``raytrace``. Without it OpenGL draws, where it is there."""
+    render_device: str = "cpu"
+    """Where rays are traced: ``"cpu"`` or ``"cuda:<number>"``; a training sets its own device."""
     gpu_id: int = 0
     """Kept for compatibility; the device decides."""
 

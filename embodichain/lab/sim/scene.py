@@ -42,7 +42,10 @@ from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["CompiledScene", "SceneBuilder"]
+__all__ = ["PICTURE_CAMERA", "CompiledScene", "SceneBuilder"]
+
+PICTURE_CAMERA = "picture"
+"""The camera of the model for pictures that the ray tracer moves about."""
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
@@ -258,8 +261,11 @@ class SceneBuilder:
             ConfigError: MuJoCo refuses the scene.
         """
         self._spec.add_key(name="init")
+        # The ray tracer needs a camera in its model; where it is and what it sees, is said for every picture.
+        camera = self._spec.worldbody.add_camera(name=PICTURE_CAMERA)
         try:
             visual_model = self._spec.compile()
+            self._spec.delete(camera)
             # What is only seen costs the physics about a sixth of its speed.
             self._spec.compiler.discardvisual = True
             model = self._spec.compile()

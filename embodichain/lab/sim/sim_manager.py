@@ -26,7 +26,15 @@ from embodichain.lab.sim.cfg import (
 from embodichain.lab.sim.objects import Articulation, Kept, Light, Marker, RigidObject, RigidObjectGroup, Robot
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.scene import SceneBuilder
-from embodichain.lab.sim.sensors import Appearance, Camera, CameraCfg, DrawingThreads, StereoCamera, StereoCameraCfg
+from embodichain.lab.sim.sensors import (
+    Appearance,
+    Camera,
+    CameraCfg,
+    Drawer,
+    StereoCamera,
+    StereoCameraCfg,
+    make_drawer,
+)
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -70,7 +78,7 @@ class SimulationManager:
         self._lights: dict[str, Light] = {}
         self._sensors: dict[str, Camera] = {}
         self._appearance: Appearance | None = None
-        self._drawing: DrawingThreads | None = None
+        self._drawing: Drawer | None = None
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body (before :meth:`build`)."""
@@ -170,9 +178,9 @@ class SimulationManager:
                     members = [self._rigid_objects[member.uid] for member in member_cfgs(cfg)]
                     self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
                 case StereoCameraCfg():
-                    self._sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawing_threads)
+                    self._sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case CameraCfg():
-                    self._sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawing_threads)
+                    self._sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
     @property
     def backend(self) -> Backend:
@@ -318,16 +326,18 @@ class SimulationManager:
         return _get(self._sensors, "sensor", uid)
 
     def close(self) -> None:
-        """Let go of OpenGL."""
+        """Let go of what draws."""
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
 
-    def _drawing_threads(self) -> DrawingThreads:
-        """Return the threads that draw the cameras' images; they begin when the first image is asked for."""
+    def _drawer(self) -> Drawer:
+        """Return what draws the cameras' images; it is chosen when the first image is asked for."""
         if self._drawing is None:
             count = min(self.cfg.num_threads or len(os.sched_getaffinity(0)), self.num_envs)
-            self._drawing = DrawingThreads(self.backend, self.appearance, count)
+            self._drawing = make_drawer(
+                self.backend, self.appearance, count, self.cfg.enable_rt, self.cfg.render_device
+            )
         return self._drawing
 
     def _rigid_object_cfg(self, uid: str) -> RigidObjectCfg:

@@ -19,7 +19,14 @@ from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.utils.fakes import (
+    CART_POLE_ENV,
+    PUSH_CUBE_ENV,
+    assert_same,
+    read_tensorboard,
+    tiny_config,
+    write_config,
+)
 
 TIMES = ("wall_time", "charts/SPS", "time/")
 
@@ -82,24 +89,6 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 def final(run: Path) -> dict[str, Any]:
     return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2])))
-
-
-def assert_same(ours: Any, theirs: Any, place: str = "") -> None:
-    assert type(ours) is type(theirs), place
-    if isinstance(ours, torch.Tensor):
-        # bits, so that not-a-number equals itself
-        assert ours.dtype == theirs.dtype, place
-        assert ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes(), place
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys(), place
-        for key in ours:
-            assert_same(ours[key], theirs[key], f"{place}.{key}")
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs), place
-        for i, pair in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(*pair, f"{place}[{i}]")
-    else:
-        assert ours == theirs or (ours != ours and theirs != theirs), place
 
 
 def assert_same_runs(ours: Path, theirs: Path) -> None:

@@ -135,7 +135,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: CartPoleRL, OpenDrawerRL, PushCubeRL, ReachRL",
+        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushCubeRL, ReachRL",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),
@@ -383,12 +383,16 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["../up", "/tmp/up", "a/b", "a\0b", "x" * 101])
-def test_name_of_an_experiment_is_no_path(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, "trainer.exp_name: String should ") for name in ("../up", "/tmp/up", "a/b", "x" * 101)),
+        ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
+    ],
+)
+def test_name_of_an_experiment_is_no_path(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(trainer__exp_name=name) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert "trainer.exp_name: " in line
+    assert capsys.readouterr().err.startswith(f"error: {message}")
     assert os.listdir() == ["train_config.json"]
 
 

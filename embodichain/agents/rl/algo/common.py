@@ -61,12 +61,13 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
             "without them a time limit cannot be told from a failure"
         )
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
-    decay = (~(terminated | truncated)) * (gamma * gae_lambda)
+    done = terminated | truncated
 
     advantages = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])  # A_{t+1}, [N]
-    for delta_t, decay_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, decay, advantages)), strict=True):
-        following = torch.addcmul(delta_t, decay_t, following, out=out)
+    for delta_t, done_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, done, advantages)), strict=True):
+        # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
+        following = torch.add(delta_t, following.masked_fill(done_t, 0.0), alpha=gamma * gae_lambda, out=out)
     return advantages.transpose(0, 1), (advantages + value).transpose(0, 1)
 
 
@@ -176,4 +177,4 @@ def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.
         target: same shape.
     """
     variance = target.var(correction=0)
-    return torch.where(variance > 0, 1 - (target - prediction).var(correction=0) / variance, 0.0)
+    return torch.where(variance == 0, 0.0, 1 - (target - prediction).var(correction=0) / variance)

@@ -21,6 +21,8 @@ class RunningNormalizer(nn.Module):
     Variances", 1979. The accumulators are float64: in float32 a long run's count stops growing at 2^24. Before the
     first ``update`` vectors pass unscaled. All statistics are in the state dict.
 
+    Vectors with a component that is not finite are left out: a single one would make every later input not-a-number.
+
     Args:
         dim: O.
     """
@@ -47,8 +49,13 @@ class RunningNormalizer(nn.Module):
     def update(self, batch: torch.Tensor) -> None:
         """Merge a batch [..., O] into the statistics."""
         x = batch.reshape(-1, self.mean.shape[0]).double()
-        n = x.shape[0]
         batch_mean = x.mean(0)
+        if not batch_mean.isfinite().all():  # in float64 that is so only where a component is not
+            x = x[x.isfinite().all(1)]
+            if not len(x):
+                return
+            batch_mean = x.mean(0)
+        n = x.shape[0]
         delta = batch_mean - self.mean
         total = self.count + n
         self.mean += delta * (n / total)

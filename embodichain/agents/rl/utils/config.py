@@ -71,7 +71,7 @@ class TrainerCfg:
     headless: bool = True
     """No window."""
     enable_rt: RayTracing = False
-    """Ray-traced images; not available yet."""
+    """Ray-traced images, with shadows, on ``device``; needs the extra ``raytrace``."""
     gpu_id: int = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
@@ -92,6 +92,8 @@ class TrainerCfg:
     """The same for checkpoints. The last iteration always saves."""
     keep_last: PositiveInt | None = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    max_skipped_updates: PositiveInt = 5
+    """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False
     """Log to Weights & Biases too."""
     wandb_project_name: str = "embodichain"

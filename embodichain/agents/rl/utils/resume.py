@@ -28,6 +28,7 @@ _MAY_CHANGE = (
     "trainer.eval_freq",
     "trainer.save_freq",
     "trainer.keep_last",
+    "trainer.max_skipped_updates",
     "trainer.use_wandb",
     "trainer.wandb_project_name",
     "trainer.events.eval",

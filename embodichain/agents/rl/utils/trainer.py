@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.utils.guards import Guards
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.vec_env import SavesState, VecEnv
@@ -44,6 +45,8 @@ class TrainerOptions:
         checkpoint_dir: where they go; it is there.
         config: the resolved config, to be kept in the checkpoints.
         keep_last: how many checkpoints to keep beside the best one; None: all.
+        max_skipped_updates: updates in a row without a single gradient step that end the training.
+        spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
     exp_name: str
@@ -53,6 +56,8 @@ class TrainerOptions:
     checkpoint_dir: Path
     config: dict[str, Any]
     keep_last: int | None = None
+    max_skipped_updates: int = 5
+    spaces: dict[str, Any] = field(default_factory=dict)
 
 
 class Trainer:
@@ -108,6 +113,13 @@ class Trainer:
         self._env = env
         self._stats = EpisodeStats(env.num_envs)
         self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._guards = Guards(
+            options.checkpoint_dir.parent / "bundles",
+            policy,
+            algorithm,
+            options.max_skipped_updates,
+            {"config": options.config, "spaces": options.spaces},
+        )
         self._steps_per_iteration = options.buffer_size * env.num_envs
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
@@ -126,6 +138,7 @@ class Trainer:
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
+            self._finished = freeze(self.state_dict())
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
@@ -224,6 +237,7 @@ class Trainer:
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
         self._check_stop()
         self._stats.on_step(step, info)
+        self._guards.on_step(info)
 
     def _is_best(self, figures: dict[str, float]) -> bool:
         """Return whether an evaluation's success rate is above all before it, and remember it then."""
@@ -236,6 +250,7 @@ class Trainer:
     def _warm_up(self) -> None:
         rollout = self._collector.collect(WARM_UP_STEPS)
         self._stats.finish_rollout(rollout)
+        self._guards.end_warm_up(rollout)
         self.policy.update_normalizer(rollout["obs"])
 
     def _iterate(self) -> dict[str, float]:
@@ -246,6 +261,7 @@ class Trainer:
             self._stats.drop_unfinished()
         rollout = self._collector.collect(self.options.buffer_size)
         collected = time.perf_counter()
+        self._guards.begin_update()
         losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         updated = time.perf_counter()
@@ -255,7 +271,7 @@ class Trainer:
         self._iteration += 1
         self.global_step += self._steps_per_iteration
         self.train_seconds += seconds
-        return {
+        figures = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
             "charts/SPS": self._steps_per_iteration / seconds,
@@ -264,6 +280,8 @@ class Trainer:
             "time/statistics_seconds": end - updated,
             "time/train_seconds": self.train_seconds,
         }
+        assert self._finished is not None  # the state after the iteration before this one, or before the first
+        return figures | self._guards.end_iteration(rollout, self._finished, figures, self.global_step)
 
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:

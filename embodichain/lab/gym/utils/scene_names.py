@@ -31,7 +31,11 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
     if added is None or not is_whole or _has_folder_of_meshes(data.get("rigid_object_group")):
         return SceneNames(None, None, entries)
-    return SceneNames(frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries)
+    # What a class adds may be cameras as well.
+    cameras = [*added, *(sensor.get("uid") for sensor in data.get("sensor") or () if isinstance(sensor, Mapping))]
+    return SceneNames(
+        frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries, frozenset(map(str, cameras))
+    )
 
 
 def has_config_robot(env_class: type | None) -> bool:

@@ -12,7 +12,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-__all__ = ["Backend", "Columns", "Index"]
+__all__ = ["Backend", "Columns", "Index", "named_geoms"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
@@ -125,3 +125,13 @@ class Backend(Protocol):
             data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
         """
         ...
+
+
+def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[list[int], list[int]]:
+    """Return the geoms of rigid bodies, whose fields may differ between environments: their ids in either model.
+
+    They have names, by which they are found in both.
+    """
+    names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
+    named = [i for i in range(model.ngeom) if model.geom(i).name]
+    return named, [names[model.geom(i).name] for i in named]

@@ -12,7 +12,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index
+from embodichain.lab.sim.backend.base import Backend, Columns, Index, named_geoms
 from embodichain.utils.state import load_attributes
 
 __all__ = ["MujocoBatchBackend"]
@@ -68,10 +68,7 @@ class MujocoBatchBackend(Backend):
         self._derived: dict[str, np.ndarray] = {}
         self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
-        # The geoms of rigid bodies have names, by which they are found in both models.
-        names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
-        self._named_geoms = [i for i in range(model.ngeom) if model.geom(i).name]
-        self._seen_geoms = [names[model.geom(i).name] for i in self._named_geoms]
+        self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
         self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]

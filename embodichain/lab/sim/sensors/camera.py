@@ -20,23 +20,16 @@ from embodichain.lab.sim.math import (
 )
 from embodichain.lab.sim.sensors.appearance import Appearance
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
-from embodichain.lab.sim.sensors.drawing import DrawingThreads, Mount, Shot
-from embodichain.lab.sim.sensors.renderer import RenderingUnavailableError
+from embodichain.lab.sim.sensors.shot import Drawer, Mount, RenderingUnavailableError, Shot
+from embodichain.lab.sim.sensors.views import look_at
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["Camera", "StereoCamera", "look_at", "mask_numbers"]
+__all__ = ["Camera", "StereoCamera", "mask_numbers"]
 
 _ALIASES = {"ee_link": "tool0"}
 """Names of links that other makers' files have, and the bundled ones not."""
-
-
-def look_at(eye: Tensor, target: Tensor, up: Tensor) -> Tensor:
-    """Return poses [..., 4, 4] of cameras at ``eye`` ``target`` in the middle and ``up`` upwards, [..., 3] each."""
-    forward = torch.nn.functional.normalize(target - eye, dim=-1)
-    right = torch.nn.functional.normalize(torch.linalg.cross(forward, up), dim=-1)
-    return pose_from_pos_matrix(eye, torch.stack((right, torch.linalg.cross(right, forward), -forward), dim=-1))
 
 
 def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
@@ -54,16 +47,14 @@ class Camera:
         mask_numbers: what the numbers in ``mask`` stand for, by uid.
     """
 
-    def __init__(
-        self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], DrawingThreads]
-    ) -> None:
+    def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:
         """Put the camera where its config says.
 
         Args:
             cfg: its config.
             backend: the simulation.
             appearance: what the environments look like.
-            drawing: returns the threads that draw; called when the first image is asked for.
+            drawing: returns what draws; called when the first image is asked for.
 
         Raises:
             ConfigError: its parent is not there.
@@ -79,7 +70,7 @@ class Camera:
         num_envs = backend.num_envs
         self._pose = _configured_pose(cfg).repeat(num_envs, 1, 1)
         self._intrinsics = torch.tensor(cfg.intrinsics).repeat(num_envs, 1)
-        self._images: dict[str, np.ndarray] = {}
+        self._images: dict[str, Tensor] = {}
         self._changes = np.zeros(num_envs, dtype=np.int64)
         self._drawn: tuple[Tensor, np.ndarray] | None = None
 
@@ -97,11 +88,11 @@ class Camera:
             ``mask`` [N, H, W] int32, the ``mask_numbers`` of what is seen.
 
         Raises:
-            ConfigError: there is no OpenGL to draw with; the message says what to install.
+            ConfigError: there is nothing to draw with; the message says what to install.
         """
         self._draw_what_changed()
         # A copy, since the next drawing writes into the same memory.
-        return {kind: torch.from_numpy(image.copy()).to(self._backend.device) for kind, image in self._images.items()}
+        return {kind: image.clone().to(self._backend.device) for kind, image in self._images.items()}
 
     def get_intrinsics(self) -> Tensor:
         """Return the camera matrices, [N, 3, 3], pixels."""
@@ -143,9 +134,7 @@ class Camera:
         """Return the pose in the environment's frame, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
         pose = self._pose.to(self._backend.device)
         if self._mount is not None:
-            fields = ("site_xpos", "site_xmat") if self._mount.kind == "site" else ("xpos", "xmat")
-            pos, rotation = (self._backend.read(name)[:, self._mount.index] for name in fields)
-            pose = pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3)) @ pose
+            pose = self._mount.poses(self._backend) @ pose
         return _pose_or_row(pose, to_matrix)
 
     def state_dict(self) -> dict[str, Any]:
@@ -168,28 +157,35 @@ class Camera:
         state, looks = torch.cat(parts, dim=1).cpu(), self._changes + self._appearance.version
         if self._drawn is None:
             stale = np.ones(backend.num_envs, dtype=bool)
-            shape = (backend.num_envs, self.cfg.height, self.cfg.width)
-            forms = {"color": ((*shape, 3), np.uint8), "depth": (shape, np.float32), "mask": (shape, np.int32)}
-            self._images = {kind: np.zeros(*forms[kind]) for kind in self.kinds}
         else:
             # As equality, so that what is not a number is drawn anew.
             stale = ~(state == self._drawn[0]).all(dim=1).numpy() | (looks != self._drawn[1])
         if stale.any():
-            shot = Shot(
-                size=(self.cfg.width, self.cfg.height),
-                near=self.cfg.near,
-                far=self.cfg.far,
-                poses=self._pose.double().numpy(),
-                intrinsics=self._intrinsics.double().numpy(),
-                mount=self._mount,
-                geom_ids=self._geom_numbers,
-                images=self._images,
-            )
             try:
-                self._drawing().draw(shot, np.flatnonzero(stale).tolist())
+                self._draw(np.flatnonzero(stale).tolist())
             except RenderingUnavailableError as error:
                 raise ConfigError(f"sensor '{self.uid}': its images are asked for, but {error}") from error
         self._drawn = (state, looks)
+
+    def _draw(self, env_ids: list[int]) -> None:
+        cfg, drawer = self.cfg, self._drawing()
+        if not self._images:
+            shape = (self._backend.num_envs, cfg.height, cfg.width)
+            forms = {"color": ((*shape, 3), torch.uint8), "depth": (shape, torch.float32), "mask": (shape, torch.int32)}
+            for kind in self.kinds:
+                size, dtype = forms[kind]
+                self._images[kind] = torch.zeros(size, dtype=dtype, device=drawer.device)
+        shot = Shot(
+            size=(cfg.width, cfg.height),
+            near=cfg.near,
+            far=cfg.far,
+            poses=self._pose,
+            intrinsics=self._intrinsics,
+            mount=self._mount,
+            geom_ids=self._geom_numbers,
+            images=self._images,
+        )
+        drawer.draw(shot, env_ids)
 
 
 class StereoCamera(Camera):
@@ -206,7 +202,7 @@ class StereoCamera(Camera):
         cfg: StereoCameraCfg,
         backend: Backend,
         appearance: Appearance,
-        drawing: Callable[[], DrawingThreads],
+        drawing: Callable[[], Drawer],
     ) -> None:
         super().__init__(cfg, backend, appearance, drawing)
         turn = matrix_from_euler(torch.deg2rad(torch.tensor(cfg.left_to_right_rot)))
@@ -242,11 +238,11 @@ class StereoCamera(Camera):
         self.right.load_state_dict(state["right"])
 
 
-def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> np.ndarray:
+def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
     """Return the mask's number of each geom, and last of nothing, [number of geoms + 1] int32."""
     owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
     # What is fixed to the world without a body of its own is the ground.
-    return np.array([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=np.int32)
+    return torch.tensor([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=torch.int32)
 
 
 def _pose_or_row(pose: Tensor, to_matrix: bool) -> Tensor:

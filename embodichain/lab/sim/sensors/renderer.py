@@ -1,71 +1,22 @@
-"""Pictures without a window, of one environment from a free camera."""
+"""Pictures of one environment from a free camera, for people."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
+import torch
 
 from embodichain.lab.sim.backend import Backend
-from embodichain.lab.sim.gl import GL_HELP
 from embodichain.lab.sim.sensors.appearance import Appearance
+from embodichain.lab.sim.sensors.choice import choose_ray_tracing, ray_tracer
+from embodichain.lab.sim.sensors.opengl import OpenGLDrawer
+from embodichain.lab.sim.sensors.shot import Drawer, Shot
+from embodichain.lab.sim.sensors.views import look_at
 
-__all__ = ["CameraPose", "Renderer", "RenderingUnavailableError", "make_renderer", "place_camera"]
+__all__ = ["CameraPose", "Renderer"]
 
 _NEAR, _FAR = 0.02, 50.0  # m
-
-
-class RenderingUnavailableError(RuntimeError):
-    """No pictures can be made here; the message says what to install."""
-
-
-def make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
-    """Return the engine's renderer for pictures of a size, to be used by this thread only.
-
-    Raises:
-        RenderingUnavailableError: there is no OpenGL without a window.
-    """
-    try:
-        return mujoco.Renderer(model, height=height, width=width)
-    # The engine's OpenGL backends raise whatever their loaders raise.
-    except Exception as error:
-        raise RenderingUnavailableError(f"{GL_HELP} ({error})") from error
-
-
-def place_camera(
-    renderer: mujoco.Renderer,
-    eye: np.ndarray,
-    forward: np.ndarray,
-    up: np.ndarray,
-    intrinsics: np.ndarray,
-    size: tuple[int, int],
-    near: float,
-    far: float,
-) -> None:
-    """Put the camera of a scene that is up to date where the next picture is to be taken from.
-
-    Args:
-        renderer: it.
-        eye: world position [3], m.
-        forward: unit vector [3] of the view.
-        up: unit vector [3] that is upwards in the picture.
-        intrinsics: fx, fy, cx, cy, pixels.
-        size: width and height, pixels.
-        near, far: the range that is seen, m.
-    """
-    width, height = size
-    fx, fy, cx, cy = intrinsics
-    for camera in renderer.scene.camera:
-        camera.pos, camera.forward, camera.up = eye, forward, up
-        camera.orthographic = 0
-        camera.frustum_near, camera.frustum_far = near, far
-        # The frustum at the near plane: rows grow downwards, the frustum's axis upwards.
-        camera.frustum_top = near * cy / fy
-        camera.frustum_bottom = -near * (height - cy) / fy
-        camera.frustum_center = near * (width / 2 - cx) / fx
-        camera.frustum_width = near * width / fx / 2
 
 
 @dataclass(frozen=True)
@@ -86,40 +37,56 @@ class CameraPose:
 
 
 class Renderer:
-    """Draws environments off screen. Use it from the thread that made it."""
+    """Draws environments off screen, with shadows. Use it from the thread that made it."""
 
-    def __init__(self, backend: Backend, appearance: Appearance, width: int, height: int) -> None:
-        """Get hold of OpenGL.
+    def __init__(
+        self,
+        backend: Backend,
+        appearance: Appearance,
+        width: int,
+        height: int,
+        enable_rt: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        """Choose what to draw with.
 
         Args:
             backend: the simulation to draw.
             appearance: what its environments look like.
             width: of the pictures, pixels.
             height: of the pictures, pixels.
+            enable_rt: trace rays; without it they are traced where there is no OpenGL.
+            device: where rays are traced.
 
         Raises:
-            RenderingUnavailableError: there is no OpenGL without a window.
+            RenderingUnavailableError: there is no OpenGL without a window, and no ray tracer.
         """
-        self._backend = backend
-        self._appearance = appearance
-        self._model = copy.copy(backend.visual_model)
-        self._data = mujoco.MjData(self._model)
+        self._drawer: Drawer
+        if choose_ray_tracing(enable_rt):
+            self._drawer = ray_tracer(backend, appearance, device, 1, shadows=True)
+        else:
+            self._drawer = OpenGLDrawer(backend, appearance, shadows=True)
+        self._num_envs = backend.num_envs
         self._size = (width, height)
-        self._renderer = make_renderer(self._model, width, height)
+        # One picture, wherever an environment's is asked for.
+        self._picture = torch.zeros(height, width, 3, dtype=torch.uint8, device=self._drawer.device)
 
     def render(self, env_id: int, pose: CameraPose) -> np.ndarray:
         """Return the picture of an environment, [height, width, 3] uint8."""
-        self._appearance.load(env_id, self._model)
-        self._backend.load_render_data(env_id, self._data)
-        self._renderer.update_scene(self._data)
-        eye = np.array(pose.eye)
-        forward = (np.array(pose.target) - eye) / np.linalg.norm(np.array(pose.target) - eye)
-        right = np.cross(forward, pose.up)
-        up = np.cross(right / np.linalg.norm(right), forward)
-        place_camera(self._renderer, eye, forward, up, np.array(pose.intrinsics), self._size, _NEAR, _FAR)
-        picture: np.ndarray = self._renderer.render()
-        return picture
+        eye, target, up = (torch.tensor(vector, dtype=torch.float64) for vector in (pose.eye, pose.target, pose.up))
+        shot = Shot(
+            size=self._size,
+            near=_NEAR,
+            far=_FAR,
+            poses=look_at(eye, target, up).expand(self._num_envs, 4, 4),
+            intrinsics=torch.tensor(pose.intrinsics, dtype=torch.float64).expand(self._num_envs, 4),
+            mount=None,
+            geom_ids=torch.zeros(0, dtype=torch.int32),
+            images={"color": self._picture.expand(self._num_envs, -1, -1, -1)},
+        )
+        self._drawer.draw(shot, [env_id])
+        return self._picture.cpu().numpy().copy()
 
     def close(self) -> None:
-        """Let go of OpenGL."""
-        self._renderer.close()
+        """Let go of what it draws with."""
+        self._drawer.close()

@@ -69,6 +69,25 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
+def assert_same(ours: Any, theirs: Any, place: str = "") -> None:
+    """Compare plain data to the last bit."""
+    assert type(ours) is type(theirs), place
+    if isinstance(ours, torch.Tensor):
+        # bits, so that not-a-number equals itself
+        assert ours.dtype == theirs.dtype, place
+        assert ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes(), place
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys(), place
+        for key in ours:
+            assert_same(ours[key], theirs[key], f"{place}.{key}")
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs), place
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(*pair, f"{place}[{i}]")
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), place
+
+
 class ScriptedEnv:
     """Episode e lasts e + 1 steps, each with reward e + 1, and succeeds if e is even; even ones are truncated.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -126,7 +127,8 @@ def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], pro
         config_to_cfg(load_json(CONFIG_FOLDER / "push_cube.json") | change)
 
 
-def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built() -> None:
+def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     data = config()
     env = data["env"]
     env["events"]["light"]["params"]["entity_cfg"]["uid"] = "lamp_1"
@@ -146,6 +148,23 @@ def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built() -> No
         "env.events.paint.params.mat_cfg.base_color",
         "env.observations.n.name: unknown entry 'sensor/cam_high/colour'. Did you mean 'sensor/cam_high/color'?",
         "env.dataset.lerobot.params.use_video: unknown parameter. Did you mean 'use_videos'?",
-        "env.sim_cfg.enable_rt: ray tracing, which would need mujoco_warp, is not available yet",
+        "env.sim_cfg.enable_rt: ray tracing needs the package mujoco_warp: pip install 'embodichain-mujoco[raytrace]'",
     ):
         assert problem in text
+
+
+def test_term_of_a_camera_must_name_a_camera() -> None:
+    data = config()
+    observations = data["env"]["observations"]
+    observations["k"] = {"func": "get_sensor_intrinsics", "name": "k", "params": {"entity_cfg": {"uid": "cube"}}}
+    observations["e"] = {"func": "compute_exteroception", "name": "e", "params": {"descriptor": {"cube": []}}}
+    data["env"]["events"]["lens"] = {
+        "func": "randomize_camera_intrinsics",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "cube"}},
+    }
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg(data)
+    for place in ("observations.k.params.entity_cfg.uid", "observations.e.params.descriptor.cube"):
+        assert f"env.{place}: no camera 'cube' in the scene." in str(caught.value)
+    assert "env.events.lens.params.entity_cfg.uid: no camera 'cube' in the scene." in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from typing import Any
@@ -146,14 +147,14 @@ def test_only_what_has_changed_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -
     sim = scene(BALL, CameraCfg("cam", **VIEW), num_envs=3)
     camera = sim.get_sensor("cam")
     drawn: list[list[int]] = []
-    threads = sim._drawing_threads()
-    draw = threads.draw
+    drawer = sim._drawer()
+    draw = drawer.draw
 
     def record(shot: Any, ids: list[int]) -> None:
         drawn.append(ids)
         draw(shot, ids)
 
-    monkeypatch.setattr(threads, "draw", record)
+    monkeypatch.setattr(drawer, "draw", record)
     first = camera.get_data()["color"]
     camera.get_data()
     one = torch.tensor([1])
@@ -231,8 +232,10 @@ def test_without_opengl_images_are_an_error_that_says_what_to_install(monkeypatc
         raise AttributeError("no GLContext")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     sim = scene(CameraCfg("cam", **VIEW))
-    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are asked for, but OpenGL .* apt-get install"):
+    problem = r"sensor 'cam': its images are asked for, but OpenGL .* apt-get install .*pip install .*\[raytrace\]"
+    with pytest.raises(ConfigError, match=problem):
         sim.get_sensor("cam").get_data()
     sim.close()
 

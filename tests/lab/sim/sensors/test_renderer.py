@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 
@@ -115,5 +116,7 @@ def test_missing_opengl_is_an_error_that_says_what_to_install(
         raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
-    with pytest.raises(RenderingUnavailableError, match=r"apt-get install libegl1 libgl1 .*eglQueryString"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    problem = r"apt-get install libegl1 libgl1 .*eglQueryString.*pip install 'embodichain-mujoco\[raytrace\]'"
+    with pytest.raises(RenderingUnavailableError, match=problem):
         Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import ALL_SENSORS, CameraEntity, CameraName
 from embodichain.lab.sim.math import pose_from_pos_quat
 from embodichain.lab.sim.objects import Robot
 from embodichain.lab.sim.sensors import Camera, StereoCamera
@@ -51,7 +51,7 @@ class ExteroceptionSource:
 
 
 def get_sensor_pose_in_robot_frame(
-    env: EmbodiedEnv, entity_cfg: SceneEntityCfg, robot_uid: str | None = None, is_right: bool = False
+    env: EmbodiedEnv, entity_cfg: CameraEntity, robot_uid: str | None = None, is_right: bool = False
 ) -> Tensor:
     """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
 
@@ -66,7 +66,7 @@ def get_sensor_pose_in_robot_frame(
     return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
 
 
-def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, is_right: bool = False) -> Tensor:
+def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: CameraEntity, is_right: bool = False) -> Tensor:
     """Return a camera's matrix, [N, 3, 3], pixels.
 
     Args:
@@ -78,7 +78,7 @@ def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, is_right
 
 
 def compute_semantic_mask(
-    env: EmbodiedEnv, entity_cfg: SceneEntityCfg, foreground_uids: list[str], is_right: bool = False
+    env: EmbodiedEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
 ) -> Tensor:
     """Return what a camera with ``enable_mask`` sees, [N, H, W, 3] uint8, 1 where it is: background, foreground, robot.
 
@@ -98,7 +98,7 @@ def compute_semantic_mask(
 
 def compute_exteroception(
     env: EmbodiedEnv,
-    descriptor: dict[str, list[ExteroceptionSource]],
+    descriptor: dict[CameraName, list[ExteroceptionSource]],
     x_interval: float = 0.02,
     y_interval: float = 0.02,
     kpnts_number: int = 12,
@@ -120,7 +120,7 @@ def compute_exteroception(
     """
     points = []
     for uid, sources in descriptor.items():
-        for sensor in env.sim.sensors.values() if uid == "all_sensors" else [env.sim.get_sensor(uid)]:
+        for sensor in env.sim.sensors.values() if uid == ALL_SENSORS else [env.sim.get_sensor(uid)]:
             at = [_around(env, source, x_interval, y_interval, kpnts_number) for source in sources]
             for camera in [sensor, sensor.right] if isinstance(sensor, StereoCamera) else [sensor]:
                 points.append(_project(camera, torch.cat(at, dim=1)))

@@ -29,6 +29,8 @@ __all__ = [
 
 GROUND_UID = "default_plane"
 """Name of the ground for terms that take it as a thing."""
+ALL_SENSORS = "all_sensors"
+"""Stands for every camera where a term takes cameras by name."""
 Floats = tuple[float, ...]
 Vec3 = tuple[float, float, float]
 
@@ -79,6 +81,27 @@ class SceneEntityCfg:
     """Of an articulation: the joints that are meant, by names or regular expressions; None: all."""
     link_names: list[str] | None = None
     """Some of its links, by names or regular expressions; None: all."""
+
+
+@configclass
+class CameraEntityCfg(SceneEntityCfg):
+    """A camera, by name."""
+
+
+class CameraUid(str):
+    """The name of a camera."""
+
+    __slots__ = ()
+
+
+def _as_camera(cfg: SceneEntityCfg) -> CameraEntityCfg:
+    return CameraEntityCfg(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names)
+
+
+CameraEntity = Annotated[SceneEntityCfg, AfterValidator(_as_camera)]
+"""A parameter that must name a camera; :mod:`~embodichain.lab.gym.envs.managers.checks` says where it does not."""
+CameraName = Annotated[str, AfterValidator(CameraUid)]
+"""The same, of parameters that are names."""
 
 
 @configclass

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
+    ALL_SENSORS,
     GROUND_UID,
     ActionTermCfg,
+    CameraEntityCfg,
+    CameraUid,
     DatasetCfg,
     EventCfg,
     FunctorCfg,
@@ -42,17 +45,19 @@ class SceneNames:
         uids: of everything in the scene.
         parts: the control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name.
+        cameras: of those in the scene, the cameras.
     """
 
     uids: frozenset[str] | None
     parts: Mapping[str, frozenset[str]] | None
     entries: frozenset[str] | None = None
+    cameras: frozenset[str] | None = None
 
     @classmethod
     def of(cls, env: EmbodiedEnv) -> SceneNames:
         """Return the names of a built scene."""
         parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
-        return cls(frozenset(env.sim.entity_uids), parts)
+        return cls(frozenset(env.sim.entity_uids), parts, cameras=frozenset(env.sim.sensors))
 
 
 def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
@@ -160,7 +165,11 @@ def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
 def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
     robot = params.get("robot_uid")
     for path, key, value in _mentions(params, place):
-        if key == "part_name" or key.endswith("_part_name"):
+        if isinstance(value, CameraUid):
+            if names.cameras is None:
+                continue
+            known, what, of = names.cameras | {ALL_SENSORS}, "camera", "scene"
+        elif key == "part_name" or key.endswith("_part_name"):
             if names.parts is None:
                 continue
             known = names.parts.get(robot, frozenset()) if robot else frozenset().union(*names.parts.values())
@@ -181,8 +190,12 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
     for key, value in params.items():
         for i, item in enumerate(value if isinstance(value, (list, tuple)) else [value]):
             path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"
-            if isinstance(item, SceneEntityCfg):
+            if isinstance(item, CameraEntityCfg):
+                yield f"{path}.uid", key, CameraUid(item.uid)
+            elif isinstance(item, SceneEntityCfg):
                 yield f"{path}.uid", key, item.uid
+            elif isinstance(item, dict):
+                yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
             elif isinstance(item, str) and (key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))):
                 yield path, key, item
 

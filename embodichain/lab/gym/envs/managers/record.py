@@ -38,8 +38,8 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
-    Without OpenGL a warning says once what to install, and nothing is recorded. Where a video cannot be written, a
-    warning says so, and everything else goes on.
+    Without OpenGL or a ray tracer a warning says once what to install, and nothing is recorded. Where a video cannot be
+    written, a warning says so, and everything else goes on.
 
     Args:
         name: of the camera, part of the file's name.
@@ -120,7 +120,10 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         width, height = resolution
         if self._renderer is None:
             try:
-                self._renderer = Renderer(env.sim.backend, env.sim.appearance, width, height)
+                cfg = env.sim.cfg
+                self._renderer = Renderer(
+                    env.sim.backend, env.sim.appearance, width, height, cfg.enable_rt, cfg.render_device
+                )
             except RenderingUnavailableError as error:
                 self._is_available = False
                 logger.log_warning(f"no video is recorded: {error}")

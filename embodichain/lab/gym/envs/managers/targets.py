@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
@@ -16,7 +19,7 @@ __all__ = ["offset_to_target", "range_to_target", "target_pos"]
 
 def target_pos(env: EmbodiedEnv, target_pose_key: str) -> Tensor:
     """Return the position of a target pose, [N, 3], m."""
-    target: Tensor = getattr(env, target_pose_key)
+    target = _target(env, target_pose_key)
     return env.sim.kept.get(("target", target), lambda: target[:, :3, 3])
 
 
@@ -25,7 +28,7 @@ def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_on
 
     Do not write into it: it is kept until the state or the target changes, since rewards and the task both ask for it.
     """
-    target: Tensor = getattr(env, target_pose_key)
+    target = _target(env, target_pose_key)
 
     def compute() -> Tensor:
         offset = env.sim.get_rigid_object(uid).pos - target_pos(env, target_pose_key)
@@ -38,6 +41,20 @@ def range_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_onl
     """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``; kept, too."""
     offset = offset_to_target(env, uid, target_pose_key, use_xy_only)
     return env.sim.kept.get(("range", offset), lambda: torch.linalg.vector_norm(offset, dim=1))
+
+
+def _target(env: EmbodiedEnv, target_pose_key: str) -> Tensor:
+    """Return a target pose, [N, 4, 4].
+
+    Raises:
+        ConfigError: nothing stores a pose under this key.
+    """
+    target = getattr(env, target_pose_key, None)
+    if isinstance(target, Tensor):
+        return target
+    shape = (env.num_envs, 4, 4)
+    poses = [name for name, value in vars(env).items() if isinstance(value, Tensor) and value.shape == shape]
+    raise ConfigError(f"target_pose_key: {unknown_name('pose', target_pose_key, poses)}; events store them")
 
 
 def _writes(tensor: Tensor) -> int:

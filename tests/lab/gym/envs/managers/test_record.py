@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Iterator
@@ -231,6 +232,7 @@ def test_without_opengl_there_is_one_warning_and_everything_goes_on(
         raise AttributeError("no GLContext")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     env = cart_with(cam=recorder_cfg(record_camera_data_async))
     env.reset()
     for label in ("a", "b"):
@@ -247,7 +249,7 @@ def test_without_opengl_there_is_one_warning_and_everything_goes_on(
 class BlankRenderer:
     """Draws nothing, without OpenGL."""
 
-    def __init__(self, backend: Any, appearance: Any, width: int, height: int) -> None:
+    def __init__(self, backend: Any, appearance: Any, width: int, height: int, enable_rt: bool, device: str) -> None:
         self.shape = (height, width, 3)
 
     def render(self, env_id: int, pose: Any) -> np.ndarray:

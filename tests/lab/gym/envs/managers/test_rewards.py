@@ -15,6 +15,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import rewards
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.lab.sim.math import quat_from_euler
+from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import BOX, cart_cfg, env_of
 
@@ -70,6 +71,11 @@ def test_distance_to_target_counts_the_height_unless_told_otherwise(env: Embodie
     assert value(env, rewards.distance_to_target, **params, use_xy_only=True) == [-5.0, 0.0]
     bell = value(env, rewards.distance_to_target, **params, use_xy_only=True, exponential=True, sigma=10.0)
     assert bell == [math.exp(-25 / 200), 1.0]
+
+
+def test_target_that_nothing_stores_is_an_error_that_names_those_there_are(env: EmbodiedEnv) -> None:
+    with pytest.raises(ConfigError, match=r"target_pose_key: unknown pose 'goal_pse'. Did you mean 'goal_pose'\?"):
+        value(env, rewards.distance_to_target, source_entity_cfg=CUBE, target_pose_key="goal_pse")
 
 
 def test_incremental_distance_rewards_what_was_gained_since_the_step_before(env: EmbodiedEnv) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, CameraEntity, FunctorCfg, SceneEntityCfg
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.objects.light import ambient_of
@@ -96,7 +96,7 @@ def randomize_emission_light(
 def randomize_camera_intrinsics(
     env: EmbodiedEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: CameraEntity,
     focal_x_range: Range1 | None = None,
     focal_y_range: Range1 | None = None,
     cx_range: Range1 | None = None,
@@ -123,7 +123,7 @@ def randomize_camera_intrinsics(
 def randomize_camera_extrinsics(
     env: EmbodiedEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: CameraEntity,
     pos_range: Range3 | None = None,
     euler_range: Range3 | None = None,
     eye_range: Range3 | None = None,

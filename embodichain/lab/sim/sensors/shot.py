@@ -1,0 +1,90 @@
+"""What to draw. Shapes: N environments, H height, W width of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.math import pose_from_pos_matrix
+
+__all__ = ["Drawer", "Mount", "RenderingUnavailableError", "Shot"]
+
+
+class RenderingUnavailableError(RuntimeError):
+    """No pictures can be made here; the message says what to install."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """What carries a camera.
+
+    Attributes:
+        kind: ``site`` or ``body``.
+        index: its id in the model, the same in the one for the physics and the one for pictures.
+    """
+
+    kind: str
+    index: int
+
+    def pose(self, data: mujoco.MjData) -> tuple[np.ndarray, np.ndarray]:
+        """Return its world position [3] and rotation [3, 3]."""
+        if self.kind == "site":
+            return data.site_xpos[self.index], data.site_xmat[self.index].reshape(3, 3)
+        return data.xpos[self.index], data.xmat[self.index].reshape(3, 3)
+
+    def poses(self, backend: Backend) -> Tensor:
+        """Return its world pose in every environment, [N, 4, 4]."""
+        fields = ("site_xpos", "site_xmat") if self.kind == "site" else ("xpos", "xmat")
+        pos, rotation = (backend.read(name)[:, self.index] for name in fields)
+        return pose_from_pos_matrix(pos, rotation.reshape(-1, 3, 3))
+
+
+@dataclass
+class Shot:
+    """What to draw, and where to.
+
+    Attributes:
+        size: width and height.
+        near, far: the range that is seen, m.
+        poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
+        intrinsics: [N, 4] fx, fy, cx, cy, pixels.
+        mount: what carries it; None: the world.
+        geom_ids: [number of geoms + 1] int32, the mask's number of each geom, last of nothing.
+        images: to be drawn, on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
+            ``mask`` [N, H, W] int32.
+    """
+
+    size: tuple[int, int]
+    near: float
+    far: float
+    poses: Tensor
+    intrinsics: Tensor
+    mount: Mount | None
+    geom_ids: Tensor
+    images: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Drawer(Protocol):
+    """Draws environments off screen."""
+
+    device: torch.device
+    """Where images are."""
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Draw a shot of some environments into its images.
+
+        Raises:
+            RenderingUnavailableError: it cannot be drawn here; the message says what to install.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what it draws with."""
+        ...
