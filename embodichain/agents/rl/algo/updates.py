@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 
 __all__ = ["MetricMeans", "evaluate_batch", "gradient_step"]
@@ -36,11 +37,28 @@ class MetricMeans:
 
 
 def gradient_step(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], loss: torch.Tensor, max_norm: float
+    optimizer: torch.optim.Optimizer,
+    parameters: Iterable[nn.Parameter],
+    loss: torch.Tensor,
+    max_norm: float,
+    samples: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Descend a loss, with the gradient cut to ``max_norm``; return the gradient's norm before that, a scalar."""
+    """Descend a loss, with the gradient cut to ``max_norm``; return the gradient's norm before that, a scalar.
+
+    Where several processes share the training, the gradient is that of the mean loss over the samples of all.
+
+    Args:
+        optimizer: of these parameters.
+        parameters: whose gradient is cut.
+        loss: a mean over samples, scalar.
+        max_norm: the gradient's largest norm.
+        samples: how many they are, a scalar, where the processes may have different numbers, as where some are masked.
+    """
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    parameters = list(parameters)
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    get_ranks().average_gradients([*parameters, *stepped], samples)
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)
     optimizer.step()
     return norm
