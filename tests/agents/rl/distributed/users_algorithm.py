@@ -32,7 +32,7 @@ class UsersA2C(BaseAlgorithm):
             loss = (new["value"] - minibatch["target"]).square().mean()
             loss = loss - (new["sample_log_prob"] * minibatch["advantage"]).mean()
             gradient_step(self.optimizer, self.policy.parameters(), loss, self.cfg.max_grad_norm)
-        return {"loss": float(loss)}
+        return {"loss": loss.item()}
 
 
 @register_algo("users_careless")
