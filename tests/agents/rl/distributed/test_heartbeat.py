@@ -80,7 +80,9 @@ def test_all_that_wait_for_each_other_are_out_of_step() -> None:
     two = Two()
     with two.rank1.waiting("gather"):
         text = two.wait_until_lost(speaks=True)
-    assert text.startswith("all processes wait for each other, they are out of step (rank 0: waiting 1 sum; rank 1: waiting 1")
+    assert text.startswith(
+        "all processes wait for each other, they are out of step (rank 0: waiting 1 sum; rank 1: waiting 1"
+    )
 
 
 def test_store_that_does_not_answer_is_lost() -> None:

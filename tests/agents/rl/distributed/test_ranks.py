@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, ranks as ranks_module
+from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks
+from embodichain.agents.rl.distributed import ranks as ranks_module
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
 

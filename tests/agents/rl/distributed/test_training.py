@@ -101,7 +101,9 @@ def test_another_number_of_processes_goes_on_with_new_episodes_and_says_so(
 ) -> None:
     whole = runs[0]
     monkeypatch.chdir(whole.parents[1])
-    summary = train_from_config(None, False, ["trainer.iterations=3"], resume=str(whole / "checkpoints/tiny_step_32.pt"))
+    summary = train_from_config(
+        None, False, ["trainer.iterations=3"], resume=str(whole / "checkpoints/tiny_step_32.pt")
+    )
     assert summary["env_steps"] == 32 + 8
     text = capsys.readouterr().err
     assert text.count("[WARNING]") == 1

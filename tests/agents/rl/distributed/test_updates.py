@@ -23,7 +23,7 @@ from embodichain.agents.rl.utils.rank_parts import check_in_step
 from tests.agents.rl.distributed import users_algorithm
 from tests.agents.rl.distributed.processes import RankError, run_ranks
 
-N, T, O, A = 8, 6, 3, 2
+N, T, OBS, A = 8, 6, 3, 2
 NUM_UPDATES = 2
 
 # Of 48 transitions, batches of 20 of a single process leave a remainder of 8.
@@ -45,16 +45,16 @@ CASES: dict[str, tuple[str, dict[str, Any], bool]] = {
 
 def make_policy(algorithm: str, normalize_obs: bool, seed: int = 0) -> Policy:
     torch.manual_seed(seed)
-    actor, critic = MLP(O, A, [8], "tanh"), MLP(O, 1, [8], "tanh")
+    actor, critic = MLP(OBS, A, [8], "tanh"), MLP(OBS, 1, [8], "tanh")
     if algorithm == "grpo":
-        return ActorOnly(O, A, "cpu", actor, normalize_obs=normalize_obs)
-    return ActorCritic(O, A, "cpu", actor, critic, normalize_obs=normalize_obs)
+        return ActorOnly(OBS, A, "cpu", actor, normalize_obs=normalize_obs)
+    return ActorCritic(OBS, A, "cpu", actor, critic, normalize_obs=normalize_obs)
 
 
 def make_rollout(policy: Policy, number: int, envs: slice) -> TensorDict:
     """Return the rollout of some of the N environments: what it holds does not depend on which others are there."""
     generator = torch.Generator().manual_seed(number)
-    obs = 3 + 2 * torch.randn(N, T + 1, O, generator=generator)
+    obs = 3 + 2 * torch.randn(N, T + 1, OBS, generator=generator)
     action = torch.randn(N, T + 1, A, generator=generator)
     terminated = torch.rand(N, T + 1, generator=generator) < 0.2
     fields: dict[str, Tensor] = {
@@ -83,7 +83,9 @@ def learn(name: str, world: int, envs: slice, distributed: bool) -> list[dict[st
     # Ranks begin with different parameters: those of rank 0 count.
     policy = make_policy(algorithm, normalises, seed=envs.start)
     batch_size = 20 // world * (1 if distributed else world)
-    learner = build_algo(algorithm, COMMON | settings | {"batch_size": batch_size}, policy, "cpu", distributed=distributed)
+    learner = build_algo(
+        algorithm, COMMON | settings | {"batch_size": batch_size}, policy, "cpu", distributed=distributed
+    )
     states = []
     for number in range(NUM_UPDATES):
         rollout = make_rollout(policy, number, envs)
@@ -156,7 +158,9 @@ def test_update_is_that_of_one_process_on_the_same_rollout(
     world, results = learned
     for state, alone in zip(results[0][name], learn_alone(name, world, monkeypatch), strict=True):
         for key, value in alone.items():
-            torch.testing.assert_close(state[key], value, rtol=1e-4, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+            torch.testing.assert_close(
+                state[key], value, rtol=1e-4, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}"
+            )
 
 
 def be_careless(ranks: ProcessRanks) -> None:
