@@ -151,7 +151,7 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
             os.kill(os.getpid(), signal.SIGTERM)
         return collect(trainer, num_steps)
 
-    Trainer._collect = signalled  # type: ignore[method-assign]
+    Trainer._collect = signalled  # type: ignore[method-assign, assignment]
     try:
         train(rank, folder, str(folder / "train_config.json"))
     except InterruptedTraining as stop:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.utils import launch as launch_module
 from embodichain.agents.rl.utils.launch import (
     Launch,
     Placement,
@@ -165,7 +165,7 @@ class FakeTorchrun:
         self.commands: list[list[str]] = []
         self.popen = subprocess.Popen
         self.script = script
-        monkeypatch.setattr(launch_module.subprocess, "Popen", self)
+        monkeypatch.setattr(subprocess, "Popen", self)
 
     def __call__(self, command: list[str], **kwargs: Any) -> Any:
         self.commands.append(command)
@@ -195,16 +195,16 @@ def test_local_processes_that_fail_are_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_signal_is_handed_on_to_the_local_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeTorchrun(monkeypatch, "import time; print('up', flush=True); time.sleep(60)")
-    real = launch_module.signal.signal
+    real = signal.signal
 
     def signal_soon(number: int, handler: Any) -> Any:
         before = real(number, handler)
-        if number == launch_module.signal.SIGTERM and callable(handler) and handler.__name__ == "hand_on":
+        if number == signal.SIGTERM and callable(handler) and handler.__name__ == "hand_on":
             time.sleep(0.2)
             os.kill(os.getpid(), number)
         return before
 
-    monkeypatch.setattr(launch_module.signal, "signal", signal_soon)
+    monkeypatch.setattr(signal, "signal", signal_soon)
     with pytest.raises(InterruptedTraining) as raised:
         start_local_processes(2, [])
     assert raised.value.exit_code == 143

@@ -25,7 +25,8 @@ def make(name: str, num_envs: int, **changes: Any) -> EmbodiedEnv:
 
 
 def flat(obs: TensorDict) -> dict[Any, torch.Tensor]:
-    return dict(obs.flatten_keys("/").items())
+    entries: Any = obs.flatten_keys("/").items()
+    return dict(entries)
 
 
 @pytest.mark.parametrize("group_size", [1, 2])
@@ -37,11 +38,11 @@ def test_halves_see_what_the_whole_sees_bit_for_bit(name: str, group_size: int) 
     generator = torch.Generator().manual_seed(0)
     seen = [env.reset()[0] for env in envs]
     for _ in range(7):  # two time limits, so that there are three episodes
-        together = torch.cat(seen[1:])
+        first, second = flat(seen[1]), flat(seen[2])
         for key, value in flat(seen[0]).items():
-            assert torch.equal(value, flat(together)[key]), key
+            assert torch.equal(value, torch.cat((first[key], second[key]))), key
         action = 2 * torch.rand(8, whole.single_action_space.shape[0], generator=generator) - 1
-        results = [env.step(part) for env, part in zip(envs, (action, action[:4], action[4:]), strict=True)]
+        results: list[Any] = [env.step(part) for env, part in zip(envs, (action, action[:4], action[4:]), strict=True)]
         seen = [result[0] for result in results]
         for i in (1, 2, 3):
             assert torch.equal(results[0][i], torch.cat([results[1][i], results[2][i]]))
