@@ -153,7 +153,8 @@ def test_process_without_a_launcher_finds_no_run() -> None:
 
 def test_command_line_says_what_the_call_said() -> None:
     arguments = as_arguments("a.json", ["trainer.seed=3"], ["mine", "yours"], "latest", ["data"])
-    expected = "--config a.json --allow-import mine --allow-import yours --allow-write data --resume latest trainer.seed=3"
+    imports = "--allow-import mine --allow-import yours"
+    expected = f"--config a.json {imports} --allow-write data --resume latest trainer.seed=3"
     assert arguments == expected.split()
     assert as_arguments(None, [], [], None, []) == []
 
