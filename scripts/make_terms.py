@@ -42,6 +42,8 @@ LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", 
 # How annotations read to somebody who writes JSON.
 TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
+    "CameraEntity": '`{"uid": str}`',
+    "CameraName": "str",
     "PositiveFloat": "float > 0",
     "PositiveInt": "int > 0",
     "NonNegativeInt": "int >= 0",

@@ -384,10 +384,16 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["../up", "/tmp/up", "a/b", "a\0b", "x" * 101])
-def test_name_of_an_experiment_is_no_path(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, "trainer.exp_name: String should ") for name in ("../up", "/tmp/up", "a/b", "x" * 101)),
+        ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
+    ],
+)
+def test_name_of_an_experiment_is_no_path(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(trainer__exp_name=name) == 2
-    assert capsys.readouterr().err.startswith("error: trainer.exp_name: String should ")
+    assert capsys.readouterr().err.startswith(f"error: {message}")
     assert os.listdir() == ["train_config.json"]
 
 

@@ -12,6 +12,7 @@ import copy
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import mujoco
 import mujoco_warp
@@ -224,7 +225,7 @@ def _with_one_camera(device_model: mujoco_warp.Model, model: mujoco.MjModel) -> 
     device_model.nlight = num_lights
     device_model.cam_projection = warp.zeros(1, dtype=int)
     device_model.cam_fovy = warp.zeros((1, 1), dtype=float)
-    columns = {
+    columns: dict[str, tuple[Any, Any]] = {
         "light_type": (int, int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)),
         "light_castshadow": (bool, False),
         "light_active": (bool, True),

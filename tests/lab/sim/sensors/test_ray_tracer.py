@@ -39,7 +39,7 @@ VIEW: dict[str, Any] = {
     "extrinsics": ExtrinsicsCfg(eye=(2, 0, 1), target=(0, 0, 1)),
     "far": 30.0,
 }
-KINDS = {"enable_depth": True, "enable_mask": True}
+KINDS: dict[str, Any] = {"enable_depth": True, "enable_mask": True}
 N = 3
 RED, BLUE, GLASS = (1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 1.0, 0.0, 0.5)
 
