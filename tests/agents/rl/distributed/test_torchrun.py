@@ -174,8 +174,9 @@ def test_two_machines_train_together_and_one_goes_on_without_the_other(machines:
         for process in processes:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                process.wait(60)
+                process.wait(10)
             process.kill()
+            process.wait()
     run = only_run(tmp_path)
     # Four more of 2 environments alone.
     assert steps(run) == [16, 32, 40, 48, 56, 64]
