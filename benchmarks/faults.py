@@ -26,11 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+import torch
 
 from benchmarks.fault_runs import (
     STEPS,
     BrokenPromiseError,
+    Ticking,
     begin,
     check_equals,
     check_logs,
@@ -43,7 +46,10 @@ from benchmarks.fault_runs import (
     start,
     write_config,
 )
+from embodichain.agents.rl.algo import ppo
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.run_log import TensorBoardSink
+from embodichain.lab.gym.envs import EmbodiedEnv
 
 CAMERA = {
     "func": "record_camera_data_async",
@@ -53,63 +59,6 @@ CAMERA = {
 }
 
 # --- SIGKILL ---
-
-
-class Ticking:
-    """Kills its own process at the n-th of the operations that a save is made of; writes are made in two halves."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def tick(self) -> None:
-        """Count an operation."""
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def arm(self) -> None:
-        """Let the operations of this process count from its first finished save on, or its first rewinding of logs."""
-        opened, fsync, replace, unlink = Path.open, os.fsync, Path.replace, Path.unlink
-
-        def open_halves(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            file = opened(path, mode, *args, **kwargs)
-            return Halves(file, self.tick) if mode == "wb" else file
-
-        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def inner(*args: Any, **kwargs: Any) -> Any:
-                self.tick()
-                result = call(*args, **kwargs)
-                self.tick()
-                return result
-
-            return inner
-
-        Path.open = open_halves  # type: ignore[method-assign, assignment]
-        os.fsync, Path.replace, Path.unlink = map(counted, (fsync, replace, unlink))  # type: ignore[method-assign, assignment]
-
-
-class Halves:
-    """A file whose writes are made in two halves."""
-
-    def __init__(self, file: IO[bytes], tick: Callable[[], None]) -> None:
-        self._file, self._tick = file, tick
-
-    def __enter__(self) -> Halves:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, data: Any) -> None:
-        """Write, with a tick after each half."""
-        view = memoryview(data)
-        for part in (view[: len(view) // 2], view[len(view) // 2 :]):
-            self._file.write(part)
-            self._file.flush()
-            self._tick()
 
 
 WAYS = ("inside a save's operations", "while a file is written", "at any time", "the real command")
@@ -344,6 +293,69 @@ def damaged_checkpoints(folder: Path, rng: random.Random, count: int = 12) -> st
     return f"{count} damaged files: each time the one before it, and a word; the result is the same"
 
 
+# --- what is not a number ---
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run's ``metrics.jsonl``."""
+    return [json.loads(line) for line in (run_of(folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+def invalid_physics(folder: Path) -> str:
+    """An action that is not a number in one environment's step: its episode ends, is counted, and that is all."""
+
+    def prepare() -> None:
+        step, count = EmbodiedEnv.step, iter(range(1_000_000))
+
+        def step_or_spoil(self: EmbodiedEnv, action: torch.Tensor) -> Any:
+            if next(count) == 30:  # after the 16 steps of the warm-up, in the fourth iteration of 4
+                action = action.clone()
+                action[1] = float("nan")
+            return step(self, action)
+
+        EmbodiedEnv.step = step_or_spoil  # type: ignore[method-assign]
+
+    training = start(folder, "--config", write_config(folder), "trainer.iterations=6", prepare=prepare).wait()
+    expect(training.code == 0, f"exit code 0 was promised, got {training.code}: {training.printed[-300:]}")
+    counts = [row["charts/diverged_episodes"] for row in rows_of(folder)]
+    expect(counts == [0, 0, 0, 1, 0, 0], f"one episode was to be counted, in the fourth iteration: {counts}")
+    saved_policy = CheckpointFolder(run_of(folder) / "checkpoints", "").load_latest()[1]["policy"]
+    expect(all(value.isfinite().all() for value in saved_policy.values()), "the policy is not finite")
+    return "that episode counted once, exit code 0, the policy finite"
+
+
+def spoiled_updates(folder: Path, spoil: Callable[[torch.Tensor, Any], torch.Tensor]) -> str:
+    """A loss or gradient that is not a number: that step is skipped, counted and kept; many in a row end the run."""
+
+    def spoiling(first: int, last: int) -> Callable[[], None]:
+        def prepare() -> None:
+            step, count = ppo.gradient_step, iter(range(1_000_000))
+
+            def step_or_spoil(optimizer: Any, parameters: Any, loss: torch.Tensor, max_norm: float) -> torch.Tensor:
+                own = list(parameters)
+                return step(optimizer, own, spoil(loss, own) if first <= next(count) <= last else loss, max_norm)
+
+            ppo.gradient_step = step_or_spoil
+
+        return prepare
+
+    config = write_config(folder)
+    training = start(folder, "--config", config, "trainer.iterations=5", prepare=spoiling(2, 2)).wait()
+    expect(training.code == 0, f"exit code 0 was promised, got {training.code}: {training.printed[-300:]}")
+    skipped = [row["train/skipped_steps"] for row in rows_of(folder)]
+    expect(skipped == [0, 0, 1, 0, 0], f"one step was to be skipped, in the third iteration: {skipped}")
+    expect(training.printed.count("gradient steps skipped") == 1, training.printed)
+    expect(list((run_of(folder) / "bundles").iterdir()), "there is no bundle")
+    endless = folder / "endless"
+    endless.mkdir()
+    training = start(endless, "--config", f"../{config}", prepare=spoiling(2, 1_000_000)).wait()
+    expect(training.code == 1, f"exit code 1 was promised, got {training.code}: {training.printed[-300:]}")
+    expect("Traceback" not in training.printed, training.printed)
+    expect(list((run_of(endless) / "bundles").iterdir()), "there is no bundle")
+    check_logs(endless, check_saves(endless))
+    return "once: skipped, counted, a bundle, exit code 0; each time: a bundle, exit code 1"
+
+
 # --- the table ---
 
 
@@ -377,6 +389,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "video encoder killed": killed_encoder,
         "TensorBoard's folder deleted": dying_log,
         "log that raises": raising_sink,
+        "NaN in the physics": invalid_physics,
+        "NaN in the loss": lambda folder: spoiled_updates(folder, lambda loss, own: loss * float("nan")),
+        # The root's value is 0, and its derivative there infinite.
+        "NaN in a gradient": lambda folder: spoiled_updates(
+            folder, lambda loss, own: loss + (own[0].sum() * 0.0).sqrt()
+        ),
         "W&B without network": wandb_without_network,
     }
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it tells of each run that was taken back
