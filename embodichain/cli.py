@@ -2,6 +2,7 @@
 
 embodichain schema --kind env --out env.schema.json
 embodichain doctor --algo ppo
+embodichain replay outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embodichain.agents.rl.doctor import command as doctor
+from embodichain.agents.rl.replay import command as replay
 from embodichain.schema import SCHEMAS
 from embodichain.utils import ConfigError
 
@@ -25,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_schema(commands)
     _add_doctor(commands)
+    _add_replay(commands)
     args = parser.parse_args(argv)
     try:
         code: int = args.run(args)
@@ -59,6 +62,15 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("doctor", help=text, description=text)
     doctor.add_arguments(parser)
     parser.set_defaults(run=doctor.run)
+
+
+def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Repeat an update that was not finite, from the bundle that the run wrote, and say where it began."
+    example = "example: %(prog)s outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt"
+    codes = "exit code: 0 it failed as in the run, 1 it did not, 2 the bundle cannot be used here"
+    parser = commands.add_parser("replay", help=text, description=text, epilog=f"{example}. {codes}")
+    replay.add_arguments(parser)
+    parser.set_defaults(run=replay.run)
 
 
 if __name__ == "__main__":

@@ -274,9 +274,9 @@ def unknown_reward_functor(train: Config, env: Config) -> tuple[str, str]:
 
 
 @mistake
-def functor_of_a_module_that_is_not_imported(train: Config, env: Config) -> tuple[str, str]:
+def functor_of_a_module_that_is_not_allowed(train: Config, env: Config) -> tuple[str, str]:
     env["env"]["rewards"]["more"] = {"func": "my_package.terms.bonus"}
-    return "env.rewards.more.func", "must be imported first"
+    return "env.rewards.more.func", "pass --allow-import my_package.terms"
 
 
 @mistake

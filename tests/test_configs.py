@@ -50,7 +50,7 @@ def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
     assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
         path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
     }
-    for folder in ("push_cube", "basic/cart_pole", "reach", "open_drawer"):
+    for folder in ("push_cube", "basic/cart_pole", "reach", "open_drawer", "pick_cube"):
         for name in ("gym_config.json", "train_config.json", "train_config_quickstart.json"):
             assert REPOSITORY / "configs/agents/rl" / folder / name in [*TRAIN_CONFIGS, *ENV_CONFIGS]
 

@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # agents.rl.utils.config puts them together.
     (
         "rl",
-        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.utils.distributed", "agents.rl.utils.schedule"],
+        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.distributed", "agents.rl.utils.schedule"],
         ["root", "utils"],
     ),
     ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl"]),
@@ -51,6 +51,11 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "rl utils",
         ["agents.rl.utils"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
+    ),
+    (
+        "rl replay",
+        ["agents.rl.replay"],
+        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
     ),
     # The files that know both worlds.
     ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),

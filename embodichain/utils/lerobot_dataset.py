@@ -87,7 +87,7 @@ class LeRobotWriter:
             ConfigError: the folder has a dataset already, or pyarrow is not installed.
         """
         check_parquet()
-        if (root / "meta" / "info.json").exists():
+        if self.is_there(root):
             raise ConfigError(f"{root}: there is a dataset already")
         self.root = root
         self._fps = fps
@@ -97,6 +97,11 @@ class LeRobotWriter:
         self._sums: dict[str, _Sums] = {}
         self.num_episodes = 0
         self.num_frames = 0
+
+    @staticmethod
+    def is_there(root: Path) -> bool:
+        """Return whether a folder has a dataset."""
+        return (root / "meta" / "info.json").exists()
 
     def add_episode(self, frames: Mapping[str, np.ndarray], task: str, extra: Mapping[str, Any]) -> None:
         """Write an episode.

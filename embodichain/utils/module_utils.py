@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["find_function_from_modules", "import_allowed_modules", "imports_allowed_by_environment", "public_names"]
+__all__ = [
+    "check_admitted",
+    "find_admitted",
+    "find_function_from_modules",
+    "import_allowed_modules",
+    "imports_allowed_by_environment",
+    "is_below",
+    "public_names",
+]
 
 
 def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> None:
@@ -24,7 +34,7 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
         ConfigError: a module is not allowed, or not there; none has been imported then if one is not allowed.
     """
     for module in modules:
-        if not any(module == prefix or module.startswith(f"{prefix}.") for prefix in allowed_prefixes):
+        if not is_below(module, allowed_prefixes):
             allowed = ", ".join(allowed_prefixes) or "nothing"
             raise ConfigError(
                 f"{place}: '{module}' is not allowed to be imported (allowed: {allowed}). A config file alone does not "
@@ -40,6 +50,72 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
 def imports_allowed_by_environment() -> list[str]:
     """Return the prefixes in the environment variable ``EMBODICHAIN_ALLOW_IMPORT``, which are comma-separated."""
     return [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
+
+
+def is_below(module: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a module is one of the given ones, or lies below one."""
+    return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
+    """Check that a config may name something in a module by a dotted path; the module is there already.
+
+    Args:
+        name: ``pkg.module.name``.
+        admitted: modules, and prefixes of modules, that it may be in.
+        place: where the name stands, for messages.
+
+    Raises:
+        ConfigError: it may not, or the module is not imported.
+    """
+    module = name.rpartition(".")[0]
+    if not is_below(module, admitted):
+        raise ConfigError(
+            f"{place}: '{name}' is in a module that is not allowed. A config file alone does not choose what code "
+            f"runs: pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module} (in Python: the argument "
+            "allowed_imports, or manager_modules of config_to_cfg)"
+        )
+    if module not in sys.modules:
+        raise ConfigError(
+            f"{place}: module '{module}' of '{name}' must be imported first: list it in trainer.import_modules"
+        )
+
+
+def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
+    """Find a function or class that a config names, in modules that somebody else than the config chose.
+
+    What a module has only imported itself counts where its ``__all__`` offers it, or where it is from another of these
+    modules.
+
+    Args:
+        name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
+        modules: importable module names; they are imported.
+        allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
+        place: where the name stands, for messages.
+
+    Raises:
+        ConfigError: there is nothing of that name, or it may not be named.
+    """
+    admitted = [*modules, *allowed_imports]
+    module = name.rpartition(".")[0]
+    if module in modules:
+        importlib.import_module(module)
+    if module:
+        check_admitted(name, admitted, place)
+    attribute = name.rpartition(".")[2]
+    for candidate in [module] if module else modules:
+        found = getattr(importlib.import_module(candidate), attribute, None)
+        if callable(found) and _is_offered(found, attribute, candidate, admitted):
+            return found
+    raise ConfigError(f"{place}: {unknown_name('function', name, public_names(modules))}")
+
+
+def _is_offered(found: Any, attribute: str, module: str, admitted: Sequence[str]) -> bool:
+    if attribute in getattr(sys.modules[module], "__all__", ()):
+        return True
+    if inspect.isroutine(found) or inspect.isclass(found):
+        return is_below(getattr(found, "__module__", None) or "", admitted)
+    return True  # an object that the module has made
 
 
 def public_names(modules: Sequence[str]) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from embodichain.utils.errors import ConfigError
+from embodichain.utils.errors import ConfigError, placed
+from embodichain.utils.plain_data import check_plain
 
 __all__ = ["load_config_file", "load_json"]
 
@@ -27,6 +28,10 @@ def load_json(path: str | Path) -> Any:
         raise ConfigError(f"{path}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
     except _TwiceError as error:
         raise ConfigError(f"{path}: invalid JSON{_place_of_second(text, str(error))}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: invalid JSON: nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError(f"{path}: invalid JSON: {error}") from None
 
 
 def load_config_file(path: str | Path) -> dict[str, Any]:
@@ -36,12 +41,14 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
     ``3e-4`` is a number, ``no`` is text, and keys are text.
 
     Raises:
-        ConfigError: as :func:`load_json`, or the top level is not a mapping.
+        ConfigError: as :func:`load_json`, or the top level is not a mapping, or as :func:`check_plain`.
     """
     path = Path(path)
     data = _load_yaml(path) if path.suffix in (".yaml", ".yml") else load_json(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: the top level must be an object, got {type(data).__name__}")
+    with placed(f"{path}: "):
+        check_plain(data)
     return data
 
 
@@ -62,8 +69,8 @@ def _place_of_second(text: str, problem: str) -> str:
     """Return ``" at line 3, column 5"``: JSON is YAML too, whose reader knows its place."""
     try:
         yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        if error.problem == problem and error.problem_mark:
+    except (yaml.YAMLError, RecursionError) as error:
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem == problem and error.problem_mark:
             return f" at line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}"
     return ""
 
@@ -84,11 +91,17 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return node
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > _MERGED:
+            self._refuse("too many keys are merged", node)
+
     def _refuse(self, problem: str, node: yaml.Node) -> None:
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 _TAG = "tag:yaml.org,2002"
+_MERGED = 1000
 for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
@@ -108,6 +121,10 @@ def _load_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}: invalid YAML{place}: {error.problem}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: invalid YAML: nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits, a base64 text that is none
+        raise ConfigError(f"{path}: invalid YAML: {error}") from None
 
 
 def _read(path: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -62,9 +63,13 @@ class VideoWriter:
 
     def _finish(self) -> None:
         _, complaints = self._encoder.communicate()
-        if self._encoder.returncode != 0:
+        code = self._encoder.returncode
+        if code != 0:
+            with suppress(OSError):
+                self.path.unlink()  # without its end it cannot be played
             text = complaints.decode(errors="replace").strip()
-            raise OSError(text.splitlines()[-1] if text else f"ffmpeg ended with code {self._encoder.returncode}")
+            ended = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            raise OSError(text.splitlines()[-1] if text else f"ffmpeg {ended}")
 
 
 class BackgroundVideoWriter(VideoWriter):

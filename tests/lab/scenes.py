@@ -67,12 +67,13 @@ def cart_cfg(
     num_envs: int = 2,
     env: Mapping[str, Any] | None = None,
     rigid_object: Sequence[Mapping[str, Any]] = (),
+    allowed_imports: Sequence[str] = (),
     **top: Any,
 ) -> EmbodiedEnvCfg:
     """Return the config of an environment with the cart-pole (2 joints, action: change of the cart's target)."""
     actions = {"move": {"func": "DeltaQposTerm", "params": {"scale": 0.1}}}
     data = {"robot": CART, "env": {"actions": actions} | dict(env or {}), "rigid_object": list(rigid_object)}
-    return config_to_cfg(data | {"num_envs": num_envs} | top)
+    return config_to_cfg(data | {"num_envs": num_envs} | top, allowed_imports=allowed_imports)
 
 
 def env_of(data: Mapping[str, Any], num_envs: int, **changes: Any) -> EmbodiedEnv:

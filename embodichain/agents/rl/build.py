@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.utils.bundle import space_to_data
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 
 __all__ = [
     "RunConfig",
@@ -31,6 +38,7 @@ __all__ = [
     "build_envs",
     "build_learner",
     "build_trainer",
+    "for_rank",
     "load_checkpoint_config",
     "load_run_config",
 ]
@@ -53,6 +61,7 @@ class RunFolder:
         """
         while True:
             path = Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}"
+            folder = cls(path)
             try:
                 path.mkdir(parents=True)
             except OSError as error:
@@ -60,9 +69,13 @@ class RunFolder:
                     time.sleep(0.1)
                     continue
                 raise ConfigError(f"output folder {path.absolute()}: cannot be made: {error.strerror}") from error
-            for name in ("logs", "checkpoints"):
-                (path / name).mkdir()
-            return cls(path)
+            try:
+                for name in ("logs", "checkpoints"):
+                    (path / name).mkdir()
+            except OSError as error:
+                folder.remove()
+                raise ConfigError(f"output folder {path.absolute()}: cannot be written: {error.strerror}") from error
+            return folder
 
     def remove(self) -> None:
         """Take the folder away again, and ``outputs`` where nothing else is in it."""
@@ -84,6 +97,40 @@ class RunFolder:
     def summary(self) -> Path:
         """What came of the run."""
         return self.path / "summary.json"
+
+
+@contextmanager
+def _writing(folder: RunFolder) -> Iterator[None]:
+    """Turn an OSError into a ConfigError about the run's folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
+
+
+def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
+    """Return the config for one of several processes: its share of the environments' ids, and of the processors.
+
+    Only rank 0 records videos, trajectories and datasets, all of its own environments.
+
+    Args:
+        run: the config, the same on all ranks.
+        ranks: of the training.
+        num_threads: of the physics, where the config does not say.
+    """
+
+    def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
+        sim_cfg = replace(cfg.sim_cfg, num_threads=cfg.sim_cfg.num_threads or num_threads)
+        changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
+        if not ranks.is_main:
+            changes["dataset"] = {}
+            changes["events"] = {name: event for name, event in cfg.events.items() if not _records(event)}
+        return replace(cfg, **changes)
+
+    num_envs, eval_env = run.env.num_envs, run.eval_env
+    if eval_env is not None:
+        eval_env = share(eval_env, -(-eval_env.num_envs // ranks.world_size), 0)
+    return dataclasses.replace(run, env=share(run.env, num_envs, ranks.rank * num_envs), eval_env=eval_env)
 
 
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
@@ -109,7 +156,8 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
         device,
         observation_space=env.single_observation_space,
     )
-    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device)
+    is_shared = get_ranks().world_size > 1
+    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
 
 
@@ -122,8 +170,9 @@ def build_trainer(
     algorithm: BaseAlgorithm,
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
+    allowed_writes: Sequence[str] = (),
 ) -> Trainer:
-    """Put a run's parts together, and write the resolved config into its folder.
+    """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
     Args:
         run: its config.
@@ -134,8 +183,15 @@ def build_trainer(
         algorithm: improves it.
         resume: where to go on.
         check_stop: see ``Trainer``.
+        allowed_writes: folders beside the run's that a ``save_path`` may name.
+
+    Raises:
+        ConfigError: the folder cannot be written.
     """
     cfg = run.train.trainer
+    env.write_into(folder.path, allowed_writes)
+    if eval_env is not None:
+        eval_env.write_into(folder.path / "eval", allowed_writes)
     evaluator = None
     if eval_env is not None:
         seed = cfg.seed + _EVAL_SEED_OFFSET
@@ -148,20 +204,33 @@ def build_trainer(
         checkpoint_dir=folder.path / "checkpoints",
         config=run.resolved,
         keep_last=cfg.keep_last,
+        max_skipped_updates=cfg.max_skipped_updates,
+        spaces={
+            "flat": space_to_data(env.flattened_observation_space),
+            "action": space_to_data(env.single_action_space),
+            "observation": space_to_data(env.single_observation_space),
+        },
     )
     with ExitStack() as undo:
-        if resume is None:
+        # Outermost, so that the folder is gone when it is said.
+        undo.enter_context(_writing(folder))
+        is_main = get_ranks().is_main
+        if resume is None and is_main:
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
         trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop)
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
-            # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
             trainer.load_state_dict(resume.content)
+            trainer.last_checkpoint, step = resume.path, trainer.global_step
+        if not is_main:
+            undo.pop_all()
+            return trainer
+        if resume is not None and step is not None:
+            # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
             trainer.checkpoints.remove_unfinished()
             trainer.checkpoints.point_latest(resume.path)
-            trainer.last_checkpoint, step = resume.path, trainer.global_step
             wall_time, last_step = rewind_metrics(folder.metrics, step)
         config = json.dumps(run.resolved, indent=2) + "\n"
         write_atomically(folder.path / "config.json", lambda file: file.write(config.encode()))
@@ -172,3 +241,7 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _records(event: EventCfg) -> bool:
+    return isinstance(event.func, type) and issubclass(event.func, (record_camera_data, record_trajectory))

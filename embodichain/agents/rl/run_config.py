@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.utils.config import (
@@ -29,8 +30,9 @@ from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec,
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
@@ -62,7 +64,8 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Args:
         path: of the training config.
         overrides: ``trainer.num_envs=256`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
+        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
+            paths of functors and policies.
 
     Raises:
         ConfigError: with every error found, a line each.
@@ -80,12 +83,15 @@ def load_checkpoint_config(
     Args:
         config: as ``RunConfig.resolved``.
         overrides: ``trainer.iterations=500`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
+        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
+            paths of functors and policies.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
     problems: list[str] = []
+    with placed("the checkpoint's config: "):
+        check_plain(config)
     data = json.loads(json.dumps(config))
     data["trainer"]["gym_config"] = data.pop("gym_config")
     apply_overrides(data, overrides, problems)
@@ -119,10 +125,10 @@ def _check_config(
         with collected(problems):
             resolve_device(trainer["device"])
     with collected(problems):
-        _check_policy(policy)
-    env_data, cfg, names = _load_env(trainer, folder, problems)
+        _check_policy(policy, allowed_imports)
+    env_data, cfg, names = _load_env(trainer, folder, allowed_imports, problems)
     events = {
-        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
+        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems, allowed_imports=allowed_imports)
         for name, block in _block(trainer, "events").items()
         if name in ("train", "eval") and isinstance(block, dict)
     }
@@ -142,13 +148,13 @@ def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
     return block if isinstance(block, dict) else {}
 
 
-def _check_policy(block: dict[str, Any]) -> None:
+def _check_policy(block: dict[str, Any], allowed_imports: Sequence[str]) -> None:
     if "name" in block and not isinstance(block["name"], str):
         raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
     problems: list[str] = []
     if block:
         with collected(problems):
-            check_policy_block(block)
+            check_policy_block(block, allowed_imports)
     raise_problems(line if line.startswith("policy.") else f"policy: {line}" for line in problems)
 
 
@@ -177,13 +183,14 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
 
 
 def _load_env(
-    trainer: dict[str, Any], folder: Path, problems: list[str]
+    trainer: dict[str, Any], folder: Path, allowed_imports: Sequence[str], problems: list[str]
 ) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
     """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
 
     Args:
         trainer: the ``trainer`` block.
         folder: of the training config.
+        allowed_imports: as :func:`load_run_config`.
         problems: every error found is added; the typed form is None then.
     """
     place, data = "", None
@@ -197,7 +204,7 @@ def _load_env(
     env_class = find_env_class(data.get("id")) or EmbodiedEnv
     cfg: EmbodiedEnvCfg | None = None
     with collected(problems, place):
-        cfg = config_to_cfg(data, env_class=env_class)
+        cfg = config_to_cfg(data, env_class=env_class, allowed_imports=allowed_imports)
     problems += [place + line for line in _evaluation_problems(trainer, data)]
     return data, cfg, names_in_config(data, env_class)
 

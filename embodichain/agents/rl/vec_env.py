@@ -61,7 +61,9 @@ class VecEnv(Protocol):
             - ``success``, ``fail``: bool [N];
             - ``elapsed_steps``: int [N], length of the episode so far, the ended one's where an episode ended;
             - ``final_obs``: TensorDict [N], every environment's observation before any reset of this step. Rows that
-              did not reset equal ``obs``.
+              did not reset equal ``obs``;
+            - ``diverged``: bool [N], which episodes ended because the physics became invalid, and ``state_before``:
+              what is known of the simulation before this step, by name, [N, ...]. Missing where there is none.
         """
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:

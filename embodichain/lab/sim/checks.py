@@ -32,9 +32,12 @@ def check_uid(uid: str, taken: Collection[str]) -> None:
     Raises:
         ConfigError: it is malformed, reserved, or among those that are taken.
     """
-    if not uid or "/" in uid or uid in _RESERVED_UIDS:
+    if not uid or "/" in uid or not uid.isprintable() or uid in _RESERVED_UIDS:
         reserved = ", ".join(_RESERVED_UIDS)
-        raise ConfigError(f"uid '{uid}' cannot be used: it must not be empty, have a '/', or be one of {reserved}")
+        raise ConfigError(
+            f"uid {uid!r} cannot be used: it must not be empty, have a '/' or a control character, or be one of "
+            f"{reserved}"
+        )
     if uid in taken:
         raise ConfigError(f"uid '{uid}' is used twice; there are already: {', '.join(sorted(taken))}")
 

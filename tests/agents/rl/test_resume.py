@@ -19,7 +19,14 @@ from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.utils.fakes import (
+    CART_POLE_ENV,
+    PUSH_CUBE_ENV,
+    assert_same,
+    read_tensorboard,
+    tiny_config,
+    write_config,
+)
 
 TIMES = ("wall_time", "charts/SPS", "time/")
 
@@ -82,24 +89,6 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 def final(run: Path) -> dict[str, Any]:
     return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2])))
-
-
-def assert_same(ours: Any, theirs: Any, place: str = "") -> None:
-    assert type(ours) is type(theirs), place
-    if isinstance(ours, torch.Tensor):
-        # bits, so that not-a-number equals itself
-        assert ours.dtype == theirs.dtype, place
-        assert ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes(), place
-    elif isinstance(ours, dict):
-        assert ours.keys() == theirs.keys(), place
-        for key in ours:
-            assert_same(ours[key], theirs[key], f"{place}.{key}")
-    elif isinstance(ours, list | tuple):
-        assert len(ours) == len(theirs), place
-        for i, pair in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(*pair, f"{place}[{i}]")
-    else:
-        assert ours == theirs or (ours != ours and theirs != theirs), place
 
 
 def assert_same_runs(ours: Path, theirs: Path) -> None:
@@ -265,6 +254,22 @@ def test_resume_of_what_is_not_there_is_one_message(
     assert main(["--resume", target]) == 2
     assert capsys.readouterr().err == f"error: {message.format(here=Path.cwd())}\n"
     assert os.listdir() == ["empty"]
+
+
+def test_run_folder_with_a_link_that_leads_out_of_it_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=1))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    (run / "summary.json").unlink()
+    (run / "summary.json").symlink_to(tmp_path / "precious")
+    assert main(["--resume", str(run)]) == 2
+    assert f"{run}/summary.json: a link that leads out of the run's folder" in capsys.readouterr().err
+    assert not (tmp_path / "precious").exists()
+    (run / "summary.json").unlink()
+    (run / "again.json").symlink_to("config.json")
+    assert main(["--resume", str(run)]) == 0
 
 
 def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureFixture[str]) -> None:

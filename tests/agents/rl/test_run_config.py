@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -189,7 +190,8 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     source = (
         "from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv\n"
         "from embodichain.lab.gym.utils.registration import register_env\n"
-        "register_env('UsersRL', 50)(type('UsersEnv', (CartPoleEnv,), {}))\n"
+        "register_env('UsersRL', 50, override=True)(type('UsersEnv', (CartPoleEnv,), {}))\n"
+        "def near(env, obs, action, info): pass\n"
     )
     Path("users_task_of_this_test.py").write_text(source, encoding="utf-8")
     yield "users_task_of_this_test"
@@ -204,6 +206,32 @@ def test_module_that_the_config_names_is_refused_unless_the_user_allows_it(user_
     assert user_module not in sys.modules
     run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
     assert run.env_id == "UsersRL"
+
+
+@pytest.mark.parametrize("name", ["users_task_of_this_test.near", "os.system"])
+def test_dotted_path_in_a_module_that_is_not_allowed_is_refused_wherever_it_stands(user_module: str, name: str) -> None:
+    importlib.import_module(user_module)
+    term = {"func": name, "mode": "interval", "interval_step": 1}
+    env = load_json(CART_POLE_ENV)
+    env["env"]["rewards"]["near"] = {"func": name}
+    config = tiny_config(trainer__gym_config=env, trainer__events={"eval": {"look": term}}, policy={"name": name})
+    found = errors(config)
+    for place in ("trainer.events.eval.look.func", "trainer.gym_config.env.rewards.near.func", "policy.name"):
+        (line,) = [line for line in found if line.startswith(f"{place}: ")]
+        assert f"'{name}' is in a module that is not allowed" in line
+        assert f"pass --allow-import {name.rpartition('.')[0]}" in line
+    assert len(found) == 3
+
+
+def test_dotted_path_in_an_allowed_module_is_a_term(user_module: str) -> None:
+    env = load_json(CART_POLE_ENV)
+    env["env"]["rewards"]["near"] = {"func": f"{user_module}.near"}
+    config = tiny_config(trainer__gym_config=env, trainer__import_modules=[user_module])
+    run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
+    assert run.env.rewards["near"].func is sys.modules[user_module].near
+    del sys.modules[user_module]
+    (line,) = errors(tiny_config(trainer__gym_config=env), allowed_imports=[user_module])
+    assert "must be imported first: list it in trainer.import_modules" in line
 
 
 @pytest.mark.parametrize("modules", ["os", [5]])

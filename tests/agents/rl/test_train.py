@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from matplotlib.image import imread
 from embodichain.agents.rl import build, train
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.train import main, parse_args, train_from_config
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils import checkpoint_folder
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -86,6 +89,11 @@ def test_path_forms_of_the_entry_return_the_summary() -> None:
     assert (summary["success_rate"], summary["episodes"], summary["env_steps"]) == (None, 0, 8)
 
 
+def test_distributed_training_on_one_device_is_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("--distributed", "trainer.enable_eval=false", "trainer.iterations=1") == 0
+    assert "--distributed: one device here (cpu), so one process" in capsys.readouterr().err
+
+
 def test_run_without_evaluation_prints_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.enable_eval=false", "trainer.iterations=1") == 0
     assert "success rate" not in capsys.readouterr().out
@@ -132,7 +140,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: CartPoleRL, OpenDrawerRL, PushCubeRL, ReachRL",
+        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushCubeRL, ReachRL",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),
@@ -165,10 +173,6 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "action size": (
         lambda: config_with(policy__action_dim=7),
         "policy.action_dim is 7, the environment's action size is 1",
-    ),
-    "several processes": (
-        lambda: [*config_with(), "--distributed"],
-        "--distributed: training over several processes is not available yet",
     ),
     "malformed override": (
         lambda: [*config_with(), "trainer.seed"],
@@ -349,6 +353,50 @@ def test_options_may_stand_between_overrides() -> None:
     assert args.allow_import == ["mine"]
 
 
+def with_dataset(save_path: str) -> dict[str, Any]:
+    """Return CartPole's config, of 3 steps an episode, with a recorder."""
+    env: dict[str, Any] = load_json(CART_POLE_ENV) | {"max_episode_steps": 3}
+    params = {"save_path": save_path, "use_videos": False}
+    env["env"]["dataset"] = {"lerobot": {"func": "LeRobotRecorder", "mode": "save", "params": params}}
+    return env
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_config_writes_outside_the_runs_folder_only_where_the_command_line_allows_it(
+    tmp_path: Path, allowed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    env = with_dataset(str(tmp_path / "data/set"))
+    flags = ["--allow-write", str(tmp_path / "data")] if allowed else []
+    assert run_main(*flags, "trainer.enable_eval=false", trainer__gym_config=env) == 0
+    place = tmp_path / "data/set" if allowed else run_folder() / "set"
+    assert (place / "meta/info.json").is_file()
+    assert (tmp_path / "data").exists() is allowed
+    assert ("leads out of the run's folder" in capsys.readouterr().err) is not allowed
+
+
+def test_training_and_evaluation_record_their_datasets_apart() -> None:
+    pytest.importorskip("pyarrow")
+    assert run_main(trainer__gym_config=with_dataset("set")) == 0
+    assert sorted(path.relative_to(run_folder()).as_posix() for path in run_folder().glob("**/info.json")) == [
+        "eval/set/meta/info.json",
+        "set/meta/info.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, "trainer.exp_name: String should ") for name in ("../up", "/tmp/up", "a/b", "x" * 101)),
+        ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
+    ],
+)
+def test_name_of_an_experiment_is_no_path(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(trainer__exp_name=name) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert os.listdir() == ["train_config.json"]
+
+
 @pytest.mark.parametrize(("flags", "expected"), [([], None), (["--distributed"], True), (["--no-distributed"], False)])
 def test_distributed_is_unset_unless_said(flags: list[str], expected: bool | None) -> None:
     assert parse_args(["--config", "x.json", *flags]).distributed is expected
@@ -404,3 +452,97 @@ def test_camera_among_the_training_events_records_the_training() -> None:
     # 2 iterations of 4 steps, a picture every second step
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(run_folder() / "videos" / "watch_train.mp4"))
     assert frames == 4
+
+
+# --- bad surroundings ---
+
+
+def fail_saving(monkeypatch: pytest.MonkeyPatch, *calls: int) -> None:
+    """Let the given saves of a checkpoint, counted from 1, fail for lack of room."""
+    count, save = [0], save_checkpoint
+
+    def save_or_fail(path: Path, content: dict[str, Any]) -> None:
+        count[0] += 1
+        if count[0] in calls:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        save(path, content)
+
+    monkeypatch.setattr(checkpoint_folder, "save_checkpoint", save_or_fail)
+
+
+QUICK = ("trainer.enable_eval=false", "trainer.iterations=4", "trainer.save_freq=1 it")
+
+
+def test_checkpoints_for_which_there_is_no_room_are_warnings_and_the_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_saving(monkeypatch, 2, 3)
+    assert run_main(*QUICK) == 0
+    folder = run_folder() / "checkpoints"
+    assert capsys.readouterr().err.splitlines() == [
+        f"[WARNING] the checkpoint of step {step} could not be written: [Errno 28] No space left on device: "
+        f"'{folder}/tiny_step_{step}.pt'. The last one that is whole: {folder}/tiny_step_8.pt"
+        for step in (16, 24)
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["latest.json", "tiny_step_32.pt", "tiny_step_8.pt"]
+
+
+def test_last_checkpoint_that_cannot_be_written_ends_the_run_with_an_error_and_the_run_may_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        fail_saving(patch, 4)
+        assert run_main(*QUICK) == 1
+    folder = run_folder() / "checkpoints"
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: the training is finished, but its last checkpoint could not be written: [Errno 28] No space left on "
+        f"device: '{folder}/tiny_step_32.pt'. The last one that is whole: {folder}/tiny_step_24.pt"
+    )
+    assert main(["--resume", "latest"]) == 0
+    assert (folder / "tiny_step_32.pt").is_file()
+    assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]
+
+
+def test_picture_and_summary_that_cannot_be_written_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(train, "draw_learning_curve", fail)
+    assert run_main("trainer.enable_eval=false") == 0
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "[WARNING] learning curve or summary could not be written: [Errno 28] No space left on device\n"
+    )
+    assert "tiny_step_16.pt" in printed.out
+
+
+def test_run_folder_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("trainer.enable_eval=false") == 0
+    folder = run_folder()
+    (folder / "config.json").unlink()
+    (folder / "config.json").mkdir()
+    capsys.readouterr()
+    assert main(["--resume", str(folder)]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
+    assert line.startswith(f"error: run folder {Path.cwd()}/{folder}: cannot be written: [Errno 21] Is a directory")
+
+
+def test_tensorboard_folder_that_is_deleted_costs_tensorboard_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = RunLog.write
+
+    def delete_then_write(self: RunLog, scalars: dict[str, float], step: int) -> None:
+        if step == 16:
+            shutil.rmtree(run_folder() / "logs")
+        write(self, scalars, step)
+
+    monkeypatch.setattr(RunLog, "write", delete_then_write)
+    assert run_main(*QUICK) == 0
+    assert capsys.readouterr().err == (
+        "[WARNING] TensorBoard has failed at step 16: the file was deleted. It gets no more figures; the training goes "
+        "on\n"
+    )
+    assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]

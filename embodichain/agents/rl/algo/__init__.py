@@ -12,6 +12,7 @@ from embodichain.agents.rl.algo.common import (
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
+from embodichain.agents.rl.algo.updates import MetricMeans, gradient_step
 
 __all__ = [
     "GRPO",
@@ -19,6 +20,7 @@ __all__ = [
     "AlgorithmCfg",
     "BaseAlgorithm",
     "GRPOCfg",
+    "MetricMeans",
     "PPOCfg",
     "approx_kl",
     "build_algo",
@@ -27,6 +29,7 @@ __all__ = [
     "explained_variance",
     "gaussian_kl",
     "get_registered_algo_names",
+    "gradient_step",
     "normalize_advantages",
     "register_algo",
 ]

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo.updates import take_step_counts
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import configclass
 
@@ -26,7 +27,7 @@ class AlgorithmCfg:
     n_epochs: PositiveInt = 10
     """Passes over each rollout."""
     batch_size: PositiveInt = 2048
-    """Transitions per minibatch; the last one of an epoch holds the remainder."""
+    """Transitions per minibatch, in each of several processes; the last one of an epoch holds the remainder."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Discount per control step."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
@@ -89,10 +90,23 @@ class BaseAlgorithm(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         for name, optimizer in self._optimizers().items():
-            optimizer.load_state_dict(state[name])
+            # Which of an optimiser's forms is used depends on the device, which may be another one now.
+            groups = [
+                group | {"fused": own["fused"]} if "fused" in own else group
+                for group, own in zip(state[name]["param_groups"], optimizer.param_groups, strict=True)
+            ]
+            optimizer.load_state_dict({**state[name], "param_groups": groups})
             for group in optimizer.param_groups:
                 if isinstance(group["lr"], torch.Tensor):  # one that adapts
                     group["lr"] = group["lr"].to(self.device)
+
+    def take_step_counts(self) -> tuple[int, int]:
+        """Return how many steps ``gradient_step`` was asked for since the last call, and how many it skipped."""
+        counts = [c for optimizer in self._optimizers().values() if (c := take_step_counts(optimizer)) is not None]
+        if not counts:
+            return 0, 0
+        asked, skipped = torch.stack(counts).sum(0).tolist()
+        return asked, skipped
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {name: value for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)}

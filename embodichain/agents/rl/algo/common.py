@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+
 __all__ = [
     "adapted_learning_rate",
     "approx_kl",
@@ -61,18 +63,24 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
             "without them a time limit cannot be told from a failure"
         )
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
-    decay = (~(terminated | truncated)) * (gamma * gae_lambda)
+    done = terminated | truncated
 
     advantages = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])  # A_{t+1}, [N]
-    for delta_t, decay_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, decay, advantages)), strict=True):
-        following = torch.addcmul(delta_t, decay_t, following, out=out)
+    for delta_t, done_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, done, advantages)), strict=True):
+        # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
+        following = torch.add(delta_t, following.masked_fill(done_t, 0.0), alpha=gamma * gae_lambda, out=out)
     return advantages.transpose(0, 1), (advantages + value).transpose(0, 1)
 
 
 def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
-    """Shift and scale advantages [...] to mean 0 and deviation 1 over all their samples."""
-    deviation, mean = torch.std_mean(advantages, correction=0)
+    """Shift and scale advantages [...] to mean 0 and deviation 1 over all their samples, of all processes."""
+    ranks = get_ranks()
+    if ranks.world_size == 1:
+        deviation, mean = torch.std_mean(advantages, correction=0)
+    else:
+        count, mean, m2 = merged_moments(ranks.gather(moments(advantages.reshape(-1, 1).double())))
+        deviation, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
     return (advantages - mean) / (deviation + EPS)
 
 
@@ -176,4 +184,4 @@ def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.
         target: same shape.
     """
     variance = target.var(correction=0)
-    return torch.where(variance > 0, 1 - (target - prediction).var(correction=0) / variance, 0.0)
+    return torch.where(variance == 0, 0.0, 1 - (target - prediction).var(correction=0) / variance)

@@ -28,11 +28,11 @@ def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float) -
         done: [N, T] bool, terminated or truncated.
         gamma: discount per step.
     """
-    decay = (~done * gamma).t()  # [T, N]
     returns = torch.empty_like(reward.t())
     following = torch.zeros_like(reward[:, 0])
     for t in range(reward.shape[1] - 1, -1, -1):
-        following = torch.addcmul(reward[:, t], decay[t], following, out=returns[t])
+        # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
+        following = torch.add(reward[:, t], following.masked_fill(done[:, t], 0.0), alpha=gamma, out=returns[t])
     return returns.t()
 
 
@@ -52,7 +52,8 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
 
     The group's mean takes the critic's place: Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning
     in Open Language Models", 2024. The deviation is the unbiased one. The advantage is 0 where fewer than two members
-    are alive, where all did equally well, and where ``valid`` is False.
+    are alive, where all did equally well, and where ``valid`` is False. A return that is not finite makes the
+    advantages of its group so, at its step: it does not pass for one that is equal to the others.
 
     Args:
         returns: R, [N, T].
@@ -67,7 +68,7 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
     offset = torch.where(alive, returns_ - mean, 0.0)
     deviation = (offset.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
     size = torch.where(alive, returns_.abs(), 0.0).amax(dim=1, keepdim=True)
-    informative = (count >= 2) & (deviation > _RELATIVE_SPREAD * size)
+    informative = alive & (count >= 2) & ~(deviation <= _RELATIVE_SPREAD * size)
     return torch.where(informative, offset / (deviation + eps), 0.0).reshape(returns.shape)
 
 
@@ -92,5 +93,5 @@ def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_l
 
 
 def masked_mean(x: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return the mean of x [...] where ``valid`` [...] is True; at least one is."""
-    return x.masked_fill(~valid, 0.0).sum() / valid.sum()
+    """Return the mean of x [...] where ``valid`` [...] is True; 0 where none is."""
+    return x.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)

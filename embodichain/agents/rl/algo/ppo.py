@@ -25,6 +25,7 @@ from embodichain.agents.rl.algo.common import (
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
 from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 
@@ -79,19 +80,21 @@ class PPO(BaseAlgorithm):
         super().__init__(cfg, policy)
         self.cfg = cfg
         self._adapts = cfg.lr_schedule == "adaptive"
-        # The adapted rate is a tensor, which nobody waits for; of Adam's forms the fused one takes it everywhere.
+        # The adapted rate is a tensor, which nobody waits for; of Adam's forms the fused one takes it everywhere, and
+        # skips a step without anybody waiting.
         rate = torch.tensor(cfg.learning_rate, device=self.device) if self._adapts else cfg.learning_rate
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=self._adapts or None)
+        fused = self._adapts or self.device.type == "cuda" or None
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=fused)
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches of ``policy_loss``, ``value_loss``, ``entropy`` (nats), ``approx_kl``,
-            ``clip_fraction`` (share of samples whose ratio left the clip range), ``grad_norm`` (before it is cut) and,
-            where the rate adapts, ``kl``; ``explained_variance`` of the returns by the values that the rollout was
-            collected with; ``epochs``, how many were made; ``learning_rate``, the last one; and the policy's
-            diagnostics after the update, such as ``std``.
+            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``value_loss``,
+            ``entropy`` (nats), ``approx_kl``, ``clip_fraction`` (share of samples whose ratio left the clip range),
+            ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``; ``explained_variance`` of the returns
+            by the values that the rollout was collected with; ``epochs``, how many were made; ``learning_rate``, the
+            last one; and the policy's diagnostics after the update, such as ``std``.
 
         Raises:
             ConfigError: the rate is to adapt, and the policy does not say its distribution.
@@ -109,7 +112,7 @@ class PPO(BaseAlgorithm):
                 metrics = self._step(minibatch, adapts=self._adapts and bool(epoch or kls))
                 means.add(metrics)
                 kls.append(metrics["approx_kl"])
-            if cfg.max_kl is not None and torch.stack(kls).mean() > cfg.max_kl:
+            if cfg.max_kl is not None and get_ranks().mean(_finite_mean(kls)) > cfg.max_kl:
                 break
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
@@ -146,7 +149,7 @@ class PPO(BaseAlgorithm):
             }
             if self._adapts:
                 kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-                metrics["kl"] = kl.mean()
+                metrics["kl"] = get_ranks().mean(kl.mean())
         return loss, metrics
 
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -173,9 +176,19 @@ class PPO(BaseAlgorithm):
     def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
         """Make one gradient step; ``adapts`` says whether the learning rate follows the KL divergence before it."""
         loss, metrics = self.loss(minibatch)
+        group = self.optimizer.param_groups[0]
+        rate = group["lr"]
         if adapts:
-            group = self.optimizer.param_groups[0]
-            rate = torch.as_tensor(group["lr"], device=self.device)
+            rate = torch.as_tensor(rate, device=self.device)
             group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
-        metrics["grad_norm"] = gradient_step(self.optimizer, self.policy.parameters(), loss, self.cfg.max_grad_norm)
-        return metrics
+        norm = gradient_step(self.optimizer, self.policy.parameters(), loss, self.cfg.max_grad_norm)
+        if adapts:
+            # Where no step is made the divergence stays, and would drive the rate to its bound.
+            group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
+        return metrics | {"grad_norm": norm}
+
+
+def _finite_mean(scalars: list[torch.Tensor]) -> torch.Tensor:
+    """Return the mean of those that are finite; not-a-number where none is."""
+    values = torch.stack(scalars)
+    return values[values.isfinite()].mean()

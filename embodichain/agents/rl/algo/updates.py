@@ -5,45 +5,126 @@ Legend: M transitions or sequences of a batch, L sequence length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 
-__all__ = ["MetricMeans", "evaluate_batch", "gradient_step"]
+__all__ = ["MetricMeans", "StepWatcher", "evaluate_batch", "gradient_step", "take_step_counts", "watching_steps"]
+
+StepWatcher = Callable[[torch.Tensor], None]
+"""Called by ``gradient_step`` with the loss, when the gradients are computed and not yet cut."""
+
+_COUNTS: WeakKeyDictionary[torch.optim.Optimizer, torch.Tensor] = WeakKeyDictionary()  # [steps asked for, skipped]
+_WATCHERS: list[StepWatcher] = []
 
 
 class MetricMeans:
-    """Means of scalars over the minibatches, kept on the device until the update's end."""
+    """Means of scalars over the minibatches whose step was made, kept on the device until the update's end."""
 
     def __init__(self) -> None:
         self._sums: dict[str, torch.Tensor] = {}
-        self._count = 0
+        self._count: torch.Tensor | int = 0
 
     def add(self, metrics: dict[str, torch.Tensor]) -> None:
-        """Take in the scalars of one minibatch; each time the same names."""
+        """Take in the scalars of one minibatch; each time the same names.
+
+        Args:
+            metrics: ``grad_norm``, what ``gradient_step`` returned, is among them, and says whether they count.
+        """
+        made = metrics["grad_norm"].isfinite()
         for name, value in metrics.items():
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
-        self._count += 1
+            counted = torch.where(made, value, 0.0)
+            self._sums[name] = self._sums[name] + counted if name in self._sums else counted
+        self._count = self._count + made
 
     def read(self, **others: torch.Tensor) -> dict[str, float]:
-        """Return the means, and other scalars as they are, in one transfer: each would wait for the device alone."""
+        """Return the means, and other scalars as they are, in one transfer: each would wait for the device alone.
+
+        Where no step was made there is nothing to average: all means are not-a-number.
+        """
         scalars = {name: total / self._count for name, total in self._sums.items()} | others
         return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
 
 
 def gradient_step(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], loss: torch.Tensor, max_norm: float
+    optimizer: torch.optim.Optimizer,
+    parameters: Iterable[nn.Parameter],
+    loss: torch.Tensor,
+    max_norm: float,
+    samples: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Descend a loss, with the gradient cut to ``max_norm``; return the gradient's norm before that, a scalar."""
+    """Descend a loss, with the gradient cut to ``max_norm``; return the gradient's norm before that, a scalar.
+
+    Where several processes share the training, the gradient is that of the mean loss over the samples of all.
+
+    Where the loss or any part of the gradient is not finite, neither is the norm that is returned, and the step is
+    skipped, on all processes: parameters and optimiser stay as they are, to the last bit. A fused optimiser decides
+    that on the device; for others the host reads the norm, for which it has to wait where the device is not the CPU.
+
+    Args:
+        optimizer: of these parameters.
+        parameters: whose gradient is cut.
+        loss: a mean over samples, scalar.
+        max_norm: the gradient's largest norm.
+        samples: how many they are, a scalar, where the processes may have different numbers, as where some are masked.
+    """
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    # The factor is 1, or not-a-number for a loss that is not finite: so the gradients alone tell, and still do when
+    # they have been averaged over processes.
+    (loss * (1 + 0 * loss.detach())).backward()
+    parameters = list(parameters)
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    get_ranks().average_gradients([*parameters, *stepped], samples)
+    for watch in _WATCHERS:
+        watch(loss)
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)
-    optimizer.step()
+    is_bad = ~norm.isfinite()
+    _count(optimizer, is_bad)
+    if all(group.get("fused") for group in optimizer.param_groups):
+        _step_unless(optimizer, is_bad)
+    elif not is_bad:
+        optimizer.step()
     return norm
+
+
+def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
+    """Return how many steps ``gradient_step`` was asked for since the last call, and how many it skipped: int64 [2].
+
+    None where it was not called.
+    """
+    return _COUNTS.pop(optimizer, None)
+
+
+@contextmanager
+def watching_steps(watcher: StepWatcher) -> Iterator[None]:
+    """Let ``watcher`` see every ``gradient_step`` for a while."""
+    _WATCHERS.append(watcher)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watcher)
+
+
+def _count(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None:
+    step = torch.stack((torch.ones_like(is_bad), is_bad)).long()
+    before = _COUNTS.get(optimizer)
+    _COUNTS[optimizer] = step if before is None else before + step
+
+
+def _step_unless(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None:
+    """Step a fused optimiser, which does nothing where ``is_bad``; this is how torch's ``GradScaler`` tells it."""
+    optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.validation import from_dict
 
 __all__ = [
@@ -50,6 +51,8 @@ class _BuiltIn:
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
     networks: tuple[str, ...]
 
+
+_OUR_POLICIES = "embodichain.agents.rl.models"
 
 _BUILT_IN: dict[Any, _BuiltIn] = {
     ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
@@ -89,15 +92,21 @@ def get_policy_cfg_class(name: str) -> type[PolicyCfg] | None:
     return None if built_in is None else built_in.cfg_class
 
 
-def check_policy_block(block: Mapping[str, Any]) -> None:
+def check_policy_block(block: Mapping[str, Any], allowed_imports: Sequence[str] = ()) -> None:
     """Check a config's ``policy`` block before anything is built.
 
+    Args:
+        block: the block.
+        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours.
+
     Raises:
-        ConfigError: (a ValueError) no name or an unknown one, or keys, values or networks that a built-in policy's
-            block may not have or lacks.
+        ConfigError: (a ValueError) no name, an unknown one, or one that is not allowed, or keys, values or networks
+            that a built-in policy's block may not have or lacks.
     """
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
+    if block["name"] not in _POLICIES and "." in block["name"]:
+        check_admitted(block["name"], [_OUR_POLICIES, *allowed_imports], "policy.name")
     built_in = _BUILT_IN.get(_find_policy_class(block["name"]))
     if built_in is not None:
         _require_networks(built_in, from_dict(built_in.cfg_class, dict(block), "policy"), {})
@@ -120,7 +129,7 @@ def build_policy(
 
     Args:
         block: the config's ``policy`` block. Its name is a registered one, or the dotted path of a ``Policy`` in a
-            module that is already imported: names come from config files, which must not choose what code is run.
+            module that is already imported. Names that come from config files go through ``check_policy_block`` first.
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
         device: where the parameters go.

@@ -49,18 +49,27 @@ class CheckpointFolder:
 
         Returns:
             Its path.
+
+        Raises:
+            OSError: it cannot be written; what was there before is as it was.
         """
-        path = self.path / f"{self._exp_name}_step_{step}.pt"
+        path = self.path_of(step)
         save_checkpoint(path, content)
         self.point_latest(path)
         if success_rate is not None:
             self._point(_BEST, path, success_rate=success_rate)
         if self._keep_last is not None:
             best = self._pointed(_BEST)
-            for old in self._files()[: -self._keep_last]:
+            files = self._files()
+            # Those of later steps are from before the run was taken back to this one.
+            for old in files[: files.index(path) + 1][: -self._keep_last]:
                 if old != best:
                     old.unlink()
         return path
+
+    def path_of(self, step: int) -> Path:
+        """Return where the checkpoint after so many environment steps goes."""
+        return self.path / f"{self._exp_name}_step_{step}.pt"
 
     def point_latest(self, path: Path) -> None:
         """Make a checkpoint of this folder the latest."""

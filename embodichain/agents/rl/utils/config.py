@@ -16,7 +16,8 @@ from pydantic_core import PydanticCustomError
 from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
 from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import RayTracing, from_dict
 
@@ -61,10 +62,10 @@ class TrainerCfg:
 
     gym_config: str | dict[str, Any]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
-    exp_name: Annotated[str, Field(min_length=1, pattern=r"^[\w.\-]+$")] = "generic_exp"
+    exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Of torch, numpy and the environments."""
+    """Of the environments; torch and numpy have seed + rank."""
     device: str = "auto"
     """Of the learner: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     headless: bool = True
@@ -74,9 +75,9 @@ class TrainerCfg:
     gpu_id: int = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
-    """Overrides the environment's config."""
+    """Overrides the environment's config. Each of several processes has so many."""
     iterations: PositiveInt = 250
-    """Total steps = iterations x buffer_size x num_envs."""
+    """Total steps = iterations x buffer_size x num_envs x number of processes."""
     buffer_size: PositiveInt = 2048
     """Steps of each environment in one rollout."""
     enable_eval: bool = False
@@ -91,14 +92,18 @@ class TrainerCfg:
     """The same for checkpoints. The last iteration always saves."""
     keep_last: PositiveInt | None = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    max_skipped_updates: PositiveInt = 5
+    """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False
     """Log to Weights & Biases too."""
     wandb_project_name: str = "embodichain"
     """Its project."""
     events: EventsCfg = field(default_factory=EventsCfg)
     """Events beside those of the environment's own config."""
-    distributed: Literal[False] = False
-    """Several processes; not available yet."""
+    distributed: bool = False
+    """Several processes, one a device: those that torchrun has started, or else as many as there are GPUs."""
+    hang_seconds: Annotated[float, Field(ge=1)] = 20.0
+    """With several processes: one that makes no step for so long (s), or is out of reach, ends the training on all."""
     model_type: Literal["standard"] = "standard"
     """Kind of policy; ``"vla"`` is not available yet."""
     import_modules: list[str] = []
@@ -223,8 +228,10 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         value = text
+    with placed(f"override '{path}': "):
+        check_plain(value)
     node = data
     for key in keys[:-1]:
         node = node.setdefault(key, {})

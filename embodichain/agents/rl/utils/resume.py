@@ -19,6 +19,8 @@ _MAY_CHANGE = (
     "trainer.gym_config",  # a path; what is in the file is compared
     "trainer.iterations",
     "trainer.device",
+    "trainer.distributed",
+    "trainer.hang_seconds",
     "trainer.headless",
     "trainer.enable_rt",
     "trainer.gpu_id",
@@ -28,6 +30,7 @@ _MAY_CHANGE = (
     "trainer.eval_freq",
     "trainer.save_freq",
     "trainer.keep_last",
+    "trainer.max_skipped_updates",
     "trainer.use_wandb",
     "trainer.wandb_project_name",
     "trainer.events.eval",
@@ -62,7 +65,7 @@ def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
         exp_name: of the runs that ``latest`` looks at; None: all.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ConfigError: there is none, it cannot be read, or the run's folder has links that lead out of it.
     """
     run = _last_run(exp_name) if target == "latest" else Path(target)
     if run.is_dir():
@@ -72,6 +75,7 @@ def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
         content = load_checkpoint(path)
     else:
         raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
+    _check_links(run)
     if content["code_version"] != __version__:
         logger.log_warning(
             f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may go on "
@@ -110,6 +114,20 @@ def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
             wall_time = row["wall_time"]
     write_atomically(path, lambda file: file.write("".join(kept).encode()))
     return wall_time, last_step
+
+
+def _check_links(run: Path) -> None:
+    """Check that what is written into a run's folder stays there; it may be somebody else's.
+
+    Raises:
+        ConfigError: something in it is a link that leads out of it.
+    """
+    root = run.resolve()
+    for path in run.rglob("*"):
+        # W&B keeps links to its own logs, and replaces them.
+        is_link = path.is_symlink() and "wandb" not in path.relative_to(run).parts
+        if is_link and not path.resolve().is_relative_to(root):
+            raise ConfigError(f"{path}: a link that leads out of the run's folder; the run would write through it")
 
 
 def _last_run(exp_name: str | None) -> Path:

@@ -7,20 +7,27 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch.utils.tensorboard import SummaryWriter
 
+from embodichain.agents.rl.utils.event_file import EventFile, check_there
 from embodichain.utils import ConfigError, logger
 
 __all__ = ["Progress", "RunLog", "Sink", "WandbSink", "make_progress"]
 
 
 class Sink(Protocol):
-    """Takes scalars by name at a step."""
+    """Takes scalars by name at a step. Whatever it raises, the run goes on without it.
+
+    Attributes:
+        name: what the user knows it by.
+    """
+
+    name: str
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take them."""
@@ -32,6 +39,8 @@ class Sink(Protocol):
 class TensorBoardSink:
     """TensorBoard's event files."""
 
+    name = "TensorBoard"
+
     def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
         """Begin a file.
 
@@ -39,20 +48,21 @@ class TensorBoardSink:
             folder: its folder.
             resumed_from: the step that a resumed run goes on from; what older files have beyond it counts no more.
         """
-        self._writer = SummaryWriter(str(folder), purge_step=None if resumed_from is None else resumed_from + 1)
+        self._file = EventFile(folder, None if resumed_from is None else resumed_from + 1)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, step)
+        self._file.write(scalars, step)
 
     def close(self) -> None:
         """Finish the files."""
-        self._writer.close()
+        self._file.close()
 
 
 class JsonLinesSink:
     """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; not-a-number is null."""
+
+    name = "metrics.jsonl"
 
     def __init__(self, path: Path, wall_time: float = 0.0) -> None:
         """Begin the file, or go on with it.
@@ -70,6 +80,7 @@ class JsonLinesSink:
         line = {"step": step, "wall_time": round(time.monotonic() - self._start, 3), **finite}
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+        check_there(self._file.fileno())
 
     def close(self) -> None:
         """Finish the file."""
@@ -77,7 +88,9 @@ class JsonLinesSink:
 
 
 class WandbSink:
-    """Weights & Biases; offline where there is no account."""
+    """Weights & Biases; offline where there is no account, or no way to it."""
+
+    name = "Weights & Biases"
 
     def __init__(
         self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
@@ -104,11 +117,28 @@ class WandbSink:
         has_account = bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
         if not has_account:
             logger.log_info(f"no W&B account here: logging offline into {folder}/wandb; send it with 'wandb sync'")
-        mode: Any = "online" if has_account else "offline"
-        self._last_step = last_step
-        self._run = wandb.init(
-            project=project, name=name, id=name, resume="allow", dir=str(folder), config=config, mode=mode
-        )
+        arguments: Any = {
+            "project": project,
+            "name": name,
+            "id": name,
+            "resume": "allow",
+            "dir": str(folder),
+            "config": config,
+        }
+        try:
+            self._run = wandb.init(**arguments, mode="online" if has_account else "offline")
+        except wandb.errors.Error as error:
+            reason = str(error).partition("\n")[0]
+            logger.log_warning(
+                f"Weights & Biases cannot be reached: {reason}: logging offline into {folder}/wandb; send it with "
+                "'wandb sync'"
+            )
+            wandb.teardown()  # the attempt would keep the run's name for itself
+            self._run = wandb.init(**arguments, mode="offline")
+        # What it has got itself is known where it is resumed online; it may be a step ahead of our own files.
+        reached = self._run.summary.get("global_step")
+        known = [step for step in (last_step, reached) if step is not None]
+        self._last_step = max(known) if last_step is not None else None
         # A step axis of our own: W&B drops what comes out of the order of its own.
         self._run.define_metric("global_step")
         self._run.define_metric("*", step_metric="global_step")
@@ -124,7 +154,7 @@ class WandbSink:
 
 
 class RunLog:
-    """Hands scalars to every sink, and keeps the last of each."""
+    """Hands scalars to every sink, and keeps the last of each. A sink that fails is left out from then on."""
 
     def __init__(self, sinks: Sequence[Sink] = ()) -> None:
         self._sinks = list(sinks)
@@ -137,13 +167,29 @@ class RunLog:
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Write scalars at an environment step."""
         self.last |= scalars
-        for sink in self._sinks:
-            sink.write(scalars, step)
+        for sink in list(self._sinks):
+            try:
+                sink.write(scalars, step)
+            except Exception as error:  # noqa: BLE001 (other people's libraries; a log is not worth a training)
+                self._sinks.remove(sink)
+                logger.log_warning(
+                    f"{sink.name} has failed at step {step}: {_reason(error)}. It gets no more figures; the training "
+                    "goes on"
+                )
+                with suppress(Exception):
+                    sink.close()
 
     def close(self) -> None:
         """Finish all sinks."""
         for sink in self._sinks:
-            sink.close()
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001 (as above)
+                logger.log_warning(f"{sink.name} could not be finished: {_reason(error)}")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 class ProgressDisplay(Protocol):
@@ -156,13 +202,16 @@ class ProgressDisplay(Protocol):
         """Leave the terminal as it should be."""
 
 
-def make_progress(iterations: int, done: int = 0) -> ProgressDisplay:
+def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
     """Return a live line with a bar where the output is a terminal, else plain lines now and then.
 
     Args:
         iterations: of the whole training.
         done: how many of them were made before.
+        is_shown: False where another process shows it.
     """
+    if not is_shown:
+        return NoProgress()
     console = Console(stderr=True)
     return LiveProgress(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
@@ -201,6 +250,16 @@ class LiveProgress:
     def close(self) -> None:
         """Stop drawing."""
         self._progress.stop()
+
+
+class NoProgress:
+    """Nothing."""
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing is to be done."""
 
 
 class PlainProgress:

@@ -41,6 +41,9 @@ class EnvCfg:
     group_size: Annotated[int, Field(ge=1)] = 1
     """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
     its own. A training takes it from the algorithm."""
+    first_env_id: Annotated[int, Field(ge=0)] = 0
+    """Global id of the first environment, of which the random streams depend. The processes of a distributed training
+    number their environments through; a training sets it."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -74,10 +77,11 @@ class BaseEnv(gym.Env[Any, Any]):
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
         self.device = self.sim.device
-        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, group_size=cfg.group_size)
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, cfg.first_env_id, cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.num_diverged = 0
+        self._warn_at = 1  # divergences at which the next warning is given: the 1st, 10th, 100th, ...
         self.current_rollout_step = 0
         self._rollout: list[tuple[Tensor, ...]] | None = None
         self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
@@ -192,14 +196,15 @@ class BaseEnv(gym.Env[Any, Any]):
         Args:
             seed: start the random streams again from this seed.
             options: ``reset_ids``: [n] which environments, default all. ``enumerate_episodes``: with a seed, number
-                the episodes through, so that the first E are the same for any number of environments.
+                the episodes through, so that the first E are the same for any number of environments; ``share``:
+                (r, W), take only the numbers r, r + W, r + 2W, ..., as one of W processes that share them.
 
         Returns:
             ``(obs, info)``: the observations of all environments.
         """
         options = options or {}
         if seed is not None:
-            self.random.reseed(seed, options.get("enumerate_episodes", False))
+            self.random.reseed(seed, options.get("enumerate_episodes", False), options.get("share", (0, 1)))
             self._restart()
         self._has_begun = True
         ids = options.get("reset_ids")
@@ -222,7 +227,8 @@ class BaseEnv(gym.Env[Any, Any]):
         Returns:
             ``(obs, reward [N] float32, terminated [N] bool, truncated [N] bool, info)``. Environments that are done
             have reset themselves: ``obs`` is then of the new episode, and ``info["final_obs"]`` (of all environments)
-            has the last observation of the old.
+            has the last observation of the old. Where the physics became invalid, ``info["diverged"]`` [N] bool says in
+            which, and ``info["state_before"]`` has ``qpos`` [N, nq] and ``qvel`` [N, nv] as they were before the step.
 
         Raises:
             RuntimeError: ``reset`` was never called.
@@ -236,6 +242,8 @@ class BaseEnv(gym.Env[Any, Any]):
         # Not-a-number stays what it is here: the physics reports it as a divergence.
         action = torch.clamp(action, self._action_low, self._action_high)
         self.last_action = action
+        # What is handed out never changes, and the last observation has asked for it: to keep it costs nothing.
+        before = {"qpos": self.sim.backend.qpos, "qvel": self.sim.backend.qvel}
         self._step_action(action)
         self.sim.update(self.cfg.sim_steps_per_control)
         # A new tensor each step, so that the one in info stays what it is.
@@ -248,6 +256,7 @@ class BaseEnv(gym.Env[Any, Any]):
         diverged = self.sim.backend.diverged()
         if diverged is not None:
             terminated = terminated | diverged
+            info |= {"diverged": diverged, "state_before": before}
             reward = self._handle_divergence(diverged, reward, info)
             finite_obs = obs.apply(torch.nan_to_num)
             assert finite_obs is not None  # an empty observation cannot be
@@ -320,10 +329,13 @@ class BaseEnv(gym.Env[Any, Any]):
         """
         ids = diverged.nonzero().squeeze(1).tolist()
         self.num_diverged += len(ids)
-        logger.log_warning(
-            f"physics or action invalid in environments {ids[:8]}{'...' if len(ids) > 8 else ''}: "
-            f"their episodes end and reset ({self.num_diverged} so far)"
-        )
+        if self.num_diverged >= self._warn_at:
+            logger.log_warning(
+                f"physics or action invalid in environments {ids[:8]}{'...' if len(ids) > 8 else ''}: "
+                f"their episodes end and reset ({self.num_diverged} so far)"
+            )
+            while self._warn_at <= self.num_diverged:
+                self._warn_at *= 10
         info["success"] = info["success"] & ~diverged
         for values in (info["rewards"], info["metrics"]):
             values |= {name: value.masked_fill(diverged, 0.0) for name, value in values.items()}

@@ -29,6 +29,7 @@ from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.output import OutputFolder
 
 __all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "check_parts"]
 
@@ -96,6 +97,7 @@ class EmbodiedEnv(BaseEnv):
         action_manager, observation_manager, reward_manager, event_manager, dataset_manager: the managers.
         active_joint_ids: which of the robot's joints the actions move.
         active_part: the control part they are, or None for all joints.
+        output: where terms write the files that the config asks for; ``outputs`` unless :meth:`write_into` says else.
     """
 
     cfg: EmbodiedEnvCfg
@@ -109,6 +111,7 @@ class EmbodiedEnv(BaseEnv):
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         for name, value in cfg.extensions.items():
             setattr(self, name, value)
+        self.output = OutputFolder(Path("outputs"))
         super().__init__(cfg)
 
     def _setup_robot(self) -> None:
@@ -228,6 +231,15 @@ class EmbodiedEnv(BaseEnv):
 
     def _begin_step(self, obs: TensorDict) -> None:
         self.dataset_manager.begin(obs)
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Let terms write their files below a folder from now on.
+
+        Args:
+            folder: the folder; a ``save_path`` in the config is inside it.
+            allowed: other folders that a ``save_path`` may name.
+        """
+        self.output = OutputFolder(folder, allowed)
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
@@ -26,8 +26,8 @@ from embodichain.lab.gym.utils.scene_checks import scene_problems
 from embodichain.lab.gym.utils.scene_names import has_config_robot, names_in_config
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
-from embodichain.utils.module_utils import find_function_from_modules, public_names
+from embodichain.utils.errors import collected, raise_problems, unknown_key
+from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.validation import from_dict
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "TOP_KEYS",
     "EnvFileCfg",
     "config_to_cfg",
-    "find_functor",
     "terms_to_cfg",
 ]
 
@@ -92,14 +91,17 @@ def config_to_cfg(
     data: Mapping[str, Any],
     manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
     env_class: type | None = None,
+    allowed_imports: Sequence[str] = (),
 ) -> EmbodiedEnvCfg:
     """Turn a parsed environment config into a typed one.
 
     Args:
         data: the file's content.
-        manager_modules: where functors are looked up.
+        manager_modules: where functors are looked up, by plain names and by dotted paths.
         env_class: of the environment that will be built; None: the one registered as the config's ``id``. What the
             terms name in the scene is checked only where the class is known.
+        allowed_imports: prefixes of further modules, imported already, whose functors the config may name by dotted
+            paths.
 
     Raises:
         ConfigError: with every error found, a line each.
@@ -120,12 +122,16 @@ def config_to_cfg(
         problems.append("env.actions: at least one action term is needed")
     terms: dict[str, Any] = {}
     for block, cls in TERM_BLOCKS.items():
-        terms[block] = terms_to_cfg(env.get(block, {}), cls, f"env.{block}", names, problems, manager_modules)
+        content = env.get(block, {})
+        terms[block] = terms_to_cfg(
+            content, cls, f"env.{block}", names, problems, manager_modules, allowed_imports=allowed_imports
+        )
     problems += _entry_problems(env.get("observations"), terms["observations"], names)
     parts = env.get("control_parts")
     if names.parts and isinstance(parts, list):
         with collected(problems):
             check_parts(parts, frozenset().union(*names.parts.values()))
+    problems += _extension_problems(_dict(env.get("extensions")), env_class)
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
     flat = {key: env[key] for key in ENV_KEYS if key in env and key not in TERM_BLOCKS}
     flat |= {key: data[key] for key in (*_SCENE_KEYS, *_BOTH_KEYS) if key in data}
@@ -145,6 +151,7 @@ def terms_to_cfg(
     names: SceneNames,
     problems: list[str],
     manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
+    allowed_imports: Sequence[str] = (),
 ) -> dict[str, Cfg]:
     """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
 
@@ -155,6 +162,7 @@ def terms_to_cfg(
         names: what the terms may name.
         problems: every error found is added, a line each.
         manager_modules: where functors are looked up.
+        allowed_imports: as :func:`config_to_cfg`.
 
     Returns:
         The terms without errors.
@@ -171,7 +179,7 @@ def terms_to_cfg(
             value = from_dict(cls, plain, term)
         with collected(problems), suppress(ValidationError):
             if isinstance(func, str):
-                func = find_functor(func, manager_modules, f"{term}.func")
+                func = find_admitted(func, manager_modules, allowed_imports, f"{term}.func")
             # Without the keys that have nothing to do with the functor, and may be wrong by themselves.
             needed = {key: plain[key] for key in ("mode", "params") if key in _dict(plain)}
             parse_term(cls(func=cast(Any, func), **needed), term, names)
@@ -188,20 +196,16 @@ def _entry_problems(block: Any, terms: Mapping[str, ObservationCfg], names: Scen
     return check_modified_entries(terms, "env.observations", names)
 
 
-def find_functor(name: str, modules: Sequence[str], place: str) -> Any:
-    """Return the function or class that a config names.
-
-    Raises:
-        ConfigError: there is none, or its module is not imported.
-    """
-    module = name.rpartition(".")[0]
-    if module and module not in sys.modules:
-        # Importing runs code, and what code runs is not for a config file to choose.
-        raise ConfigError(f"{place}: module '{module}' of '{name}' must be imported first")
-    found = find_function_from_modules(name, modules, raise_if_not_found=False)
-    if not callable(found):
-        raise ConfigError(f"{place}: {unknown_name('function', name, public_names(modules))}")
-    return found
+def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
+    """Return the problems of names that would take the place of what an environment does."""
+    problems = []
+    for name in extensions:
+        place, there = f"env.extensions.{name}", getattr(env_class, name, None)
+        if not name.isidentifier() or name.startswith("_"):
+            problems.append(f"{place}: must be letters, digits and '_', and not begin with '_' or a digit")
+        elif callable(there) or isinstance(there, property | functools.cached_property):
+            problems.append(f"{place}: is taken: the environment has a method or property of that name")
+    return problems
 
 
 def _dict(value: Any) -> dict[str, Any]:

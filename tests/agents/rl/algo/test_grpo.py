@@ -15,6 +15,7 @@ from embodichain.agents.rl.algo import GRPO, BaseAlgorithm, GRPOCfg, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
 from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import assert_same
 
 
 class TablePolicy(Policy):
@@ -267,3 +268,27 @@ def test_grpo_finds_the_best_action_of_a_one_step_episode() -> None:
     best = policy.get_action(TensorDict({"obs": torch.ones(1, 1)}, batch_size=[1]), deterministic=True)["action"].item()
     assert best == pytest.approx(0.5, abs=0.05)
     assert metrics["std"] < 0.5
+
+
+@pytest.mark.parametrize("field", ["reward", "obs"])
+def test_update_on_a_number_that_is_not_finite_leaves_policy_and_optimizer_as_they_were(field: str) -> None:
+    policy = make_policy()
+    algo = GRPO(GRPOCfg(n_epochs=3, batch_size=20, group_size=2), policy)
+    algo.update(make_rollout(policy))
+    before = copy.deepcopy((policy.state_dict(), algo.state_dict()))
+    assert algo.take_step_counts() == (3, 0)
+    rollout = make_rollout(policy)
+    rollout[field][0, 1] = float("nan")
+    metrics = algo.update(rollout)
+    assert algo.take_step_counts() == (3, 3)
+    assert_same((policy.state_dict(), algo.state_dict()), before)
+    assert math.isnan(metrics["policy_loss"])
+
+
+def test_reward_that_is_not_finite_counts_nothing_after_the_first_done() -> None:
+    policy = make_policy()
+    algo = GRPO(GRPOCfg(n_epochs=1, batch_size=20, group_size=2), policy)
+    rollout = make_rollout(policy)
+    rollout["reward"][1, 4] = float("nan")  # its episode ended at step 2
+    assert math.isfinite(algo.update(rollout)["policy_loss"])
+    assert algo.take_step_counts() == (1, 0)

@@ -146,3 +146,13 @@ def test_value_and_gradient_are_those_of_the_kl_divergence_to_the_reference_not_
     torch.testing.assert_close(estimate, exact, atol=0.004, rtol=0)
     torch.testing.assert_close(gradient, exact_gradient, atol=0.01, rtol=0)
     assert (gradient - wrong_gradient).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_return_that_is_not_finite_makes_its_own_group_so_and_no_other(bad: float) -> None:
+    returns = torch.tensor([[bad, 1.0], [2.0, 2.0], [bad, 4.0], [1.0, 5.0], [3.0, 6.0], [9.0, 7.0]])  # groups of 3
+    valid = torch.ones_like(returns, dtype=torch.bool)
+    valid[2] = False  # not alive: 0, whatever the others do
+    advantages = group_advantages(returns, valid, 3, 1e-8)
+    assert advantages.isfinite().tolist() == [[False, True], [False, True], [True, True], *[[True, True]] * 3]
+    assert advantages[2].tolist() == [0, 0]

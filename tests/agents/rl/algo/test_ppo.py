@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae, normalize_advan
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
 from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import assert_same
 
 
 class FixedPolicy(Policy):
@@ -120,7 +122,7 @@ def test_metrics_are_means_over_the_minibatches(monkeypatch: pytest.MonkeyPatch)
     algo = PPO(PPOCfg(n_epochs=2, batch_size=8), policy)
     losses = iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])  # 20 rows make 3 minibatches; mean 3.5
     monkeypatch.setattr(
-        algo, "_step", lambda minibatch, adapts: {name: torch.tensor(next(losses)) for name in ["approx_kl"]}
+        algo, "_step", lambda minibatch, adapts: {"approx_kl": torch.tensor(next(losses)), "grad_norm": torch.ones(())}
     )
     assert algo.update(make_rollout(policy))["approx_kl"] == 3.5
 
@@ -319,3 +321,45 @@ def test_ppo_finds_the_best_action_of_a_one_step_episode() -> None:
     best = policy.get_action(TensorDict({"obs": torch.ones(1, 1)}, batch_size=[1]), deterministic=True)["action"].item()
     assert best == pytest.approx(0.5, abs=0.05)
     assert metrics["std"] < 0.5  # from 1: exploring costs reward here
+
+
+# --- what is not finite ---
+
+
+@pytest.mark.parametrize("lr_schedule", ["constant", "adaptive"])
+@pytest.mark.parametrize("field", ["reward", "obs", "value"])
+def test_update_on_a_number_that_is_not_finite_leaves_policy_and_optimizer_as_they_were(
+    field: str, lr_schedule: Literal["constant", "adaptive"]
+) -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(n_epochs=3, batch_size=20, max_kl=0.1, lr_schedule=lr_schedule), policy)
+    algo.update(make_rollout(policy))
+    before = copy.deepcopy((policy.state_dict(), algo.state_dict()))
+    assert algo.take_step_counts() == (3, 0)
+    rollout = make_rollout(policy)
+    rollout[field][1, 2] = float("nan")
+    metrics = algo.update(rollout)
+    assert algo.take_step_counts() == (3, 3)
+    assert_same((policy.state_dict(), algo.state_dict()), before)  # the adapted learning rate is in the second
+    assert all(math.isnan(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))
+    assert metrics["epochs"] == 3
+
+
+def test_minibatches_without_the_bad_sample_are_learned_from() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(n_epochs=1, batch_size=5, normalize_advantages="none"), policy)
+    rollout = make_rollout(policy)
+    rollout["reward"][0, 4] = float("inf")  # steps 3 and 4 of environment 0, after its episode's end
+    metrics = algo.update(rollout)
+    asked, skipped = algo.take_step_counts()
+    assert asked == 4
+    assert skipped in (1, 2)
+    assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))
+    assert all(parameter.isfinite().all() for parameter in policy.parameters())
+
+
+def test_explained_variance_of_values_that_are_not_finite_is_not_a_number() -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    rollout["reward"][0, 0] = float("nan")
+    assert math.isnan(PPO(PPOCfg(n_epochs=1, batch_size=20), policy).update(rollout)["explained_variance"])

@@ -61,3 +61,20 @@ def test_saved_statistics_are_loaded_and_continue_alike() -> None:
     original.update(second)
     loaded.update(second)
     assert torch.equal(loaded(first), original(first))
+
+
+def test_rows_that_are_not_finite_are_left_out() -> None:
+    rows = torch.tensor([[1.0, 2.0], [float("nan"), 3.0], [3.0, float("inf")], [5.0, 6.0], [-float("inf"), 0.0]])
+    normalizer, clean = RunningNormalizer(2), RunningNormalizer(2)
+    normalizer.update(rows)
+    clean.update(rows[[0, 3]])
+    assert normalizer.count == 2
+    assert all(torch.equal(a, b) for a, b in zip(normalizer.buffers(), clean.buffers(), strict=True))
+
+
+def test_batch_without_a_finite_row_changes_nothing() -> None:
+    normalizer = RunningNormalizer(1)
+    normalizer.update(torch.tensor([[1.0], [3.0]]))
+    before = {name: value.clone() for name, value in normalizer.state_dict().items()}
+    normalizer.update(torch.tensor([[float("nan")]]))
+    assert all(torch.equal(value, before[name]) for name, value in normalizer.state_dict().items())

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDict
 from torch import Tensor, nn
 
@@ -67,6 +67,25 @@ def read_tensorboard(folder: Path) -> dict[str, list[tuple[int, float]]]:
     """Return (step, value) of every scalar in TensorBoard's files, by tag."""
     events = EventAccumulator(str(folder)).Reload()
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def assert_same(ours: Any, theirs: Any, place: str = "") -> None:
+    """Compare plain data to the last bit."""
+    assert type(ours) is type(theirs), place
+    if isinstance(ours, torch.Tensor):
+        # bits, so that not-a-number equals itself
+        assert ours.dtype == theirs.dtype, place
+        assert ours.contiguous().numpy().tobytes() == theirs.contiguous().numpy().tobytes(), place
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys(), place
+        for key in ours:
+            assert_same(ours[key], theirs[key], f"{place}.{key}")
+    elif isinstance(ours, list | tuple):
+        assert len(ours) == len(theirs), place
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(*pair, f"{place}[{i}]")
+    else:
+        assert ours == theirs or (ours != ours and theirs != theirs), place
 
 
 class ScriptedEnv:
@@ -171,6 +190,8 @@ class IdleAlgorithm(BaseAlgorithm):
 
 class ListSink:
     """Keeps what it is given."""
+
+    name = "a list"
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, float]]] = []

@@ -78,3 +78,29 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
     (tmp_path / "run_step_8.tmp").write_bytes(b"half")
     CheckpointFolder(tmp_path, "run").remove_unfinished()
     assert os.listdir(tmp_path) == []
+
+
+def test_checkpoints_of_a_future_that_was_taken_back_do_not_displace_the_newest(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=1)
+    for step in (8, 16, 24):
+        CheckpointFolder(tmp_path, "run").save({"step": step}, step)
+    folder.point_latest(tmp_path / "run_step_8.pt")  # as a resume from it does
+    folder.save({"step": 16, "again": True}, 16)
+    assert folder.load_latest()[1]["again"]
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_16.pt", "run_step_24.pt"]
+
+
+def test_checkpoint_for_which_there_is_no_room_leaves_all_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=1)
+    folder.save({"step": 8}, 8)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        folder.save({"step": 16}, 16)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -34,6 +34,54 @@ def test_every_sink_gets_the_scalars_and_the_last_of_each_is_kept() -> None:
     assert log.last == {"a": 3.0, "b": 2.0}
 
 
+class BrokenSink(ListSink):
+    """Fails from the second step on, and when it is closed."""
+
+    name = "Broken"
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        super().write(scalars, step)
+        if len(self.rows) > 1:
+            raise RuntimeError("no such server\nTraceback...")
+
+    def close(self) -> None:
+        raise OSError("closed already")
+
+
+def test_sink_that_fails_is_left_out_with_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    broken, whole = BrokenSink(), ListSink()
+    log = RunLog([broken, whole])
+    for step in (1, 2, 3, 4):
+        log.write({"a": 1.0}, step)
+    log.close()
+    assert [step for step, _ in broken.rows] == [1, 2]
+    assert [step for step, _ in whole.rows] == [1, 2, 3, 4]
+    assert whole.is_closed
+    assert capsys.readouterr().err == (
+        "[WARNING] Broken has failed at step 2: no such server. It gets no more figures; the training goes on\n"
+    )
+
+
+def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken, whole = BrokenSink(), ListSink()
+    RunLog([broken, whole]).close()
+    assert whole.is_closed
+    assert capsys.readouterr().err == "[WARNING] Broken could not be finished: closed already\n"
+
+
+@pytest.mark.parametrize("make", [TensorBoardSink, lambda folder: JsonLinesSink(folder / "metrics.jsonl")])
+def test_log_whose_file_was_deleted_fails_instead_of_writing_into_nothing(tmp_path: Path, make: Any) -> None:
+    sink = make(tmp_path)
+    sink.write({"a": 1.0}, 1)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with pytest.raises(OSError, match="the file was deleted"):
+        sink.write({"a": 1.0}, 2)
+    sink.close()
+
+
 def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / "metrics.jsonl")
     sink.write({"train/loss": 0.5}, 8)
@@ -49,6 +97,23 @@ def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> No
     sink.write({"train/loss": 0.25}, 16)
     sink.close()
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5), (16, 0.25)]}
+
+
+def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None:
+    sink = TensorBoardSink(tmp_path)
+    sink.write({"train/loss": 0.5, "train/entropy": 1.0}, 8)
+    assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5)], "train/entropy": [(8, 1.0)]}
+    sink.close()
+
+
+def test_tensorboard_of_a_run_resumed_within_a_second_is_read_last(tmp_path: Path) -> None:
+    for i in range(12):
+        sink = TensorBoardSink(tmp_path, resumed_from=i or None)
+        for step in (i + 1, i + 2, i + 3):
+            sink.write({"a": float(i)}, step)
+        sink.close()
+    # each one takes back all but the first step of that before it
+    assert read_tensorboard(tmp_path) == {"a": [*((i + 1, float(i)) for i in range(12)), (13, 11.0), (14, 11.0)]}
 
 
 def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
@@ -83,8 +148,13 @@ class FakeWandb(types.ModuleType):
         super().__init__("wandb")
         self.api = types.SimpleNamespace(api_key=api_key)
         self.calls: list[Any] = []
+        self.errors = types.SimpleNamespace(Error=ConnectionError)
+        self.summary: dict[str, float] = {}
+        self.is_reachable = True
 
     def init(self, **kwargs: Any) -> FakeWandb:
+        if kwargs["mode"] == "online" and not self.is_reachable:
+            raise ConnectionError("no route to host\nsecond line")
         self.calls.append(("init", kwargs["mode"], kwargs["project"], kwargs["name"], kwargs["config"]))
         return self
 
@@ -93,6 +163,9 @@ class FakeWandb(types.ModuleType):
 
     def log(self, values: dict[str, float]) -> None:
         self.calls.append(("log", values))
+
+    def teardown(self) -> None:
+        self.calls.append(("teardown",))
 
     def finish(self) -> None:
         self.calls.append(("finish",))
@@ -125,6 +198,32 @@ def test_wandb_gets_the_same_on_a_step_axis_of_its_own(
         ("finish",),
     ]
     assert ("logging offline" in capsys.readouterr().err) is (mode == "offline")
+
+
+def test_wandb_that_is_ahead_of_our_files_is_not_sent_again_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb("k")
+    fake.summary = {"global_step": 24}  # the process was killed before it could write that step into our files
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sink = WandbSink("project", "run", tmp_path, {}, last_step=16)
+    for step in (16, 24, 32):
+        sink.write({"train/loss": 0.5}, step)
+    assert [call[1]["global_step"] for call in fake.calls if call[0] == "log"] == [32]
+
+
+def test_wandb_that_cannot_be_reached_logs_offline_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeWandb("k")
+    fake.is_reachable = False
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sink = WandbSink("project", "run", tmp_path, {})
+    sink.write({"train/loss": 0.5}, 8)
+    assert [call[0] for call in fake.calls] == ["teardown", "init", "define_metric", "define_metric", "log"]
+    assert fake.calls[1][1] == "offline"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[WARNING] Weights & Biases cannot be reached: no route to host: logging offline into ")
 
 
 def test_resumed_wandb_is_not_sent_again_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import subprocess
+import sys
+import types
 from typing import Any
 
 import pytest
 
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.managers.rewards import success_reward
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.lab.gym.utils.gym_utils import DEFAULT_MANAGER_MODULES, config_to_cfg
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError
 from tests.lab.originals import CART_POLE, PUSH_CUBE
@@ -60,14 +64,71 @@ def test_reading_a_config_leaves_the_users_dictionary_alone() -> None:
 
 def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules() -> None:
     data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_term"}}}}
-    assert config_to_cfg(data).events["own"].func is own_term
+    ways: list[dict[str, Any]] = [{"allowed_imports": [__name__]}, {"manager_modules": [__name__]}]
+    for given in ways:
+        assert config_to_cfg(data, **given).events["own"].func is own_term
     data = {"robot": CART, "env": {"events": {"own": {"func": "own_term"}}}}
     assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{__name__}.own_term",  # imported, but by nobody's leave
+        "os.system",
+        "builtins.exec",
+        "embodichain.utils.video.VideoWriter",
+        "no_such_module.f",
+    ],
+)
+def test_functor_in_a_module_that_nobody_allowed_is_refused_and_the_error_says_how_to_allow_it(name: str) -> None:
+    module = name.rpartition(".")[0]
+    (line,) = errors({"events": {"own": {"func": name}}})
+    assert line.startswith(f"env.events.own.func: '{name}' is in a module that is not allowed.")
+    assert f"pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}" in line
+
+
+@pytest.mark.parametrize("name", ["Path", f"{DEFAULT_MANAGER_MODULES[-2]}.Renderer", "Functor", "np"])
+def test_what_our_modules_of_terms_import_themselves_is_no_term(name: str) -> None:
+    (line,) = errors({"events": {"own": {"func": name}}})
+    assert line.startswith(f"env.events.own.func: unknown function '{name}'")
+
+
+def test_what_a_users_module_imports_itself_is_no_term_unless_it_offers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("users_terms_of_this_test")
+    vars(module).update(run=subprocess.run, near=functools.partial(own_term), again=own_term)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def find(name: str) -> Any:
+        data = {"robot": CART, "env": {"events": {"own": {"func": f"{module.__name__}.{name}"}}}}
+        return config_to_cfg(data, allowed_imports=[module.__name__]).events["own"].func
+
+    assert find("near") is vars(module)["near"]
+    for name in ("run", "again"):
+        with pytest.raises(ConfigError, match="unknown function"):
+            find(name)
+    monkeypatch.setattr(module, "__all__", ["again"], raising=False)
+    assert find("again") is own_term
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("step", "is taken: the environment has a method or property of that name"),
+        ("__class__", "must be letters, digits and '_', and not begin with '_' or a digit"),
+        ("a b", "must be letters"),
+    ],
+)
+def test_extension_does_not_take_the_place_of_what_an_environment_does(name: str, problem: str) -> None:
+    move = {"func": "DeltaQposTerm", "params": {"scale": 0.1}}
+    data = {"id": "CartPoleRL", "robot": CART, "env": {"actions": {"a": move}, "extensions": {name: 5}}}
+    with pytest.raises(ConfigError, match=rf"^env\.extensions\.{name}: {problem}"):
+        config_to_cfg(data)
+
+
 def test_what_a_manager_gives_may_have_a_default() -> None:
     data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_event", "params": {"force": 1}}}}}
-    assert config_to_cfg(data).events["own"].func is own_event
+    assert config_to_cfg(data, allowed_imports=[__name__]).events["own"].func is own_event
 
 
 def test_unknown_key_of_the_file_has_the_nearest() -> None:

@@ -105,15 +105,16 @@ def test_what_a_task_declares_to_add_is_checked_when_the_config_is_read() -> Non
 
 def test_entry_that_a_task_adds_may_be_modified() -> None:
     with pytest.raises(ConfigError, match=r"env\.observations\.twice\.name: unknown entry 'pole/lean'"):
-        config_to_cfg(with_terms(twice=DOUBLE), env_class=EmbodiedEnv)
-    config_to_cfg(with_terms(twice=DOUBLE), env_class=WithLean)
+        config_to_cfg(with_terms(twice=DOUBLE), allowed_imports=[__name__], env_class=EmbodiedEnv)
+    config_to_cfg(with_terms(twice=DOUBLE), allowed_imports=[__name__], env_class=WithLean)
 
 
 def test_entry_of_an_earlier_term_may_be_modified_even_where_that_term_is_wrong() -> None:
     add = {"func": "get_robot_eef_pose", "name": "pole/lean"}
-    config_to_cfg(with_terms(first=add, twice=DOUBLE), env_class=EmbodiedEnv)
+    config_to_cfg(with_terms(first=add, twice=DOUBLE), allowed_imports=[__name__], env_class=EmbodiedEnv)
+    data = with_terms(first=add | {"nmae": "x"}, twice=DOUBLE)
     with pytest.raises(ConfigError) as caught:
-        config_to_cfg(with_terms(first=add | {"nmae": "x"}, twice=DOUBLE), env_class=EmbodiedEnv)
+        config_to_cfg(data, allowed_imports=[__name__], env_class=EmbodiedEnv)
     assert str(caught.value).startswith("env.observations.first.nmae: unknown key.")
     assert "\n" not in str(caught.value)
 

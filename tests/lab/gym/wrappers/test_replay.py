@@ -22,13 +22,15 @@ def make(folder: Path, num_envs: int = 3, events: dict[str, Any] | None = None, 
     start = {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[-1, -0.1], [1, 0.1]]}}
     position = [[-0.1, -0.1, 0.0], [0.1, 0.1, 0.0]]
     push = {"entity_cfg": {"uid": "box"}, "position_range": position}
-    record = {"mode": "interval", "interval_step": 1, "params": {"save_path": str(folder), "max_env_num": 2}} | record
+    record = {"mode": "interval", "interval_step": 1, "params": {"save_path": folder.name, "max_env_num": 2}} | record
     all_events = {
         "start": start,
         "push": {"func": "randomize_rigid_object_pose", "mode": "interval", "interval_step": 3, "params": push},
         "record": {"func": "record_trajectory"} | record,
     } | (events or {})
-    return CartPoleEnv(cart_cfg(num_envs, {"events": all_events}, rigid_object=[BOX], max_episode_steps=7))
+    env = CartPoleEnv(cart_cfg(num_envs, {"events": all_events}, rigid_object=[BOX], max_episode_steps=7))
+    env.write_into(folder.parent)
+    return env
 
 
 def observe(env: EmbodiedEnv, obs: Any) -> torch.Tensor:

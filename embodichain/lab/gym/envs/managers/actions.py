@@ -21,6 +21,7 @@ from embodichain.utils import ConfigError
 __all__ = [
     "DeltaQposTerm",
     "EefPoseTerm",
+    "GripperTerm",
     "QfTerm",
     "QposDenormalizedTerm",
     "QposNormalizedTerm",
@@ -231,6 +232,33 @@ class EefPoseTerm(ActionTerm):
         seed = self.present_qpos() if self._relative else robot.get_qpos_target(self.part)
         success, qpos = robot.compute_ik(pose, seed, self.part, iterations=_IK_ITERATIONS)
         return {"qpos": qpos, "ik_success": success, "eef_pose": pose}
+
+
+class GripperTerm(ActionTerm):
+    """One number for all joints of a gripper: -1 is their lower limits, 1 their upper ones, in between all alike.
+
+    Args:
+        part_name: the control part whose joints open and close the gripper.
+    """
+
+    kind = "qpos"
+
+    @override
+    def configure(self, part_name: str = "hand") -> None:
+        self.choose_joints(part_name)
+        low, high = _position_limits(self)
+        if not torch.isfinite(high - low).all():
+            raise ConfigError(f"params.part_name: '{part_name}' has joints without limits to open and close between")
+        self._middle, self._half = (low + high) / 2, (high - low) / 2
+
+    @property
+    @override
+    def action_dim(self) -> int:
+        return 1
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {"qpos": torch.addcmul(self._middle, action, self._half)}
 
 
 class QvelTerm(ActionTerm):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.lerobot_dataset import LeRobotWriter
+from embodichain.utils.lerobot_dataset import LeRobotWriter, check_parquet
+from embodichain.utils.output import SavePath
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -38,7 +38,8 @@ class LeRobotRecorder(Functor):
         extra: written into each episode's description, as text.
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
-        save_path: folder of the dataset; None: ``outputs/datasets/<robot>_<date>_<time>``.
+        save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. Where a
+            dataset is there already, ``_2`` and so on is put behind it.
     """
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
@@ -49,12 +50,12 @@ class LeRobotRecorder(Functor):
         self._task = params.get("instruction", {}).get("lang", "")
         self._success_only = params.get("export_success_only", False)
         self._extra = {"extra": str(params["extra"])} if params.get("extra") else {}
-        folder = params.get("save_path") or f"outputs/datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
-        step = env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control
-        robot_type = meta.get("robot_type", env.robot.uid)
-        self._writer: LeRobotWriter | None = LeRobotWriter(
-            Path(folder), round(1.0 / step), robot_type, self._features()
-        )
+        self._save_path = params.get("save_path") or f"datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
+        self._robot_type = meta.get("robot_type", env.robot.uid)
+        check_parquet()
+        self._features = self._describe()
+        self._writer: LeRobotWriter | None = None
+        self._is_recording = True
         self._frames: list[list[dict[str, Tensor]]] = [[] for _ in range(env.num_envs)]
         self._before: dict[str, Tensor] = {}
 
@@ -70,10 +71,10 @@ class LeRobotRecorder(Functor):
         extra: dict[str, Any] | None = None,
         use_videos: bool = True,
         export_success_only: bool = False,
-        save_path: str | None = None,
+        save_path: SavePath | None = None,
     ) -> None:
         """Keep one step, and write the episodes that it ends."""
-        if self._writer is None:
+        if not self._is_recording:
             return
         step = {"action": action, "next.reward": reward, "next.done": done, "next.success": info["success"]}
         frame = self._before | step
@@ -87,12 +88,16 @@ class LeRobotRecorder(Functor):
         for i in env_ids.tolist():
             self._frames[i] = []
 
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"_frames": self._frames, "_before": self._before}  # where it writes is for each process to say
+
     def begin(self, obs: TensorDict) -> None:
         """Take note of the observation from which the next step starts: after resets."""
         images = {f"observation.images.{uid}": obs["sensor", uid, "color"] for uid in self._cameras}
         self._before = {"observation.state": self.env.robot.get_qpos(), **images}
 
-    def _features(self) -> dict[str, dict[str, Any]]:
+    def _describe(self) -> dict[str, dict[str, Any]]:
         robot, size = self.env.robot, self.env.action_manager.total_action_dim
         features: dict[str, dict[str, Any]] = {
             "observation.state": {"dtype": "float32", "shape": [robot.dof], "names": robot.joint_names},
@@ -116,16 +121,29 @@ class LeRobotRecorder(Functor):
     def _write(self, i: int) -> None:
         frames, self._frames[i] = self._frames[i], []
         success = bool(frames and frames[-1]["next.success"])
-        if self._writer is None or not frames or (self._success_only and not success):
+        if not self._is_recording or not frames or (self._success_only and not success):
             return
         arrays: dict[str, np.ndarray] = {
             name: torch.stack([frame[name] for frame in frames]).cpu().numpy() for name in frames[0]
         }
         try:
+            if self._writer is None:
+                self._writer = self._begin()
             self._writer.add_episode(arrays, self._task, {"success": success, **self._extra})
         except OSError as error:
-            logger.log_warning(f"dataset {self._writer.root} could not be written, recording ends: {error}")
-            self._writer = None
+            folder = self.env.output.place(self._save_path) if self._writer is None else self._writer.root
+            logger.log_warning(f"dataset {folder} could not be written, recording ends: {error}")
+            self._is_recording = False
+
+    def _begin(self) -> LeRobotWriter:
+        """Begin the dataset, now that it is known where the run writes."""
+        wanted = folder = self.env.output.place(self._save_path)
+        count = 1
+        while LeRobotWriter.is_there(folder):
+            count += 1
+            folder = wanted.with_name(f"{wanted.name}_{count}")
+        step = self.env.cfg.sim_cfg.physics_dt * self.env.cfg.sim_steps_per_control
+        return LeRobotWriter(folder, round(1.0 / step), self._robot_type, self._features)
 
 
 def _cameras(meta: dict[str, Any], env: EmbodiedEnv) -> list[str]:

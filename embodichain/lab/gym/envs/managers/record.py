@@ -17,6 +17,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger
+from embodichain.utils.output import FileName, SavePath
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         target: the point in the middle of the view, m.
         up: direction that is upwards in the picture.
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
-        save_path: folder of the videos; None: the one that ``start_recording`` names.
+        save_path: folder of the videos inside the run's folder; None: the one that ``start_recording`` names.
         max_env_num: how many environments, in a grid of pictures of that resolution.
         max_frames: pictures after which a video is complete; None: it goes on as long as the recording.
     """
@@ -103,13 +104,13 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self,
         env: EmbodiedEnv,
         env_ids: Tensor,
-        name: str = "camera",
+        name: FileName = "camera",
         resolution: Resolution = _RESOLUTION,
         eye: Vec3 = _EYE,
         target: Vec3 = _TARGET,
         up: Vec3 = _UP,
         intrinsics: Intrinsics | None = None,
-        save_path: str | None = None,
+        save_path: SavePath | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
         max_frames: PositiveInt | None = None,
     ) -> None:
@@ -130,7 +131,8 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
         pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
         picture = _grid([self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))])
-        path = (self._folder if save_path is None else Path(save_path)) / f"{name}_{self._label}.mp4"
+        folder = self._folder if save_path is None else env.output.place(save_path)
+        path = folder / f"{name}_{self._label}.mp4"
         try:
             if self._writer is None:
                 height, width, _ = picture.shape

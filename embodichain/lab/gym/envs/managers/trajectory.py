@@ -14,6 +14,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.output import SavePath
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -75,7 +76,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
     warning says so, and everything else goes on. :class:`~embodichain.lab.gym.wrappers.ReplayEnv` plays it again.
 
     Args:
-        save_path: folder of the files.
+        save_path: folder of the files, inside the run's folder.
         max_env_num: how many environments.
     """
 
@@ -87,7 +88,6 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
                 f"record_trajectory: mode 'interval' with interval_step 1 is needed, got '{cfg.mode}' with "
                 f"{cfg.interval_step}"
             )
-        self._folder = Path(cfg.params["save_path"])
         count = min(cfg.params.get("max_env_num", 1), env.num_envs)
         self._actions: list[list[Tensor]] = [[] for _ in range(count)]
         self._qpos: list[list[Tensor]] = [[] for _ in range(count)]
@@ -95,7 +95,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
         self._written = 0
 
     @override
-    def __call__(self, env: EmbodiedEnv, env_ids: Tensor, save_path: str, max_env_num: int = 1) -> None:
+    def __call__(self, env: EmbodiedEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
         """Keep one step."""
         qpos = env.sim.backend.qpos
         for i, (actions, states) in enumerate(zip(self._actions, self._qpos, strict=True)):
@@ -116,7 +116,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
 
     def _write(self, i: int) -> None:
         action, qpos = (torch.stack(rows).cpu().numpy() for rows in (self._actions[i], self._qpos[i]))
-        path = self._folder / f"env{i}_episode{self._written}.npz"
+        path = self.env.output.place(self.cfg.params["save_path"]) / f"env{i}_episode{self._written}.npz"
         try:
             Trajectory(action, qpos, *self._counters[i], i).save(path)
         except OSError as error:

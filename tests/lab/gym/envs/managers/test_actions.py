@@ -251,3 +251,21 @@ def test_joint_without_limits_cannot_be_mapped() -> None:
     params = {"part_name": "hand"}
     with pytest.raises(ConfigError, match=r"a\.params\.joint_ids: joint 1 \('cart_to_pole'\) has no limits"):
         env_with({"a": {"func": "QposDenormalizedTerm", "params": params}})
+
+
+FINGERS = {**CART, "fpath": "dh_pgi_140_80", "init_qpos": [0.0, 0.0], "drive_pros": {}}
+FINGERS["control_parts"] = {"arm": ["gripper_finger1_joint_1"], "hand": ["gripper_finger.*"]}
+
+
+def test_gripper_opens_and_closes_all_its_joints_by_one_number() -> None:
+    env = EmbodiedEnv(cart_cfg(3, {"actions": {"gripper": {"func": "GripperTerm"}}}, robot=FINGERS))
+    assert env.action_manager.total_action_dim == 1
+    assert env.single_action_space.low.tolist() == [-1.0]
+    # limits 0 and 0.04: -1 -> 0, 0.5 -> 0.02 + 0.5 * 0.02, 1 -> 0.04
+    targets = env.action_manager.process_action(torch.tensor([[-1.0], [0.5], [1.0]]))["qpos"]
+    torch.testing.assert_close(targets, torch.tensor([[0.0, 0.0], [0.03, 0.03], [0.04, 0.04]]))
+
+
+def test_gripper_without_limits_cannot_be_opened_and_closed() -> None:
+    with pytest.raises(ConfigError, match=r"a\.params\.part_name: 'hand' has joints without limits"):
+        env_with({"a": {"func": "GripperTerm", "params": {"part_name": "hand"}}})

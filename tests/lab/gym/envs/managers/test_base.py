@@ -68,7 +68,8 @@ def test_users_own_function_and_class_are_terms_like_ours() -> None:
 
 
 def test_users_own_term_may_be_named_by_its_dotted_path() -> None:
-    env = env_with({"func": f"{__name__}.anything", "params": {"a": 1, "b": 2}})
+    reward = {"func": f"{__name__}.anything", "params": {"a": 1, "b": 2}}
+    env = EmbodiedEnv(cart_cfg(2, {"rewards": {"term": reward}}, allowed_imports=[__name__]))
     env.reset()
     assert env.step(torch.zeros(2, 1))[1].tolist() == [2.0, 2.0]
 

@@ -23,9 +23,11 @@ START = {"start": {"func": "randomize_robot_qpos", "mode": "reset", "params": {"
 
 
 def make(folder: Path, sensors: Any = (), num_envs: int = 2, **params: Any) -> CartPoleEnv:
-    term = {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": str(folder)} | params}
-    env = {"dataset": {"lerobot": term}, "events": START}
-    return CartPoleEnv(cart_cfg(num_envs, env, sensor=list(sensors), max_episode_steps=3))
+    term = {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": folder.name} | params}
+    data = {"dataset": {"lerobot": term}, "events": START}
+    env = CartPoleEnv(cart_cfg(num_envs, data, sensor=list(sensors), max_episode_steps=3))
+    env.write_into(folder.parent)
+    return env
 
 
 def read(path: Path) -> dict[str, list[Any]]:
@@ -116,7 +118,30 @@ def test_recording_that_fails_is_a_warning(tmp_path: Path, capsys: pytest.Captur
 def test_what_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"robot_meta.observation.vision: unknown camera 'x'\. Known: none"):
         make(tmp_path, robot_meta={"observation": {"vision": {"x": []}}})
-    (tmp_path / "meta").mkdir()
-    (tmp_path / "meta/info.json").write_text("{}")
-    with pytest.raises(ConfigError, match="there is a dataset already"):
-        make(tmp_path)
+
+
+def test_dataset_that_is_there_already_stays_as_it_is(tmp_path: Path) -> None:
+    for name in ("a", "a_2"):
+        (tmp_path / name / "meta").mkdir(parents=True)
+        (tmp_path / name / "meta/info.json").write_text("{}")
+    env = make(tmp_path / "a")
+    env.reset(seed=1)
+    for action in actions_for(env, 3):
+        env.step(action)
+    assert (tmp_path / "a_3" / "meta/info.json").exists()
+    assert sorted(path.name for path in (tmp_path / "a_2").rglob("*")) == ["info.json", "meta"]
+
+
+@pytest.mark.parametrize("name", ["{root}/elsewhere/set", "../../set", "a/../../set"])
+def test_dataset_cannot_lead_out_of_the_runs_folder(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = make(tmp_path, save_path=name.format(root=tmp_path))
+    env.write_into(tmp_path / "run/here")
+    env.reset(seed=1)
+    for action in actions_for(env, 3):
+        env.step(action)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("**/info.json")] == [
+        "run/here/set/meta/info.json"
+    ]
+    assert capsys.readouterr().err.count("leads out of the run's folder") == 1

@@ -191,7 +191,8 @@ def test_nothing_is_recorded_without_a_start_or_without_a_step(tmp_path: Path) -
 
 @needs_gl
 def test_two_cameras_make_two_videos_and_a_save_path_takes_the_place_of_the_folder(tmp_path: Path) -> None:
-    env = cart_with(one=recorder_cfg(name="one"), two=recorder_cfg(name="two", save_path=str(tmp_path / "own")))
+    env = cart_with(one=recorder_cfg(name="one"), two=recorder_cfg(name="two", save_path="./outputs/own"))
+    env.write_into(tmp_path)
     env.reset()
     env.start_recording(tmp_path / "videos", "a")
     step(env, 1)
@@ -284,7 +285,8 @@ def test_video_that_cannot_begin_is_one_warning_and_no_error(
 ) -> None:
     monkeypatch.setattr(record, "Renderer", BlankRenderer)
     (tmp_path / "file").write_text("", encoding="utf-8")
-    env = cart_with(cam=recorder_cfg(func, save_path=str(tmp_path / "file")))
+    env = cart_with(cam=recorder_cfg(func, save_path="file"))
+    env.write_into(tmp_path)
     env.reset()
     env.start_recording(tmp_path, "a")
     step(env, 3)
@@ -308,6 +310,23 @@ def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytes
     assert tiles == pytest.approx([0, 60, 120, 0], abs=4)
 
 
+@pytest.mark.parametrize("save_path", ["{root}/elsewhere/own", "../own", "a/../../own"])
+def test_save_path_cannot_lead_out_of_the_runs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], save_path: str
+) -> None:
+    monkeypatch.setattr(record, "Renderer", BlankRenderer)
+    env = cart_with(cam=recorder_cfg(save_path=save_path.format(root=tmp_path)))
+    env.write_into(tmp_path / "run")
+    env.reset()
+    env.start_recording(tmp_path / "run/videos", "a")
+    step(env, 3)
+    assert env.stop_recording() == [tmp_path / "run/own/cam_a.mp4"]
+    env.close()
+    assert os.listdir(tmp_path) == ["run"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"[WARNING] save_path '{save_path.format(root=tmp_path)}' leads out of the run's folder")
+
+
 # --- what makes no picture is refused before anything runs ---
 
 
@@ -320,6 +339,8 @@ def test_several_environments_stand_in_a_grid(tmp_path: Path, monkeypatch: pytes
         ({"resolution": [0, 120]}, "resolution[0]: Input should be greater than 0, got 0"),
         ({"resolution": "640x480"}, "resolution: Input should be a valid array, got '640x480'"),
         ({"resolution": None}, "resolution: Input should be a valid array, got None"),
+        ({"name": "../../cam"}, "name: String should match pattern"),
+        ({"save_path": "a\0b"}, "save_path: String should match pattern"),
         ({"eye": [1, 2]}, "eye: too few values, got [1, 2]"),
         ({"target": [1, 2, "3"]}, "target[2]: Input should be a valid number, got '3'"),
         ({"intrinsics": [100, 0, 80, 60]}, "intrinsics[1]: Input should be greater than 0, got 0"),

@@ -1,0 +1,153 @@
+"""What a repeated update showed, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
+
+__all__ = ["StepReport", "UpdateReport", "format_fields", "format_report"]
+
+_SHOWN_STEPS = 12
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One gradient step.
+
+    Attributes:
+        index: which one of the update, from 0.
+        loss: the whole loss.
+        terms: what the algorithm's ``loss`` returned beside it.
+        gradients: parameters whose gradient is not finite, by name, with the share of it; empty where the loss is not.
+        fields: the minibatch's; empty where the algorithm has no ``loss(batch)``.
+        operation: of the first step skipped with a finite loss: what has a derivative that is not-a-number, if found.
+        is_skipped: whether the loss or a gradient is not finite.
+    """
+
+    index: int
+    loss: float
+    terms: dict[str, float] = field(default_factory=dict)
+    gradients: dict[str, float] = field(default_factory=dict)
+    fields: list[FieldStats] = field(default_factory=list)
+    operation: str = ""
+    is_skipped: bool = False
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """A whole update.
+
+    Attributes:
+        rollout: what is in the rollout's fields.
+        origin: the first number of the rollout that is not finite.
+        entry: the entry of the observation that it belongs to, where that is so.
+        parameters: the policy's parameters and buffers that were not finite before the update.
+        reward_terms: whose mean over the rollout was not finite in the run.
+        steps: the gradient steps.
+        skipped_in_run: how many of them the run skipped.
+        is_broken: whether the parameters are not finite after the update.
+    """
+
+    rollout: list[FieldStats]
+    origin: Origin | None
+    entry: str
+    parameters: list[str]
+    reward_terms: list[str]
+    steps: list[StepReport]
+    skipped_in_run: int
+    is_broken: bool
+
+    @property
+    def skipped(self) -> int:
+        """How many steps were skipped."""
+        return sum(step.is_skipped for step in self.steps)
+
+    @property
+    def is_reproduced(self) -> bool:
+        """Whether as many steps were skipped as in the run, or the parameters broke."""
+        return self.is_broken or (self.skipped > 0 and self.skipped == self.skipped_in_run)
+
+    @property
+    def cause(self) -> str:
+        """Where the first number that is not finite arose."""
+        first = next((step for step in self.steps if step.is_skipped), None)
+        if self.origin is not None:
+            return _describe_origin(self)
+        if self.parameters:
+            return f"the policy before the update: {_listed(self.parameters)} not finite"
+        if not self.steps:
+            return "unknown: the algorithm does not use gradient_step, so that its steps cannot be seen"
+        if first is None:
+            return "unknown: everything here is finite"
+        bad = [stats.name for stats in first.fields if stats.bad]
+        if bad:
+            return f"{_listed(bad)}, computed from a rollout that is finite: see the extremes above"
+        terms = [name for name, value in first.terms.items() if not _is_finite(value)]
+        if terms:
+            return f"loss of step {first.index + 1}: {_listed(terms)}; all that it is computed from is finite"
+        if first.gradients:
+            where = f", from {first.operation}" if first.operation else ""
+            return f"gradient of {_listed(list(first.gradients))} in step {first.index + 1}, of a finite loss{where}"
+        return f"loss of step {first.index + 1}" if not _is_finite(first.loss) else "the gradient's norm is too large"
+
+
+def format_report(report: UpdateReport) -> str:
+    """Return a report for the screen."""
+    lines = ["rollout", *format_fields(report.rollout), "", "gradient steps"]
+    first = next((step for step in report.steps if step.is_skipped), None)
+    for step in report.steps[:_SHOWN_STEPS]:
+        lines.append(_format_step(step))
+        if step is first and step.fields:
+            lines += ["        its minibatch:", *format_fields(step.fields, "        ")]
+    if len(report.steps) > _SHOWN_STEPS:
+        rest = report.steps[_SHOWN_STEPS:]
+        lines.append(f"  ...   {len(rest)} more, of which {sum(step.is_skipped for step in rest)} were skipped")
+    lines += ["", f"skipped  {report.skipped} of {len(report.steps)} steps; in the run {report.skipped_in_run}"]
+    if report.is_broken:
+        lines.append("         the policy's parameters are not finite after the update")
+    return "\n".join([*lines, f"cause    {report.cause}"])
+
+
+def format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
+    """Return a line for each field: its range, and what is wrong with it."""
+    lines = []
+    for stats in fields:
+        notes = [f"NOT FINITE: {stats.bad} of {stats.count}"] if stats.bad else []
+        notes += [f"extreme: beyond {EXTREME:g}"] if stats.is_extreme else []
+        lines.append(
+            f"{indent}  {stats.name:20} {stats.lowest:12.4g} to {stats.highest:<12.4g} {', '.join(notes)}".rstrip()
+        )
+    return lines
+
+
+def _format_step(step: StepReport) -> str:
+    if not step.is_skipped:
+        return f"  {step.index + 1:<4}  made     loss {step.loss:.4g}"
+    told = [f"{name} {value:.4g}" for name, value in step.terms.items() if not _is_finite(value)]
+    told += [f"batch field {stats.name}" for stats in step.fields if stats.bad]
+    told += [f"gradient of {name} ({share:.0%})" for name, share in step.gradients.items()]
+    told += [step.operation] if step.operation else []
+    return f"  {step.index + 1:<4}  SKIPPED  loss {step.loss:.4g}" + (f": {', '.join(told)}" if told else "")
+
+
+def _describe_origin(report: UpdateReport) -> str:
+    origin = report.origin
+    assert origin is not None
+    entry = f" ({report.entry})" if report.entry else ""
+    column = "" if origin.column is None else f"[{origin.column}]"
+    terms = f"; {_listed(report.reward_terms)} not finite in the run" if report.reward_terms else ""
+    return (
+        f"the rollout's {origin.field}{column}{entry}: first not finite in environment {origin.env} at step "
+        f"{origin.step}; {len(origin.envs)} environment{'s' if len(origin.envs) > 1 else ''} in all{terms}"
+    )
+
+
+def _listed(names: Sequence[str], few: int = 4) -> str:
+    more = f" and {len(names) - few} more" if len(names) > few else ""
+    return ", ".join(names[:few]) + more
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < float("inf")

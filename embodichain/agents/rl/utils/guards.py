@@ -1,0 +1,191 @@
+"""What a training watches for: updates that are not finite, and physics that becomes invalid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.utils.bundle import save_bundle
+from embodichain.agents.rl.utils.divergence import MAX_DIVERGENCE_RATE, Divergences
+from embodichain.agents.rl.utils.nonfinite import find_origin
+from embodichain.utils import logger
+from embodichain.utils.state import freeze, generators_state
+
+__all__ = ["MAX_BUNDLES", "Guards", "NonFiniteError"]
+
+MAX_BUNDLES = 3  # of each kind: what goes wrong again and again is explained by the first times
+_FEW = 8
+
+
+class NonFiniteError(RuntimeError):
+    """A training cannot go on, because what it computes is not finite."""
+
+
+class Guards:
+    """Counts, warns once whenever something begins to go wrong, and writes a bundle of it then.
+
+    Args:
+        folder: where bundles go; it is made when there is one.
+        policy: what is trained.
+        algorithm: trains it.
+        max_skipped_updates: updates in a row without a single gradient step that end the training.
+        context: what every bundle holds beside its own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        policy: Policy,
+        algorithm: BaseAlgorithm,
+        max_skipped_updates: int,
+        context: Mapping[str, Any],
+    ) -> None:
+        self._folder = folder
+        self._policy = policy
+        self._algorithm = algorithm
+        self._max_skipped_updates = max_skipped_updates
+        self._context = context
+        self._divergences = Divergences()
+        self._generators: dict[str, Any] = {}
+        self._num_bundles = {"update": 0, "divergence": 0}
+        self._last_bundle: Path | None = None  # of an update
+        self._skipped_in_a_row = 0
+        self._was_skipping = False
+        self._was_diverging = False
+
+    def on_step(self, info: dict[str, Any]) -> None:
+        """Take in a step of the environments."""
+        self._divergences.on_step(info)
+
+    def begin_update(self) -> None:
+        """Take note of the random generators, as they are before an update."""
+        self._generators = freeze(generators_state())
+
+    def end_warm_up(self, rollout: TensorDict) -> None:
+        """Forget the steps before the first iteration."""
+        self._divergences.take(rollout)
+
+    def end_iteration(
+        self, rollout: TensorDict, before: Mapping[str, Any], figures: Mapping[str, float], step: int
+    ) -> dict[str, float]:
+        """Look at what an iteration did.
+
+        Args:
+            rollout: [N, T+1], that was learnt from.
+            before: ``policy`` and ``algorithm``, their states before the update.
+            figures: what is to be logged of the iteration.
+            step: environment steps so far.
+
+        Returns:
+            ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
+
+        Raises:
+            NonFiniteError: there were no gradient steps for too long, or the parameters are not finite any more.
+        """
+        num_diverged = int(get_ranks().sum(torch.tensor(self._check_physics(rollout, step))))
+        asked, skipped = self._algorithm.take_step_counts()
+        broken = not _are_finite(self._policy)
+        if skipped or broken:
+            self._report_update(rollout, before, figures, step, asked, skipped, broken)
+        self._was_skipping = skipped > 0
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped and skipped == asked else 0
+        if broken:
+            raise NonFiniteError(
+                f"step {step}: the update made the policy's parameters not-a-number: its algorithm descends a gradient "
+                f"that is not finite, which gradient_step would have skipped. {self._replay_hint()}"
+            )
+        if self._skipped_in_a_row >= self._max_skipped_updates:
+            raise NonFiniteError(
+                f"step {step}: {self._skipped_in_a_row} updates in a row without a gradient step, since loss or "
+                f"gradient was not finite (trainer.max_skipped_updates). {self._replay_hint()}"
+            )
+        return {"train/skipped_steps": float(skipped), "charts/diverged_episodes": float(num_diverged)}
+
+    def _report_update(
+        self,
+        rollout: TensorDict,
+        before: Mapping[str, Any],
+        figures: Mapping[str, float],
+        step: int,
+        asked: int,
+        skipped: int,
+        broken: bool,
+    ) -> None:
+        if self._was_skipping and not broken:
+            return
+        content = {
+            **self._context,
+            "policy": before["policy"],
+            "algorithm": before["algorithm"],
+            "generators": self._generators,
+            "progress": self._algorithm.progress,
+            "device": str(self._algorithm.device),
+            "rollout": rollout,
+            "figures": dict(figures),
+            "asked": asked,
+            "skipped": skipped,
+        }
+        path = self._write("update", step, content)
+        self._last_bundle = path or self._last_bundle
+        if not broken:
+            warning = f"step {step}: {skipped} of {asked} gradient steps skipped: loss or gradient not finite"
+            logger.log_warning(f"{warning}{_describe_origin(rollout, figures)}. {self._replay_hint()}")
+
+    def _check_physics(self, rollout: TensorDict, step: int) -> int:
+        """Return how many episodes ended by divergence."""
+        count, record = self._divergences.take(rollout)
+        num_envs, num_slots = rollout.batch_size
+        num_steps = num_envs * (num_slots - 1)
+        is_diverging = count > MAX_DIVERGENCE_RATE * num_steps
+        if is_diverging and not self._was_diverging:
+            path = self._write("divergence", step, {**self._context, **record})
+            ids = record["env_ids"].tolist()
+            logger.log_warning(
+                f"step {step}: physics became invalid in {count} of {num_steps} environment steps, in environments "
+                f"{_few(ids)}: more than {MAX_DIVERGENCE_RATE:g} a step. Their last states and actions: "
+                f"{path or 'not kept'}"
+            )
+        self._was_diverging = is_diverging
+        return count
+
+    def _write(self, kind: str, step: int, content: Mapping[str, Any]) -> Path | None:
+        if self._num_bundles[kind] >= MAX_BUNDLES:
+            return None
+        try:
+            path = save_bundle(self._folder, kind, step, content)
+        except OSError as error:
+            logger.log_warning(f"{self._folder}: a bundle cannot be written: {error.strerror}")
+            return None
+        self._num_bundles[kind] += 1
+        return path
+
+    def _replay_hint(self) -> str:
+        if self._last_bundle is None:
+            return "There is no bundle of it"
+        return f"'embodichain replay {self._last_bundle}' shows where it began"
+
+
+def _are_finite(policy: Policy) -> bool:
+    flags = [parameter.detach().isfinite().all() for parameter in policy.parameters()]
+    return not flags or bool(torch.stack(flags).all())
+
+
+def _describe_origin(rollout: TensorDict, figures: Mapping[str, float]) -> str:
+    """Return what of a rollout is not finite, for a warning; empty where all is."""
+    origin = find_origin(rollout)
+    if origin is None:
+        return ""
+    terms = [name for name, value in figures.items() if name.startswith("rewards/") and not math.isfinite(value)]
+    return f" ({origin.field} not finite in environments {_few(origin.envs)}" + "".join(f", {t}" for t in terms) + ")"
+
+
+def _few(ids: list[int]) -> str:
+    return f"{ids[:_FEW]}{'...' if len(ids) > _FEW else ''}"

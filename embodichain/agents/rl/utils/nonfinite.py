@@ -1,0 +1,113 @@
+"""Where numbers stop being numbers: what is in a rollout's or a batch's fields.
+
+Legend: N envs, T rollout steps; ... any shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from tensordict import TensorDict
+
+__all__ = ["EXTREME", "FieldStats", "Origin", "describe_batch", "describe_rollout", "find_origin"]
+
+EXTREME = 1e6  # a number further from 0 than this is called extreme
+
+# A rollout's fields in the order in which a step makes them; in the first ones slot T is real, in all others padding.
+_REAL_AT_THE_END = ("obs", "entries", "state", "value")
+_ORDER = (*_REAL_AT_THE_END, "action", "sample_log_prob", "reward", "final_value")
+
+
+@dataclass(frozen=True)
+class FieldStats:
+    """What is in a tensor.
+
+    Attributes:
+        name: of the field.
+        lowest, highest: of its finite numbers; not-a-number where there is none.
+        bad: how many numbers are not finite.
+        count: how many there are.
+    """
+
+    name: str
+    lowest: float
+    highest: float
+    bad: int
+    count: int
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether a finite number is further from 0 than ``EXTREME``."""
+        return max(abs(self.lowest), abs(self.highest)) > EXTREME
+
+    @classmethod
+    def of(cls, name: str, values: torch.Tensor) -> FieldStats:
+        """Return those of a tensor [...]."""
+        finite = values[values.isfinite()]
+        low, high = (finite.min().item(), finite.max().item()) if len(finite) else (torch.nan, torch.nan)
+        return cls(name, low, high, values.numel() - finite.numel(), values.numel())
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The first number of a rollout that is not finite, by time.
+
+    Attributes:
+        field: its field.
+        env, step: the environment and the step of the rollout.
+        column: its place among the field's columns; None where the field has only one.
+        envs: all environments where this field is not finite at some step.
+    """
+
+    field: str
+    env: int
+    step: int
+    column: int | None
+    envs: list[int]
+
+
+def describe_batch(batch: TensorDict) -> list[FieldStats]:
+    """Return what is in each field of floating point numbers of a minibatch."""
+    return [FieldStats.of(name, values) for name, values in _floats(batch)]
+
+
+def describe_rollout(rollout: TensorDict) -> list[FieldStats]:
+    """Return what is in each field of floating point numbers of a rollout [N, T+1], without the padding."""
+    return [FieldStats.of(name, values) for name, values in _real_floats(rollout)]
+
+
+def find_origin(rollout: TensorDict) -> Origin | None:
+    """Return where a rollout [N, T+1] first has a number that is not finite; None where all are.
+
+    Of several fields at the same step it is the one that is made first: an observation before the action that follows
+    from it, the action before the reward.
+    """
+    order = {name: i for i, name in enumerate(_ORDER)}
+    found: list[tuple[int, int, Origin]] = []
+    for name, values in _real_floats(rollout):
+        bad = ~values.reshape(*values.shape[:2], -1).isfinite()  # [N, T or T+1, columns]
+        if not bad.any():
+            continue
+        step = int(bad.any(dim=2).any(dim=0).nonzero()[0])
+        env, column = (int(i) for i in bad[:, step].nonzero()[0])
+        envs = bad.any(dim=2).any(dim=1).nonzero().squeeze(1).tolist()
+        origin = Origin(name, env, step, column if bad.shape[2] > 1 else None, envs)
+        found.append((step, order.get(_group(name), len(order)), origin))
+    return min(found, key=lambda item: item[:2])[2] if found else None
+
+
+def _real_floats(rollout: TensorDict) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, values in _floats(rollout):
+        yield name, values if _group(name) in _REAL_AT_THE_END else values[:, :-1]
+
+
+def _group(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _floats(td: TensorDict) -> Iterator[tuple[str, torch.Tensor]]:
+    for key, values in td.items(include_nested=True, leaves_only=True):
+        if isinstance(values, torch.Tensor) and values.is_floating_point():
+            yield "/".join(key) if isinstance(key, tuple) else key, values

@@ -1,0 +1,134 @@
+"""Grasp a cube and lift it. Shapes: N environments, n those concerned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.utils.registration import register_env
+
+__all__ = ["PickCubeEnv"]
+
+# How far above the height of success the reward is best, m.
+_ABOVE = 0.02
+# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
+_STEEPEST = 2.0
+
+
+@register_env("PickCubeRL", max_episode_steps=80, override=True)
+class PickCubeEnv(EmbodiedEnv):
+    """The rigid object ``cube`` is to be held at ``success_height`` between the fingers of the robot's gripper.
+
+    Held means, for ``hold_steps`` steps on end: the cube's centre is at least that high, both fingers press on it, and
+    it is slower than ``success_speed``. A cube that is thrown through that height is not held.
+
+    The observation has ``task/cube``, [N, 8]: from the tool to the cube's centre (m), by which angle the tool should
+    turn about the vertical for the fingers to close on two faces (rad, within 45 degrees either way), the cube's
+    velocity (m/s) and the height of its centre (m), in the environment's frame.
+    """
+
+    base_entries = (*EmbodiedEnv.base_entries, "task/cube")
+    fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
+    """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
+    success_height: float = 0.2
+    """Of the cube's centre, m."""
+    success_speed: float = 0.1
+    """Largest speed of the cube's centre, m/s."""
+    hold_steps: int = 10
+    """How long the cube is to be held, steps."""
+    grip_force: float = 2.0
+    """Least force on each finger along the line between them, N."""
+
+    def _init_sim_state(self) -> None:
+        self.cube = self.sim.get_rigid_object("cube")
+        self._rest_height = self.cube.initial_pos[2]
+        self.held_steps = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        super()._init_sim_state()
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.held_steps = self.held_steps.index_fill(0, env_ids, 0)
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        is_slow = torch.linalg.vector_norm(self.velocity(), dim=1) < self.success_speed
+        is_up = self.cube.pos[:, 2] >= self.success_height
+        self.held_steps = torch.where(self.is_gripped() & is_up & is_slow, self.held_steps + 1, 0)
+
+    def is_gripped(self) -> Tensor:
+        """Return whether both fingers press on something between them, [N] bool."""
+        return self.sim.kept.get("gripped", self._compute_gripped)
+
+    def _compute_gripped(self) -> Tensor:
+        line = self.robot.get_eef_pose()[:, :3, 0]
+        one, two = self.fingers
+        return self._is_pressed(one, line) & self._is_pressed(two, -line)
+
+    def _is_pressed(self, finger: str, outwards: Tensor) -> Tensor:
+        """Return whether a finger is pushed along a direction [N, 3], [N] bool."""
+        force = self.sim.get_contact_force(self.robot.uid, finger)
+        along = (force * outwards).sum(dim=1)
+        across = torch.linalg.vector_norm(force - along.unsqueeze(1) * outwards, dim=1)
+        # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
+        return (along > self.grip_force) & (along > _STEEPEST * across)
+
+    def velocity(self) -> Tensor:
+        """Return the velocity of the cube's centre, [N, 3], m/s; do not write into it."""
+        return self.sim.kept.get("cube velocity", lambda: self.cube.get_velocity()[:, :3])
+
+    def to_cube(self) -> Tensor:
+        """Return the vector from the tool to the cube's centre, [N, 3], m; do not write into it."""
+        return self.sim.kept.get("to cube", lambda: self.cube.pos - self.robot.get_eef_pose()[:, :3, 3])
+
+    def turn_to_faces(self) -> Tensor:
+        """Return the angle about the vertical from the fingers' line to the nearest of the cube's axes, [N], rad."""
+        return self.sim.kept.get("turn to faces", self._compute_turn)
+
+    def _compute_turn(self) -> Tensor:
+        # The horizontal parts of the cube's axes as complex numbers: the sum of their fourth powers is the same
+        # whichever face is on top, and a quarter of its angle is the direction of an axis.
+        pose, tool = self.cube.get_local_pose(to_matrix=True), self.robot.get_eef_pose()
+        axes = torch.complex(pose[:, 0, :3], pose[:, 1, :3]).pow(4).sum(dim=1)
+        return torch.angle(axes * torch.complex(tool[:, 0, 0], -tool[:, 1, 0]).pow(4)) / 4
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        obs = super()._extend_obs(obs)
+        turn, height = self.turn_to_faces().unsqueeze(1), self.cube.pos[:, 2:]
+        obs["task/cube"] = torch.cat((self.to_cube(), turn, self.velocity(), height), dim=1)
+        return obs
+
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure (never), and metrics.
+
+        They are ``distance_to_cube`` (m), ``cube_height`` (of its centre, m), ``cube_speed`` (m/s), ``gripped`` (0, 1).
+        """
+        metrics = {
+            "distance_to_cube": torch.linalg.vector_norm(self.to_cube(), dim=1),
+            "cube_height": self.cube.pos[:, 2].clone(),
+            "cube_speed": torch.linalg.vector_norm(self.velocity(), dim=1),
+            "gripped": self.is_gripped().float(),
+        }
+        return self.held_steps >= self.hold_steps, self._never, metrics
+
+    def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Return what is still missing, 0 at best, plus the config's terms.
+
+        It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too, and
+        less the nearer it is to a little above ``success_height``; and costs of a tool that does not point straight
+        down and of fingers that are not along the cube's faces.
+        """
+        reward = super().get_reward(obs, action, info)
+        metrics = info["metrics"]
+        reach = -torch.tanh(5.0 * metrics["distance_to_cube"])
+        grip = metrics["gripped"] - 1.0
+        best = self.success_height + _ABOVE
+        lifted = (metrics["cube_height"] - self._rest_height) / (best - self._rest_height)
+        lift = metrics["gripped"] * lifted.clamp(0.0, 1.0) - 1.0
+        align = -1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi
+        info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "align": align}
+        return reward + reach + 0.5 * grip + lift + 0.5 * align

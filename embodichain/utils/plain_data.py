@@ -1,0 +1,67 @@
+"""Limits for what a config file may hold, so that whatever reads it after this need not be afraid of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from embodichain.utils.errors import ConfigError
+
+__all__ = ["check_plain"]
+
+_DEPTH = 40
+_COUNT = 500_000
+_KEY = 200
+_INTEGER = 2**63
+
+_Path = tuple[str | int, ...]
+
+
+def check_plain(data: Any) -> None:
+    """Check plain data: how deep, how much, and that numbers are finite and texts can be shown.
+
+    Values that stand in several places, as YAML's aliases do, count in each of them.
+
+    Raises:
+        ConfigError: too much or too deep; a key of more than 200 characters; a number that is not finite or needs more
+            than 64 bits; a text with half a character or a zero byte.
+    """
+    stack: list[tuple[Any, _Path]] = [(data, ())]
+    count = 0
+    while stack:
+        value, path = stack.pop()
+        count += 1
+        if count > _COUNT:
+            raise ConfigError(f"{_show(path)}: too much: a config has at most {_COUNT:,} values")
+        if isinstance(value, dict | list):
+            if len(path) == _DEPTH:
+                raise ConfigError(f"{_show(path)}: nested too deeply: at most {_DEPTH} levels")
+            if isinstance(value, dict):
+                for key in value:
+                    _check_key(key, path)
+            inside = value.items() if isinstance(value, dict) else enumerate(value)
+            stack += ((inner, (*path, key)) for key, inner in inside)
+        elif isinstance(value, str):
+            _check_text(value, path)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{_show(path)}: must be a finite number, got {value}")
+        elif isinstance(value, int) and not -_INTEGER <= value < _INTEGER:
+            raise ConfigError(f"{_show(path)}: must be a number of at most 64 bits")
+
+
+def _check_key(key: str, path: _Path) -> None:
+    _check_text(key, path)
+    if len(key) > _KEY:
+        raise ConfigError(f"{_show(path)}: a key has at most {_KEY} characters, got '{key[:50]}...'")
+
+
+def _check_text(text: str, path: _Path) -> None:
+    """Check that a text, or a key in a place, can be shown and be part of a path."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        shown = text.encode("ascii", errors="backslashreplace").decode()[:50]
+        raise ConfigError(f"{_show(path)}: must be text without zero bytes and half characters, got '{shown}'")
+
+
+def _show(path: _Path) -> str:
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+    return text if len(text) <= 300 else f"{text[:300]}..."

@@ -1,0 +1,93 @@
+"""What goes wrong in users' code, as terms and an algorithm that a config names. Shapes: N environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.algo import PPO, register_algo
+from embodichain.lab.gym.envs.managers import Functor
+from embodichain.lab.gym.envs.managers.base import ActionTerm
+
+
+class bad_reward(Functor):  # noqa: N801 (terms are named like functions)
+    """0, but not-a-number in environment 1 from one step on, up to another one; steps are counted from 1."""
+
+    def __init__(self, cfg: Any, env: Any) -> None:
+        super().__init__(cfg, env)
+        self.count = 0
+
+    def __call__(self, env: Any, obs: Any, action: Any, info: Any, since: int = 1, until: int = 10**9) -> Tensor:
+        self.count += 1
+        reward = torch.zeros(env.num_envs)
+        if since <= self.count < until:
+            reward[1] = float("nan")
+        return reward
+
+
+class bad_observation(Functor):  # noqa: N801
+    """Two numbers, of which the second is not-a-number in environment 1 from one observation on."""
+
+    def __init__(self, cfg: Any, env: Any) -> None:
+        super().__init__(cfg, env)
+        self.count = 0
+
+    def __call__(self, env: Any, since: int = 1) -> Tensor:
+        self.count += 1
+        numbers = torch.zeros(env.num_envs, 2)
+        if self.count >= since:
+            numbers[1, 1] = float("nan")
+        return numbers
+
+
+class bad_drive(ActionTerm):  # noqa: N801
+    """Holds the joints, but gives that of environment 1 no target in every ``period``-th step from the first on."""
+
+    kind = "qpos"
+
+    def configure(self, period: int = 3) -> None:
+        self.period = period
+        self.count = 0
+
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        target = self.present_qpos().clone()
+        if self.count % self.period == 0:
+            target[1] = float("nan")
+        self.count += 1
+        return {"qpos": target}
+
+
+@register_algo("root_of_nothing")
+class RootOfNothing(PPO):
+    """PPO with a term that is always 0, and whose derivative is not-a-number from the given progress on."""
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        if self.progress >= 0.5:
+            loss = loss + (0 * self.policy.evaluate_actions(batch)["value"].mean()).square().sqrt()
+        return loss, metrics
+
+
+@register_algo("logarithm_of_nothing")
+class LogarithmOfNothing(PPO):
+    """PPO with a term of its own that is not-a-number."""
+
+    def loss(self, batch: TensorDict) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        spread = 0 * (batch["return"] - batch["return"]).sum().log()
+        return loss + spread, metrics | {"spread": spread.detach()}
+
+
+@register_algo("unguarded")
+class Unguarded(PPO):
+    """Steps by itself, as algorithms may."""
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        loss = (0 * self.policy.get_parameter("log_std")).sum().sqrt()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item()}

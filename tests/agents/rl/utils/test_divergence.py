@@ -1,0 +1,51 @@
+"""Legend: N = 3 environments, T = 4 steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.agents.rl.utils.divergence import WINDOW, Divergences
+
+
+def diverged(*envs: int, qpos: float = 0.0) -> dict[str, Any]:
+    flags = torch.zeros(3, dtype=torch.bool)
+    flags[list(envs)] = True
+    return {"diverged": flags, "state_before": {"qpos": torch.full((3, 2), qpos)}}
+
+
+def test_divergences_are_counted_and_the_last_of_each_environment_is_kept() -> None:
+    rollout = allocate_rollout(3, 4, 1, 1, "cpu")
+    rollout["obs"][:] = torch.arange(5.0).unsqueeze(-1) + 10 * torch.arange(3.0).reshape(3, 1, 1)  # 10 n + t
+    divergences = Divergences()
+    for info in (diverged(2, qpos=1.0), {}, diverged(0, 2, qpos=3.0), diverged()):
+        divergences.on_step(info)
+    count, record = divergences.take(rollout)
+    assert count == 3
+    assert record["env_ids"].tolist() == [0, 2]
+    assert record["count"].tolist() == [1, 2]
+    assert record["slot"].tolist() == [2, 2]
+    assert record["qpos"].tolist() == [[3, 3], [3, 3]]
+    assert record["window"].tolist() == [3, 3]
+    zeros = [0.0] * (WINDOW - 3)
+    assert record["obs"].squeeze(-1).tolist() == [[*zeros, 0, 1, 2], [*zeros, 20, 21, 22]]
+
+
+def test_next_rollout_begins_anew() -> None:
+    rollout = allocate_rollout(3, 4, 1, 1, "cpu")
+    divergences = Divergences()
+    divergences.on_step({})
+    divergences.on_step(diverged(1))
+    assert divergences.take(rollout)[0] == 1
+    assert divergences.take(rollout) == (0, {})
+    divergences.on_step(diverged(1))
+    assert divergences.take(rollout)[1]["slot"].tolist() == [0]
+
+
+def test_flags_without_a_divergence_are_none() -> None:
+    """As an engine gives them that does not know without waiting."""
+    divergences = Divergences()
+    divergences.on_step(diverged())
+    assert divergences.take(allocate_rollout(3, 4, 1, 1, "cpu")) == (0, {})

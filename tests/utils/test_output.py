@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embodichain.utils.output import OutputFolder
+
+LEADS_OUT = "leads out of the run's folder"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("videos", "videos"),
+        ("a/b", "a/b"),
+        ("./a", "a"),
+        ("./outputs/videos/eval", "videos/eval"),  # as older configs name a place in the working directory
+        ("outputs", "."),
+        ("a/outputs", "a/outputs"),
+        ("..hidden", "..hidden"),
+    ],
+)
+def test_relative_place_is_below_the_root(name: str, place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert OutputFolder(Path("run")).place(name) == Path("run") / place
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("/etc/cron.d", "cron.d"),
+        ("/", "."),
+        ("../x", "x"),
+        ("outputs/../../x", "x"),
+        ("a/..", "."),
+        ("..", "."),
+        ("//x", "x"),
+    ],
+)
+def test_place_outside_becomes_one_below_the_root_with_one_warning(
+    name: str, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = OutputFolder(Path("run"))
+    assert [folder.place(name) for _ in range(2)] == [Path("run") / place] * 2
+    err = capsys.readouterr().err
+    assert err.count(LEADS_OUT) == 1
+    assert f"--allow-write {Path(name).resolve()}" in err
+
+
+def test_place_inside_an_allowed_folder_is_honoured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = OutputFolder(Path("run"), [tmp_path / "data"])
+    assert folder.place(f"{tmp_path}/data/set") == tmp_path / "data/set"
+    assert folder.place(f"{tmp_path}/data/../data/set") == tmp_path / "data/set"
+    assert capsys.readouterr().err == ""
+    assert folder.place(f"{tmp_path}/data/../other") == Path("run/other")
+    assert LEADS_OUT in capsys.readouterr().err
+
+
+def test_link_out_of_an_allowed_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/link").symlink_to(tmp_path / "other")
+    assert OutputFolder(Path("run"), [tmp_path / "data"]).place(f"{tmp_path}/data/link") == Path("run/link")
