@@ -33,7 +33,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # agents.rl.utils.config puts them together.
     (
         "rl",
-        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.utils.distributed", "agents.rl.utils.schedule"],
+        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.distributed", "agents.rl.utils.schedule"],
         ["root", "utils"],
     ),
     ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl"]),

@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import NoReturn
 
-__all__ = ["log_error", "log_info", "log_warning"]
+__all__ = ["log_error", "log_info", "log_warning", "speak_as"]
 
 _LOGGER = logging.getLogger("embodichain")
 
@@ -25,6 +25,19 @@ if not _LOGGER.handlers:
     _LOGGER.addHandler(_HANDLER)
     _LOGGER.setLevel(logging.INFO)
     _LOGGER.propagate = False
+
+
+def speak_as(rank: int, is_started: bool = False) -> None:
+    """Let one of several processes speak: what all would say alike, rank 0 says alone.
+
+    Args:
+        rank: of this process.
+        is_started: the others' warnings are their own from now on; they come with the rank.
+    """
+    if rank:
+        _LOGGER.setLevel(logging.WARNING if is_started else logging.ERROR)
+        for handler in _LOGGER.handlers:
+            handler.setFormatter(logging.Formatter(f"[%(levelname)s] rank {rank}: %(message)s"))
 
 
 def log_info(message: str) -> None:

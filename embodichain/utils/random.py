@@ -73,6 +73,7 @@ class CounterRandom:
         self.episode = torch.full((num_envs,), -1, dtype=torch.int64, device=device)
         self._key = torch.zeros_like(self.stream_ids)
         self._enumerate = False
+        self._stride = num_envs
         self._num_envs = num_envs
         self._first_id = first_id
         self._group_size = group_size
@@ -82,7 +83,7 @@ class CounterRandom:
         self._tick: int | Tensor = 0
         self._update_keys(slice(None))  # draws before the first episode differ between environments, too
 
-    def reseed(self, seed: int, enumerate_episodes: bool = False) -> None:
+    def reseed(self, seed: int, enumerate_episodes: bool = False, share: tuple[int, int] = (0, 1)) -> None:
         """Start again before the first episode of another seed.
 
         Args:
@@ -90,6 +91,7 @@ class CounterRandom:
             enumerate_episodes: number the episodes of all environments through, i, i + N, i + 2N, ... for environment
                 i, so that the first E episodes are the same set whatever N is: what an evaluation needs. No two
                 environments share an episode then, in groups or not.
+            share: (r, W), only with ``enumerate_episodes``: of the numbers take r, r + W, r + 2W, ... alone.
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
@@ -97,7 +99,9 @@ class CounterRandom:
         self.episode.fill_(-1)
         ids = torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id
         if enumerate_episodes:
-            self.stream_ids.copy_(ids - self._num_envs)
+            first, stride = share
+            self._stride = self._num_envs * stride
+            self.stream_ids.copy_(first + ids * stride - self._stride)
             self.episode.zero_()
         else:
             self.stream_ids.copy_(ids // self._group_size)
@@ -125,7 +129,7 @@ class CounterRandom:
         """Go on to the next episode in environments [n]."""
         ids, stream_ids, episode = map(_fast, (env_ids, self.stream_ids, self.episode))
         if self._enumerate:
-            stream_ids[ids] += self._num_envs
+            stream_ids[ids] += self._stride
         else:
             episode[ids] += 1
         self._update_keys(ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -10,10 +11,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.bundle import space_to_data
@@ -22,9 +25,12 @@ from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 
 __all__ = [
     "RunConfig",
@@ -32,6 +38,7 @@ __all__ = [
     "build_envs",
     "build_learner",
     "build_trainer",
+    "for_rank",
     "load_checkpoint_config",
     "load_run_config",
 ]
@@ -101,6 +108,31 @@ def _writing(folder: RunFolder) -> Iterator[None]:
         raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
 
 
+def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
+    """Return the config for one of several processes: its share of the environments' ids, and of the processors.
+
+    Only rank 0 records videos, trajectories and datasets, all of its own environments.
+
+    Args:
+        run: the config, the same on all ranks.
+        ranks: of the training.
+        num_threads: of the physics, where the config does not say.
+    """
+
+    def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
+        sim_cfg = replace(cfg.sim_cfg, num_threads=cfg.sim_cfg.num_threads or num_threads)
+        changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
+        if not ranks.is_main:
+            changes["dataset"] = {}
+            changes["events"] = {name: event for name, event in cfg.events.items() if not _records(event)}
+        return replace(cfg, **changes)
+
+    num_envs, eval_env = run.env.num_envs, run.eval_env
+    if eval_env is not None:
+        eval_env = share(eval_env, -(-eval_env.num_envs // ranks.world_size), 0)
+    return dataclasses.replace(run, env=share(run.env, num_envs, ranks.rank * num_envs), eval_env=eval_env)
+
+
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
     """Build the training environment, and the one for evaluation where the config enables it.
 
@@ -124,7 +156,8 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
         device,
         observation_space=env.single_observation_space,
     )
-    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device)
+    is_shared = get_ranks().world_size > 1
+    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
 
 
@@ -139,7 +172,7 @@ def build_trainer(
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
 ) -> Trainer:
-    """Put a run's parts together, and write the resolved config into its folder.
+    """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
     Args:
         run: its config.
@@ -181,18 +214,23 @@ def build_trainer(
     with ExitStack() as undo:
         # Outermost, so that the folder is gone when it is said.
         undo.enter_context(_writing(folder))
-        if resume is None:
+        is_main = get_ranks().is_main
+        if resume is None and is_main:
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
         trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop)
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
-            # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
             trainer.load_state_dict(resume.content)
+            trainer.last_checkpoint, step = resume.path, trainer.global_step
+        if not is_main:
+            undo.pop_all()
+            return trainer
+        if resume is not None and step is not None:
+            # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
             trainer.checkpoints.remove_unfinished()
             trainer.checkpoints.point_latest(resume.path)
-            trainer.last_checkpoint, step = resume.path, trainer.global_step
             wall_time, last_step = rewind_metrics(folder.metrics, step)
         config = json.dumps(run.resolved, indent=2) + "\n"
         write_atomically(folder.path / "config.json", lambda file: file.write(config.encode()))
@@ -203,3 +241,7 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _records(event: EventCfg) -> bool:
+    return isinstance(event.func, type) and issubclass(event.func, (record_camera_data, record_trajectory))

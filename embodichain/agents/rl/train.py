@@ -2,13 +2,16 @@
 
 python -m embodichain.agents.rl.train --config configs/agents/rl/push_cube/train_config.json
 python -m embodichain.agents.rl.train --resume latest
+torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config.json --distributed
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +20,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
+from embodichain.agents.rl.utils.launch import (
+    Placement,
+    as_arguments,
+    find_launched_run,
+    num_devices,
+    rank_device,
+    record_launch,
+    share_processors,
+    start_local_processes,
+)
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
@@ -85,7 +99,8 @@ def train_from_config(
 
     Args:
         config_path: of the training config; None: that of the run to be resumed.
-        distributed: several processes; None: as the config says.
+        distributed: several processes; None: as the config says. In each process of a launcher such as torchrun, this
+            function is called; without one, it starts them itself where there are several GPUs.
         overrides: ``trainer.num_envs=256`` and the like.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
             paths, beside those in the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
@@ -98,32 +113,71 @@ def train_from_config(
     Raises:
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
-        InterruptedTraining: SIGINT or SIGTERM came; the finished iterations are saved.
+        InterruptedTraining: SIGINT or SIGTERM came, to any process; the finished iterations are saved.
         NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
+        LostProcessError: another process has failed.
     """
-    if distributed:
-        raise ConfigError("--distributed: training over several processes is not available yet")
-    run, point = _load_run(config_path, overrides, [*allowed_imports, *imports_allowed_by_environment()], resume)
+    imports = [*allowed_imports, *imports_allowed_by_environment()]
+    placement = Placement.from_environment()
+    if placement is not None and (placement.world_size > 1 or distributed):
+        logger.speak_as(placement.rank)
+        with join_ranks() as ranks:
+            run, point = _load_run(config_path, overrides, imports, resume, ranks, placement)
+            if not _is_distributed(run, distributed):
+                raise ConfigError(
+                    f"WORLD_SIZE: this is one of {ranks.world_size} processes, and trainer.distributed is false: each "
+                    "would train by itself. Add --distributed"
+                )
+            device = rank_device(run.train.trainer.device, placement.local_rank)
+            ranks.use(device, run.train.trainer.hang_seconds)
+            run = for_rank(run, ranks, share_processors(placement))
+            return _run(run, point, device, ranks, placement, allowed_writes)
+    run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement())
     device = resolve_device(run.train.trainer.device)
-    torch.manual_seed(run.train.trainer.seed)
-    np.random.seed(run.train.trainer.seed)  # noqa: NPY002 (the generator that users' code draws from)
+    if _is_distributed(run, distributed):
+        count = num_devices(device)
+        if count > 1:
+            arguments = as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes)
+            folder = RunFolder(start_local_processes(count, arguments))
+            summary: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
+            return summary
+        logger.log_info(
+            f"--distributed: one device here ({device}), so one process; torchrun starts as many as it is told"
+        )
+    return _run(run, point, device, Ranks(), Placement(), allowed_writes)
+
+
+def _run(
+    run: RunConfig,
+    point: ResumePoint | None,
+    device: torch.device,
+    ranks: Ranks,
+    placement: Placement,
+    allowed_writes: Sequence[str],
+) -> dict[str, Any]:
+    """Build what the config says, train, and return the summary; on all ranks."""
+    cfg = run.train.trainer
+    torch.manual_seed(cfg.seed + ranks.rank)
+    np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
     stop = StopSignals()
     try:
         policy, algorithm = build_learner(run, env, device)
-        folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
+        folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
         trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes)
+        logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
-                _train(trainer, run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
+                _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
     finally:
         env.close()
         if eval_env is not None:
             eval_env.close()
-    return _conclude(trainer, folder, run.train.trainer.exp_name)
+    with ranks.busy():
+        return ranks.run_on_main(lambda: _conclude(trainer, folder, cfg.exp_name))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -142,10 +196,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InterruptedTraining as signal:
         print("interrupted", file=sys.stderr)
         return signal.exit_code
+    except LostProcessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"error: the training has failed, see above (exit code {error.returncode})", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    _print_summary(summary)
+    if int(os.environ.get("RANK", "0")) == 0:
+        _print_summary(summary)
     return 0
 
 
@@ -155,28 +216,60 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
         trainer.train(total_timesteps)
     except UnsavedTrainingError:
         raise
-    except BaseException:
-        trainer.rescue()
+    except BaseException as error:
+        trainer.rescue(is_together=isinstance(error, InterruptedTraining))
         path = trainer.last_checkpoint
         if path is not None:
             logger.log_info(f"checkpoint saved: {path}; --resume {path.parent.parent} goes on from there")
         raise
 
 
+def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
+    return run.train.trainer.distributed if distributed is None else distributed
+
+
 def _load_run(
-    config_path: str | None, overrides: Sequence[str], allowed_imports: Sequence[str], resume: str | None
+    config_path: str | None,
+    overrides: Sequence[str],
+    allowed_imports: Sequence[str],
+    resume: str | None,
+    ranks: Ranks,
+    placement: Placement,
 ) -> tuple[RunConfig, ResumePoint | None]:
-    """Return the run's config and, where one is resumed, the checkpoint to go on from."""
+    """Return the run's config and, where one is resumed, the checkpoint to go on from, which rank 0 reads.
+
+    Processes that torchrun has started again go on with the run that they had begun.
+    """
     run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
-    if resume is None:
+    exp_name = None if run is None else run.train.trainer.exp_name
+    is_restart = bool(ranks.gather(torch.tensor(placement.restarts)).max() > 0)
+
+    def find() -> tuple[str, str, dict[str, Any]] | None:
+        begun = find_launched_run(exp_name, placement, is_restart)
+        target = resume if begun is None else str(begun)
+        if target is None:
+            return None
+        point = find_resume_point(target, exp_name)
+        return str(point.run), str(point.path), point.content
+
+    found = ranks.run_on_main(find)
+    if found is None:
         assert run is not None
         return run, None
-    point = find_resume_point(resume, None if run is None else run.train.trainer.exp_name)
+    point = ResumePoint(Path(found[0]), Path(found[1]), found[2])
     if run is None:
         run = load_checkpoint_config(point.content["config"], overrides, allowed_imports)
-    check_config(point.content["config"], run.resolved, resume)
+    check_config(point.content["config"], run.resolved, resume or str(point.run))
     logger.log_info(f"going on from {point.path}")
     return run, point
+
+
+def _open_folder(run: RunConfig, point: ResumePoint | None, placement: Placement) -> str:
+    """Return the run's folder, a new one or that of the run to go on with."""
+    folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
+    if placement.launch is not None:
+        record_launch(folder.path, placement.launch)
+    return str(folder.path)
 
 
 def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]:

@@ -89,6 +89,11 @@ def test_path_forms_of_the_entry_return_the_summary() -> None:
     assert (summary["success_rate"], summary["episodes"], summary["env_steps"]) == (None, 0, 8)
 
 
+def test_distributed_training_on_one_device_is_one_process(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main("--distributed", "trainer.enable_eval=false", "trainer.iterations=1") == 0
+    assert "--distributed: one device here (cpu), so one process" in capsys.readouterr().err
+
+
 def test_run_without_evaluation_prints_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.enable_eval=false", "trainer.iterations=1") == 0
     assert "success rate" not in capsys.readouterr().out
@@ -168,10 +173,6 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "action size": (
         lambda: config_with(policy__action_dim=7),
         "policy.action_dim is 7, the environment's action size is 1",
-    ),
-    "several processes": (
-        lambda: [*config_with(), "--distributed"],
-        "--distributed: training over several processes is not available yet",
     ),
     "malformed override": (
         lambda: [*config_with(), "trainer.seed"],

@@ -27,7 +27,7 @@ class AlgorithmCfg:
     n_epochs: PositiveInt = 10
     """Passes over each rollout."""
     batch_size: PositiveInt = 2048
-    """Transitions per minibatch; the last one of an epoch holds the remainder."""
+    """Transitions per minibatch, in each of several processes; the last one of an epoch holds the remainder."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Discount per control step."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95

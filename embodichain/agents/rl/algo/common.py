@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+
 __all__ = [
     "adapted_learning_rate",
     "approx_kl",
@@ -72,8 +74,13 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
 
 
 def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
-    """Shift and scale advantages [...] to mean 0 and deviation 1 over all their samples."""
-    deviation, mean = torch.std_mean(advantages, correction=0)
+    """Shift and scale advantages [...] to mean 0 and deviation 1 over all their samples, of all processes."""
+    ranks = get_ranks()
+    if ranks.world_size == 1:
+        deviation, mean = torch.std_mean(advantages, correction=0)
+    else:
+        count, mean, m2 = merged_moments(ranks.gather(moments(advantages.reshape(-1, 1).double())))
+        deviation, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
     return (advantages - mean) / (deviation + EPS)
 
 

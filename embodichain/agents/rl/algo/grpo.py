@@ -128,7 +128,9 @@ class GRPO(BaseAlgorithm):
         for _ in range(cfg.n_epochs):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
-                metrics["grad_norm"] = gradient_step(self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm)
+                metrics["grad_norm"] = gradient_step(
+                    self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm, minibatch["valid"].sum()
+                )
                 means.add(metrics)
         scalars = means.read(
             valid_fraction=valid.float().mean(),

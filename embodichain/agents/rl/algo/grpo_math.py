@@ -93,5 +93,5 @@ def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_l
 
 
 def masked_mean(x: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return the mean of x [...] where ``valid`` [...] is True; at least one is."""
-    return x.masked_fill(~valid, 0.0).sum() / valid.sum()
+    """Return the mean of x [...] where ``valid`` [...] is True; 0 where none is."""
+    return x.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)

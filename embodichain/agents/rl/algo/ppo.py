@@ -25,6 +25,7 @@ from embodichain.agents.rl.algo.common import (
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
 from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 
@@ -111,7 +112,7 @@ class PPO(BaseAlgorithm):
                 metrics = self._step(minibatch, adapts=self._adapts and bool(epoch or kls))
                 means.add(metrics)
                 kls.append(metrics["approx_kl"])
-            if cfg.max_kl is not None and _finite_mean(kls) > cfg.max_kl:
+            if cfg.max_kl is not None and get_ranks().mean(_finite_mean(kls)) > cfg.max_kl:
                 break
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
@@ -148,7 +149,7 @@ class PPO(BaseAlgorithm):
             }
             if self._adapts:
                 kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-                metrics["kl"] = kl.mean()
+                metrics["kl"] = get_ranks().mean(kl.mean())
         return loss, metrics
 
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm
+from embodichain.agents.rl.distributed import ProcessRanks, get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -63,14 +64,17 @@ def build_algo(
         cfg_kwargs: ``algorithm.cfg``, the arguments of the algorithm's config class.
         policy: the policy to improve, on ``device``.
         device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
-        distributed: several processes share one update.
+        distributed: the processes of ``join_ranks`` share each update; all begin with rank 0's policy.
 
     Raises:
         ConfigError: (a ValueError) the name is unknown.
         pydantic.ValidationError: (a ValueError) keys or values that the algorithm's config class does not allow.
-        NotImplementedError: ``distributed`` is True.
+        ConfigError: ``distributed`` is True, and the processes have not been joined.
     """
-    if distributed:
-        raise NotImplementedError("training over several processes is not available yet")
     algo_class = get_algo_class(name)
+    if distributed:
+        if not isinstance(get_ranks(), ProcessRanks):
+            raise ConfigError("build_algo(distributed=True): only inside join_ranks(), where the processes have met")
+        # Before the algorithm is made, which may copy the policy.
+        get_ranks().broadcast(policy.state_dict().values())
     return algo_class(algo_class.cfg_class(**{**cfg_kwargs, "device": str(device)}), policy)

@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 
 __all__ = ["MetricMeans", "StepWatcher", "evaluate_batch", "gradient_step", "take_step_counts", "watching_steps"]
@@ -53,18 +54,34 @@ class MetricMeans:
 
 
 def gradient_step(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], loss: torch.Tensor, max_norm: float
+    optimizer: torch.optim.Optimizer,
+    parameters: Iterable[nn.Parameter],
+    loss: torch.Tensor,
+    max_norm: float,
+    samples: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Descend a loss, with the gradient cut to ``max_norm``; return the gradient's norm before that, a scalar.
 
+    Where several processes share the training, the gradient is that of the mean loss over the samples of all.
+
     Where the loss or any part of the gradient is not finite, neither is the norm that is returned, and the step is
-    skipped: parameters and optimiser stay as they are, to the last bit. A fused optimiser decides that on the device;
-    for others the host reads the norm, for which it has to wait where the device is not the CPU.
+    skipped, on all processes: parameters and optimiser stay as they are, to the last bit. A fused optimiser decides
+    that on the device; for others the host reads the norm, for which it has to wait where the device is not the CPU.
+
+    Args:
+        optimizer: of these parameters.
+        parameters: whose gradient is cut.
+        loss: a mean over samples, scalar.
+        max_norm: the gradient's largest norm.
+        samples: how many they are, a scalar, where the processes may have different numbers, as where some are masked.
     """
     optimizer.zero_grad(set_to_none=True)
     # The factor is 1, or not-a-number for a loss that is not finite: so the gradients alone tell, and still do when
     # they have been averaged over processes.
     (loss * (1 + 0 * loss.detach())).backward()
+    parameters = list(parameters)
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    get_ranks().average_gradients([*parameters, *stepped], samples)
     for watch in _WATCHERS:
         watch(loss)
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)

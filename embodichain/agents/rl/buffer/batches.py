@@ -5,16 +5,17 @@ Legend: N envs, T rollout steps, L sequence length, B minibatch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.rollout_buffer import transition_view
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.utils import ConfigError
 
-__all__ = ["BatchReader", "iterate_minibatches", "learning_batch"]
+__all__ = ["BatchReader", "iterate_minibatches", "learning_batch", "minibatch_sizes"]
 
 
 class BatchReader(Protocol):
@@ -67,6 +68,9 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
 def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
     """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
 
+    Processes that share the training all get the same number of minibatches, each its part of them: with equal numbers
+    of rows B transitions, with different ones more or less (see ``minibatch_sizes``).
+
     Args:
         flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.
         batch_size: B, transitions in a minibatch; of sequences, as many as have no more than B. The last minibatch
@@ -83,5 +87,26 @@ def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device 
             f"(policy.sequence_length; by default the whole rollout)"
         )
     order = torch.randperm(flat.batch_size[0], device=flat.device)
-    for rows in order.split(batch_size // length):
+    counts = [count for (count,) in get_ranks().gather(torch.tensor([len(order)])).tolist()]
+    for rows in order.split(minibatch_sizes(len(order), batch_size // length, counts)):
         yield flat[rows].to(device)
+
+
+def minibatch_sizes(own: int, size: int, counts: Sequence[int]) -> list[int]:
+    """Return how many of its rows a process puts into each minibatch; each process as many minibatches.
+
+    Together they hold ``size`` rows a process on average, and the last one what is left over. Each process
+    contributes in proportion to its rows, at least one, so that no minibatch of it is empty unless it has no rows.
+
+    Args:
+        own: rows of this process.
+        size: rows a process in a minibatch.
+        counts: rows of each process.
+    """
+    total, together = sum(counts), size * len(counts)
+    if not total:
+        return [0]
+    least = min(count for count in counts if count)
+    together = max(together, -(-total // least))  # fewer and larger ones, where one process has very few rows
+    ends = [own * min(end, total) // total for end in range(together, total + together, together)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]

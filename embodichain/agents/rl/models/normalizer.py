@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+
 __all__ = ["RunningNormalizer"]
 
 CLIP = 10.0  # deviations beyond which a normalised component is cut
@@ -47,19 +49,17 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
-        """Merge a batch [..., O] into the statistics."""
+        """Merge a batch [..., O], and with it those of all processes that share the training, into the statistics."""
         x = batch.reshape(-1, self.mean.shape[0]).double()
-        batch_mean = x.mean(0)
-        if not batch_mean.isfinite().all():  # in float64 that is so only where a component is not
+        if not x.sum(0).isfinite().all():  # in float64 that is so only where a component is not
             x = x[x.isfinite().all(1)]
-            if not len(x):
-                return
-            batch_mean = x.mean(0)
-        n = x.shape[0]
+        n, batch_mean, batch_m2 = merged_moments(get_ranks().gather(moments(x)))
+        if not n:
+            return
         delta = batch_mean - self.mean
         total = self.count + n
         self.mean += delta * (n / total)
-        self.m2 += (x - batch_mean).square().sum(0) + delta.square() * (self.count * n / total)
+        self.m2 += batch_m2 + delta.square() * (self.count * n / total)
         self.count.copy_(total)
         self.shift.copy_(self.mean)
         self.scale.copy_((self.m2 / total + EPS).rsqrt())

@@ -53,7 +53,7 @@ class CheckpointFolder:
         Raises:
             OSError: it cannot be written; what was there before is as it was.
         """
-        path = self.path / f"{self._exp_name}_step_{step}.pt"
+        path = self.path_of(step)
         save_checkpoint(path, content)
         self.point_latest(path)
         if success_rate is not None:
@@ -66,6 +66,10 @@ class CheckpointFolder:
                 if old != best:
                     old.unlink()
         return path
+
+    def path_of(self, step: int) -> Path:
+        """Return where the checkpoint after so many environment steps goes."""
+        return self.path / f"{self._exp_name}_step_{step}.pt"
 
     def point_latest(self, path: Path) -> None:
         """Make a checkpoint of this folder the latest."""

@@ -65,7 +65,7 @@ class TrainerCfg:
     exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Of torch, numpy and the environments."""
+    """Of the environments; torch and numpy have seed + rank."""
     device: str = "auto"
     """Of the learner: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     headless: bool = True
@@ -75,9 +75,9 @@ class TrainerCfg:
     gpu_id: int = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
-    """Overrides the environment's config."""
+    """Overrides the environment's config. Each of several processes has so many."""
     iterations: PositiveInt = 250
-    """Total steps = iterations x buffer_size x num_envs."""
+    """Total steps = iterations x buffer_size x num_envs x number of processes."""
     buffer_size: PositiveInt = 2048
     """Steps of each environment in one rollout."""
     enable_eval: bool = False
@@ -100,8 +100,10 @@ class TrainerCfg:
     """Its project."""
     events: EventsCfg = field(default_factory=EventsCfg)
     """Events beside those of the environment's own config."""
-    distributed: Literal[False] = False
-    """Several processes; not available yet."""
+    distributed: bool = False
+    """Several processes, one a device: those that torchrun has started, or else as many as there are GPUs."""
+    hang_seconds: Annotated[float, Field(ge=1)] = 20.0
+    """With several processes: one that makes no step for so long (s), or is out of reach, ends the training on all."""
     model_type: Literal["standard"] = "standard"
     """Kind of policy; ``"vla"`` is not available yet."""
     import_modules: list[str] = []

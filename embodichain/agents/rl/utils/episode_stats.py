@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["EpisodeStats"]
@@ -63,29 +64,37 @@ class EpisodeStats:
         """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.
 
         Returns:
-            ``rewards/<term>`` and ``metrics/<name>``: means over its steps. ``charts/episode_reward_avg_100``,
-            ``charts/episode_length_avg_100`` and ``charts/success_rate_avg_100``: over the last 100 episodes that
-            ended, once there are any.
+            Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps;
+            ``charts/episode_reward_avg_100``, ``charts/episode_length_avg_100`` and ``charts/success_rate_avg_100``,
+            over the last 100 episodes that ended, once there are any.
         """
         num_steps = len(self._step_success)
         reward = rollout["reward"][:, :num_steps].cpu().numpy()
         done = rollout["done"][:, :num_steps].cpu().numpy()
         success = torch.stack(self._step_success, dim=1).cpu().numpy()
+        ended_at: list[tuple[int, list[float], list[int], list[bool]]] = []  # step; returns, lengths, successes
         for t in range(num_steps):
             self._return += reward[:, t]
             self._length += 1
             ended = done[:, t]
             if ended.any():
-                self._returns.extend(self._return[ended].tolist())
-                self._lengths.extend(self._length[ended].tolist())
-                self._successes.extend(success[ended, t].tolist())
+                figures = self._return[ended].tolist(), self._length[ended].tolist(), success[ended, t].tolist()
+                ended_at.append((t, *figures))
                 self._return[ended] = 0.0
                 self._length[ended] = 0
         scalars: dict[str, float] = {}
+        means: list[float] = []
         if self._sums is not None:
             means = (self._sums.mean(dim=1) / num_steps).tolist()
-            scalars |= dict(zip(self._names, means, strict=True))
             self._sums.zero_()
+        shared = get_ranks().gather_data((ended_at, means))
+        # By their steps, and at one step by rank: as they would have ended in a single process.
+        for _, returns, lengths, successes in sorted((e for ended, _ in shared for e in ended), key=lambda e: e[0]):
+            self._returns.extend(returns)
+            self._lengths.extend(lengths)
+            self._successes.extend(successes)
+        columns = zip(*(rank_means for _, rank_means in shared), strict=True)
+        scalars |= {name: sum(column) / len(column) for name, column in zip(self._names, columns, strict=True)}
         if self._returns:
             scalars["charts/episode_reward_avg_100"] = float(np.mean(self._returns))
             scalars["charts/episode_length_avg_100"] = float(np.mean(self._lengths))

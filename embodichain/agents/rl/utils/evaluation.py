@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import VecEnv
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator"]
@@ -54,7 +56,8 @@ class Evaluator:
     """Runs a policy's most likely actions through the same E episodes each time, each to its end.
 
     The episodes are numbered through over the environments (see ``CounterRandom.reseed``), so that the set depends on
-    the seed alone; taking the first E that end instead would favour short episodes.
+    the seed alone; taking the first E that end instead would favour short episodes. Of W processes that share the
+    training, rank r plays the episodes r, r + W, r + 2W, ...; rank 0 records.
     """
 
     def __init__(self, env: EvalEnv, num_episodes: int, seed: int, device: torch.device, video_folder: Path) -> None:
@@ -80,34 +83,40 @@ class Evaluator:
         Args:
             policy: the policy.
             label: names the videos.
-            check_stop: called after every step; raises what ends the evaluation.
+            check_stop: called after every step; raises what ends the evaluation, on all processes.
         """
-        env = self.env
+        env, ranks = self.env, get_ranks()
         was_training = policy.training
         policy.eval()
         num_threads = torch.get_num_threads()
         torch.set_num_threads(1)  # torch's idle workers would take the physics' cores
         try:
-            env.start_recording(self._video_folder, label)
-            results = self._run_episodes(policy, check_stop)
+            if ranks.is_main:
+                env.start_recording(self._video_folder, label)
+            results = torch.zeros(3, self._num_episodes, dtype=torch.float64)
+            with stopping_together(ranks):
+                results = self._run_episodes(policy, check_stop)
+            results = ranks.sum(results)
         finally:
             torch.set_num_threads(num_threads)
             policy.train(was_training)
-            videos = env.stop_recording()
+            with ranks.busy():
+                videos = env.stop_recording() if ranks.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
         interval = _wilson(success, self._num_episodes)
         return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
 
     def _run_episodes(self, policy: Policy, check_stop: Callable[[], None]) -> Tensor:
-        """Return success, return and length of each episode, [3, E]."""
-        env, total = self.env, self._num_episodes
+        """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
+        env, total, ranks = self.env, self._num_episodes, get_ranks()
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
-        episode = torch.arange(env.num_envs, device=env.device)  # the number of each environment's present episode
+        # The number of each environment's present episode.
+        episode = torch.arange(env.num_envs, device=env.device) * ranks.world_size + ranks.rank
         so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
-        obs, _ = env.reset(seed=self._seed, options={"enumerate_episodes": True})
+        obs, _ = env.reset(seed=self._seed, options=_numbering(ranks))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
-        num_done = 0
-        while num_done < total:
+        num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
+        while num_done < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
             obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
             check_stop()
@@ -121,9 +130,15 @@ class Evaluator:
                 ended = torch.cat((info["success"][None, counted], so_far[:, counted]))
                 results[:, episode[counted]] = ended
                 num_done += len(counted)
-            episode[done] += env.num_envs
+            episode[done] += env.num_envs * ranks.world_size
             so_far[:, done] = 0.0
-        return results
+        return results.cpu()
+
+
+def _numbering(ranks: Ranks) -> dict[str, Any]:
+    """Return the options of a reset which number the episodes through; alone, all of them."""
+    share = {} if ranks.world_size == 1 else {"share": (ranks.rank, ranks.world_size)}
+    return {"enumerate_episodes": True, **share}
 
 
 def _wilson(rate: float, count: int) -> tuple[float, float]:

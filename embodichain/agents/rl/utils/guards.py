@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.bundle import save_bundle
 from embodichain.agents.rl.utils.divergence import MAX_DIVERGENCE_RATE, Divergences
@@ -84,12 +85,12 @@ class Guards:
             step: environment steps so far.
 
         Returns:
-            ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration.
+            ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
 
         Raises:
             NonFiniteError: there were no gradient steps for too long, or the parameters are not finite any more.
         """
-        num_diverged = self._check_physics(rollout, step)
+        num_diverged = int(get_ranks().sum(torch.tensor(self._check_physics(rollout, step))))
         asked, skipped = self._algorithm.take_step_counts()
         broken = not _are_finite(self._policy)
         if skipped or broken:

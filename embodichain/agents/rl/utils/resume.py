@@ -19,6 +19,8 @@ _MAY_CHANGE = (
     "trainer.gym_config",  # a path; what is in the file is compared
     "trainer.iterations",
     "trainer.device",
+    "trainer.distributed",
+    "trainer.hang_seconds",
     "trainer.headless",
     "trainer.enable_rt",
     "trainer.gpu_id",

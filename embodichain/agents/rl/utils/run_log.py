@@ -202,13 +202,16 @@ class ProgressDisplay(Protocol):
         """Leave the terminal as it should be."""
 
 
-def make_progress(iterations: int, done: int = 0) -> ProgressDisplay:
+def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
     """Return a live line with a bar where the output is a terminal, else plain lines now and then.
 
     Args:
         iterations: of the whole training.
         done: how many of them were made before.
+        is_shown: False where another process shows it.
     """
+    if not is_shown:
+        return NoProgress()
     console = Console(stderr=True)
     return LiveProgress(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
@@ -247,6 +250,16 @@ class LiveProgress:
     def close(self) -> None:
         """Stop drawing."""
         self._progress.stop()
+
+
+class NoProgress:
+    """Nothing."""
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing is to be done."""
 
 
 class PlainProgress:

@@ -5,22 +5,47 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-__all__ = ["InterruptedTraining", "StopSignals"]
+import torch
+
+from embodichain.agents.rl.distributed import Ranks
+
+__all__ = ["InterruptedTraining", "StopSignals", "stopping_together"]
 
 
 class InterruptedTraining(KeyboardInterrupt):
     """A signal asked for an end.
 
     Attributes:
+        number: of the signal.
         exit_code: 128 + its number, as shells have it.
     """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
+        self.number = number
         self.exit_code = 128 + number
+
+
+@contextmanager
+def stopping_together(ranks: Ranks) -> Iterator[None]:
+    """Do something without collective operations; where one rank stops in it or before its end, all stop at its end.
+
+    Raises:
+        InterruptedTraining: a signal came to some rank.
+    """
+    number = 0
+    try:
+        yield
+    except InterruptedTraining as stop:
+        number = stop.number
+    number = int(ranks.gather(torch.tensor(number)).max())
+    if number:
+        raise InterruptedTraining(number)
 
 
 class StopSignals:

@@ -8,18 +8,28 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
+from embodichain.agents.rl.utils.rank_parts import (
+    bundle_folder,
+    check_in_step,
+    mean_over_ranks,
+    own_part,
+    with_all_parts,
+)
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
+from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import SavesState, VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
@@ -66,6 +76,9 @@ class Trainer:
     A checkpoint holds the state between two iterations, of which a copy is kept in memory: an iteration that is
     interrupted, or fails, leaves nothing in it, and a training that is resumed goes on bit for bit (on the CPU).
 
+    Where several processes share the training (see ``agents/rl/distributed``), each has its own environments, all make
+    the same updates, and rank 0 logs and saves.
+
     Attributes:
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
@@ -109,18 +122,19 @@ class Trainer:
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
         self._saved_iteration = 0
         self._save_problem = ""
-        self._check_stop = check_stop
+        self._ranks = get_ranks()
+        self._stop = check_stop
         self._env = env
         self._stats = EpisodeStats(env.num_envs)
         self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
         self._guards = Guards(
-            options.checkpoint_dir.parent / "bundles",
+            bundle_folder(options.checkpoint_dir.parent, self._ranks),
             policy,
             algorithm,
             options.max_skipped_updates,
             {"config": options.config, "spaces": options.spaces},
         )
-        self._steps_per_iteration = options.buffer_size * env.num_envs
+        self._steps_per_iteration = options.buffer_size * env.num_envs * self._ranks.world_size
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
 
@@ -134,7 +148,7 @@ class Trainer:
             UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
-        progress = make_progress(iterations, self._iteration)
+        progress = make_progress(iterations, self._iteration, self._ranks.is_main)
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
@@ -142,7 +156,8 @@ class Trainer:
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
-                self._check_stop()
+                with stopping_together(self._ranks):
+                    self._check_stop()
                 is_last, is_best = self._iteration == iterations, False
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
                     figures = self._evaluate()
@@ -151,6 +166,7 @@ class Trainer:
                 self.log.write(scalars, self.global_step)
                 progress.update(self._iteration, self.log.last)
                 self._finished = freeze(self.state_dict())
+                self._ranks.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
                     self._try_to_save(self._finished, is_best)
         finally:
@@ -165,15 +181,19 @@ class Trainer:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
         return self._save(self._finished or freeze(self.state_dict()))
 
-    def rescue(self) -> Path | None:
+    def rescue(self, is_together: bool = True) -> Path | None:
         """Save what finished iterations achieved since the last checkpoint.
+
+        Args:
+            is_together: all ranks do this. Else, as when one has failed, rank 0 saves what it has by itself: all but
+                the others' environments.
 
         Returns:
             Its path; None where there was nothing to save, or where it could not be written, which a warning says.
         """
         if self._finished is None or self._finished["iteration"] <= self._saved_iteration:
             return None
-        return self._try_to_save(self._finished)
+        return self._try_to_save(self._finished, is_together=is_together)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next iterations depend on, as plain data; nothing is copied."""
@@ -197,8 +217,9 @@ class Trainer:
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
-        """Go on from what a checkpoint holds."""
-        state = thaw(content)
+        """Go on from what a checkpoint holds, on as many ranks or on others; then environments begin new episodes."""
+        own = own_part(content, self._ranks)
+        state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
         self._best_success = state["best_success"]
@@ -207,19 +228,26 @@ class Trainer:
             self.last_evaluation = Evaluation(**state["evaluation"], videos=videos)
         self.policy.load_state_dict(state["policy"])
         self.algorithm.load_state_dict(state["algorithm"])
+        if own is not None:
+            self._load_own_part(state)
+        else:
+            # Other numbers than those that the run began with.
+            torch.manual_seed(torch.initial_seed() + self.global_step)
+        for schedule in (self._eval_schedule, self._save_schedule):
+            schedule.start_from(self.global_step, self._iteration)
+        self._saved_iteration = self._iteration
+
+    def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
         if isinstance(self._env, SavesState) and state["env"] is not None:
             self._env.load_state_dict(state["env"])
             self._collector.load_state_dict(state["collector"])
-        for schedule in (self._eval_schedule, self._save_schedule):
-            schedule.start_from(self.global_step, self._iteration)
-        self._saved_iteration = self._iteration
         load_generators_state(state["generators"])
 
-    def _try_to_save(self, content: dict[str, Any], is_best: bool = False) -> Path | None:
+    def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:
         """Save; where that fails, say so and return None: there may be room again when the next one is due."""
         try:
-            return self._save(content, is_best)
+            return self._save(content, is_best, is_together)
         except OSError as error:
             self._save_problem = str(error)
             logger.log_warning(
@@ -228,11 +256,19 @@ class Trainer:
             )
             return None
 
-    def _save(self, content: dict[str, Any], is_best: bool = False) -> Path:
-        path = self.checkpoints.save(content, content["global_step"], content["best_success"] if is_best else None)
-        self.last_checkpoint = path
+    def _save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path:
+        ranks, step = self._ranks, content["global_step"]
+        content = with_all_parts(content, ranks, is_together)
+        if ranks.is_main:
+            with ranks.busy():
+                self.checkpoints.save(content, step, content["best_success"] if is_best else None)
+        self.last_checkpoint = self.checkpoints.path_of(step)
         self._saved_iteration = content["iteration"]
-        return path
+        return self.last_checkpoint
+
+    def _check_stop(self) -> None:
+        self._ranks.step()
+        self._stop()
 
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
         self._check_stop()
@@ -248,10 +284,16 @@ class Trainer:
         return True
 
     def _warm_up(self) -> None:
-        rollout = self._collector.collect(WARM_UP_STEPS)
+        rollout = self._collect(WARM_UP_STEPS)
         self._stats.finish_rollout(rollout)
         self._guards.end_warm_up(rollout)
         self.policy.update_normalizer(rollout["obs"])
+
+    def _collect(self, num_steps: int) -> TensorDict:
+        """Collect a rollout; where one rank is stopped in it, none goes on to the update."""
+        with stopping_together(self._ranks):
+            rollout = self._collector.collect(num_steps)
+        return rollout
 
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
@@ -259,11 +301,13 @@ class Trainer:
         if self.algorithm.reset_every_rollout:
             self._collector.reset()
             self._stats.drop_unfinished()
-        rollout = self._collector.collect(self.options.buffer_size)
+        rollout = self._collect(self.options.buffer_size)
         collected = time.perf_counter()
         self._guards.begin_update()
         losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
+        losses = mean_over_ranks(losses, self._ranks)
+        check_in_step(self.policy, self._ranks)
         updated = time.perf_counter()
         statistics = self._stats.finish_rollout(rollout)
         end = time.perf_counter()

@@ -41,6 +41,9 @@ class EnvCfg:
     group_size: Annotated[int, Field(ge=1)] = 1
     """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
     its own. A training takes it from the algorithm."""
+    first_env_id: Annotated[int, Field(ge=0)] = 0
+    """Global id of the first environment, of which the random streams depend. The processes of a distributed training
+    number their environments through; a training sets it."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -74,7 +77,7 @@ class BaseEnv(gym.Env[Any, Any]):
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
         self.device = self.sim.device
-        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, group_size=cfg.group_size)
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, cfg.first_env_id, cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.num_diverged = 0
@@ -193,14 +196,15 @@ class BaseEnv(gym.Env[Any, Any]):
         Args:
             seed: start the random streams again from this seed.
             options: ``reset_ids``: [n] which environments, default all. ``enumerate_episodes``: with a seed, number
-                the episodes through, so that the first E are the same for any number of environments.
+                the episodes through, so that the first E are the same for any number of environments; ``share``:
+                (r, W), take only the numbers r, r + W, r + 2W, ..., as one of W processes that share them.
 
         Returns:
             ``(obs, info)``: the observations of all environments.
         """
         options = options or {}
         if seed is not None:
-            self.random.reseed(seed, options.get("enumerate_episodes", False))
+            self.random.reseed(seed, options.get("enumerate_episodes", False), options.get("share", (0, 1)))
             self._restart()
         self._has_begun = True
         ids = options.get("reset_ids")

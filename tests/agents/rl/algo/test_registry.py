@@ -18,7 +18,7 @@ from embodichain.agents.rl.algo import (
 )
 from embodichain.agents.rl.algo.registry import _ALGORITHMS
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 
 @configclass
@@ -88,8 +88,8 @@ def test_unknown_name_is_an_error_that_lists_the_known_ones(policy: ActorCritic)
         build_algo("pp0", {}, policy, "cpu")
 
 
-def test_distributed_training_is_not_there_yet(policy: ActorCritic) -> None:
-    with pytest.raises(NotImplementedError, match="not available yet"):
+def test_distributed_algorithm_needs_processes_that_have_met(policy: ActorCritic) -> None:
+    with pytest.raises(ConfigError, match=r"only inside join_ranks\(\)"):
         build_algo("ppo", {}, policy, "cpu", distributed=True)
 
 

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout, iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer.batches import minibatch_sizes
 
 
 @dataclass
@@ -87,3 +88,31 @@ def test_minibatch_smaller_than_a_sequence_is_refused() -> None:
     batch = TensorDict({"row": torch.zeros(5, 3)}, batch_size=[5, 3])
     with pytest.raises(ValueError, match=r"algorithm.cfg.batch_size: 2 transitions.*sequence of the policy, 3"):
         next(iterate_minibatches(batch, batch_size=2, device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("counts", "size", "expected"),
+    [
+        ([10], 4, [[4, 4, 2]]),
+        ([10, 10], 4, [[4, 4, 2], [4, 4, 2]]),
+        # 12 of 40 rows in each: 3/10 of the own ones.
+        ([10, 30], 6, [[3, 3, 3, 1], [9, 9, 9, 3]]),
+        # A process with 2 rows has one for each of two minibatches at most: 52 of 102 together.
+        ([2, 100], 5, [[1, 1], [50, 50]]),
+        ([0, 6], 2, [[0, 0], [4, 2]]),
+        ([0, 0], 2, [[0], [0]]),
+    ],
+)
+def test_processes_have_equal_numbers_of_minibatches(counts: list[int], size: int, expected: list[list[int]]) -> None:
+    assert [minibatch_sizes(count, size, counts) for count in counts] == expected
+
+
+def test_no_minibatch_is_empty_and_none_is_left_out() -> None:
+    for first in range(1, 40, 3):
+        for second in range(1, 40, 5):
+            for size in (1, 4, 7):
+                counts = [first, second]
+                sizes = [minibatch_sizes(count, size, counts) for count in counts]
+                assert len(sizes[0]) == len(sizes[1])
+                assert [sum(own) for own in sizes] == counts
+                assert min(map(min, sizes)) >= 1

@@ -1,0 +1,16 @@
+"""Several processes that share one training. One process is the same with nothing to share."""
+
+from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
+from embodichain.agents.rl.distributed.moments import merged_moments, moments
+from embodichain.agents.rl.distributed.ranks import ProcessRanks, Ranks, get_ranks, join_ranks
+
+__all__ = [
+    "HungProcessError",
+    "LostProcessError",
+    "ProcessRanks",
+    "Ranks",
+    "get_ranks",
+    "join_ranks",
+    "merged_moments",
+    "moments",
+]

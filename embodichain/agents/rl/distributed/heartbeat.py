@@ -1,0 +1,173 @@
+"""Signs of life between the processes of a training, so that no process waits for ever for one that is lost."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+__all__ = ["Heartbeat", "HungProcessError", "LostProcessError", "Store"]
+
+LIMIT = 20.0  # s, unless the config says otherwise
+PATIENCE = 15  # times the limit, until the first iteration is finished: it compiles, loads and allocates
+_WORKING, _WAITING, _BUSY = "working", "waiting", "busy"
+
+
+class LostProcessError(RuntimeError):
+    """Another process of the training has ended, or cannot be reached any more."""
+
+
+class HungProcessError(RuntimeError):
+    """This process's own main thread makes no step any more."""
+
+
+class Store(Protocol):
+    """Where all processes can read what any of them writes: that of the rendezvous."""
+
+    def set(self, key: str, value: str) -> None:
+        """Write a text."""
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Read texts; waits until all are there."""
+
+
+class Heartbeat:
+    """A thread that tells the other processes how this one is, and ends it where its main thread hangs.
+
+    The main thread is *working*: it then calls :meth:`step` every now and then; *waiting* for the other processes; or
+    *busy* with what may take any time, such as writing a checkpoint. If it works without a step for longer than the
+    limit, it hangs: ``on_hang`` is called, which must end the process. A process that sends no signs of life for as
+    long (its machine has stopped, or the network) is lost: :meth:`check_others` says so to those who wait for it.
+
+    Attributes:
+        limit: s; before :meth:`settle` it is ``PATIENCE`` times as long.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int, on_hang: Callable[[HungProcessError], None]) -> None:
+        """Set up; :meth:`start` begins.
+
+        Args:
+            store: of the rendezvous.
+            rank: of this process.
+            world_size: how many there are.
+            on_hang: called in the thread.
+        """
+        self._store = store
+        self._rank = rank
+        self._keys = [f"embodichain/alive/{r}" for r in range(world_size)]
+        self.limit = LIMIT
+        self._factor = PATIENCE
+        self._on_hang = on_hang
+        self._state = _WORKING
+        self._waits = 0  # how often this process has waited so far: equal on all processes that are in step
+        self._waits_for = ""
+        self._beats = 0
+        self._last_step = time.monotonic()
+        self._last_round = self._last_step
+        self._seen: dict[int, tuple[str, float]] = {}  # of each rank what it said last, and since when it says so
+        self._last_change = self._last_step  # of what any process says, apart from that it lives
+        self._main = threading.current_thread().ident
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+
+    def publish(self) -> None:
+        """Say how this process is, for the first time; all must have done so before any starts."""
+        self._beats += 1
+        self._store.set(self._keys[self._rank], f"{self._beats} {self._state} {self._waits} {self._waits_for}")
+
+    def start(self) -> None:
+        """Begin to send and to read."""
+        self._last_step = self._last_round = time.monotonic()
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)  # it may hang itself, in a store that is not there any more
+
+    def settle(self) -> None:
+        """From now on the limit holds as it is: what takes long at the beginning is done."""
+        self._factor = 1
+
+    def step(self) -> None:
+        """Note that the main thread has got on."""
+        self._last_step = time.monotonic()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Mark that the main thread waits for the other processes."""
+        self._waits += 1
+        self._waits_for = what
+        with self._in_state(_WAITING):
+            yield
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Mark that the main thread does what may take any time."""
+        with self._in_state(_BUSY):
+            yield
+
+    def check_others(self, since: float) -> None:
+        """Look whether the others are there; for a process that has been waiting since ``since`` (monotonic time, s).
+
+        Raises:
+            LostProcessError: one is not, the store is not, or all wait for each other.
+        """
+        now, limit = time.monotonic(), self.limit * self._factor
+        if now - self._last_round > limit:
+            raise LostProcessError(f"the store of the rendezvous has not answered for {now - self._last_round:.0f} s")
+        seen = {rank: entry for rank, entry in self._seen.items() if rank != self._rank}
+        silent = [rank for rank, (_, at) in seen.items() if now - at > limit]
+        if silent:
+            raise LostProcessError(f"no sign of life from {_ranks(silent)} for {limit:.0f} s")
+        if now - since > limit and seen:
+            texts = {rank: text.split(" ", 1)[1] for rank, (text, _) in seen.items()}
+            if all(text.startswith(_WAITING) for text in texts.values()) and now - self._last_change > limit:
+                places = {self._rank: f"{_WAITING} {self._waits} {self._waits_for}"} | texts
+                lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(places.items()))
+                raise LostProcessError(f"all processes wait for each other, they are out of step ({lines})")
+
+    @contextmanager
+    def _in_state(self, state: str) -> Iterator[None]:
+        before, self._state = self._state, state
+        try:
+            yield
+        finally:
+            self._last_step = time.monotonic()
+            self._state = before
+
+    def _run(self) -> None:
+        while not self._closed.wait(min(2.0, self.limit / 5)):
+            stuck = time.monotonic() - self._last_step
+            if self._state == _WORKING and stuck > self.limit * self._factor:
+                self._on_hang(HungProcessError(self._describe_hang(stuck)))
+            try:
+                self._exchange()
+            except RuntimeError:
+                continue  # the main thread finds out by the time of the last round
+
+    def _exchange(self) -> None:
+        self.publish()
+        texts = [value.decode() for value in self._store.multi_get(self._keys)]
+        now = time.monotonic()
+        for rank, text in enumerate(texts):
+            before = self._seen.get(rank, ("", now))[0]
+            if text != before:
+                if text.partition(" ")[2] != before.partition(" ")[2]:
+                    self._last_change = now
+                self._seen[rank] = (text, now)
+        self._last_round = now
+
+    def _describe_hang(self, seconds: float) -> str:
+        frame = sys._current_frames().get(self._main or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame else ""
+        return f"rank {self._rank} has made no step for {seconds:.0f} s (trainer.hang_seconds); it is here:\n{stack}"
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,404 @@
+"""Several processes that share one training: what they tell each other. The only module that imports torch.distributed.
+
+Everything goes through ``get_ranks()``, which stands for all processes of the training; with one process, nothing is
+shared, and the same calls return what they were given. Results are the same on every rank to the last bit.
+
+Legend: W processes, K tensors; ... any shape.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import io
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
+
+from embodichain.agents.rl.distributed.heartbeat import Heartbeat, HungProcessError, LostProcessError
+from embodichain.utils import ConfigError
+
+__all__ = ["ProcessRanks", "Ranks", "get_ranks", "join_ranks"]
+
+T = TypeVar("T")
+
+BUCKET_BYTES = 4 * 2**20  # gradients are sent in pieces of about this size
+_JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not started yet
+_NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
+_FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
+_POLL = timedelta(seconds=1)
+
+
+class Ranks:
+    """One process: nothing is shared. Several are :class:`ProcessRanks`.
+
+    Attributes:
+        rank: number of this process.
+        world_size: W.
+    """
+
+    rank = 0
+    world_size = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which logs and saves."""
+        return self.rank == 0
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the ranks' tensors, of one shape and type."""
+        return x
+
+    def mean(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean of the ranks' tensors, of one shape and type."""
+        return self.sum(x) / self.world_size
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the ranks' tensors, of one shape and type, stacked: [W, ...]."""
+        return x.unsqueeze(0)
+
+    def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
+        """Return what each rank has, by rank; an empty list where it is only for rank 0 and this is another one.
+
+        Args:
+            data: tensors, numbers, texts and containers of them.
+            only_to_main: nobody else needs them.
+        """
+        return [data]
+
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Write rank 0's tensors into those of all ranks."""
+
+    def broadcast_data(self, data: T) -> T:
+        """Return what rank 0 has: tensors, numbers, texts and containers of them."""
+        return data
+
+    def run_on_main(self, function: Callable[[], T]) -> T:
+        """Run a function on rank 0 alone, and return its result on all: see ``broadcast_data``.
+
+        Raises:
+            ConfigError: it did; then on all.
+        """
+        return function()
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
+        """Replace each parameter's gradient by the mean over the ranks, weighted by their samples.
+
+        With it, the gradient is that of the mean loss over the samples of all ranks. A parameter without a gradient
+        counts as one with a gradient of zeros.
+
+        Args:
+            parameters: the same on all ranks, in the same order.
+            samples: how many samples this rank's loss is a mean of, a scalar; where it is 0, the gradients do not
+                count, whatever they are. None: all ranks have the same number.
+        """
+
+    def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        """Return the names of those tensors that are not the same on all ranks, by checksums of their bits."""
+        return []
+
+    def step(self) -> None:
+        """Note that the work has got on: a step of the environments, or of an optimiser."""
+
+    def settle(self) -> None:
+        """Note that what takes long at the beginning is done."""
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Mark work without steps that may take any time, such as writing a file."""
+        return nullcontext()
+
+
+class ProcessRanks(Ranks):
+    """The processes of a ``torch.distributed`` group.
+
+    Tensors on the CPU go by gloo, those on a GPU by NCCL. Who waits for others by gloo waits as long as they show signs
+    of life (see ``Heartbeat``). By NCCL the host does not wait itself; a watchdog of torch's ends the process where
+    an operation takes too long.
+
+    Attributes:
+        bytes_shared: size of all that this rank has given to collective operations so far.
+    """
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        """Set up.
+
+        Args:
+            heartbeat: of this process; running.
+        """
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self.bytes_shared = 0
+        self._heartbeat = heartbeat
+        self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
+
+    def use(self, device: torch.device, hang_seconds: float) -> None:
+        """Set up for work; on all ranks.
+
+        Args:
+            device: of this process's learner.
+            hang_seconds: how long a process may make no step, or show no sign of life, before it is given up.
+        """
+        self._heartbeat.limit = hang_seconds
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            timeout = timedelta(seconds=_NCCL_TIMEOUT_FACTOR * hang_seconds)
+            self._nccl = dist.new_group(backend="nccl", timeout=timeout)
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the sum; see ``Ranks``."""
+        total = x.detach().clone()
+        self._finish(dist.all_reduce(total, group=self._group(total), async_op=True), "sum", total)
+        return total
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the ranks' tensors; see ``Ranks``."""
+        parts = x.new_empty((self.world_size, *x.shape))
+        own = x.detach().contiguous()
+        self._finish(dist.all_gather(list(parts), own, group=self._group(own), async_op=True), "gather", own)
+        return parts
+
+    def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
+        """Return what each rank has; see ``Ranks``."""
+        own = _packed(data)
+        sizes = self.gather(torch.tensor(len(own))).tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(own)] = own
+        if not only_to_main:
+            parts = self.gather(padded)
+        else:
+            parts = padded.new_empty((self.world_size if self.is_main else 0, len(padded)))
+            work = dist.gather(padded, list(parts) if self.is_main else None, dst=0, async_op=True)
+            self._finish(work, "gather_data", padded)
+        return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
+
+    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Write rank 0's tensors into those of all ranks; see ``Ranks``."""
+        for tensor in tensors:
+            contiguous = tensor.detach().contiguous()
+            work = dist.broadcast(contiguous, src=0, group=self._group(contiguous), async_op=True)
+            self._finish(work, "broadcast", contiguous)
+            tensor.detach().copy_(contiguous)
+
+    def broadcast_data(self, data: T) -> T:
+        """Return what rank 0 has; see ``Ranks``."""
+        own = _packed(data if self.is_main else None)
+        size = torch.tensor(len(own))
+        self.broadcast([size])
+        content = own if self.is_main else torch.empty(int(size), dtype=torch.uint8)
+        self.broadcast([content])
+        received: T = _unpacked(content)
+        return received
+
+    def run_on_main(self, function: Callable[[], T]) -> T:
+        """Run a function on rank 0; see ``Ranks``."""
+        result: T | None = None
+        error: ConfigError | None = None
+        if self.is_main:
+            try:
+                result = function()
+            except ConfigError as caught:
+                error = caught
+        message, result = self.broadcast_data((None if error is None else str(error), result))
+        if message is not None:
+            raise error or ConfigError(message)
+        return result  # type: ignore[return-value]
+
+    def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
+        """Average the gradients; see ``Ranks``."""
+        self.step()
+        for bucket in _buckets([p for p in dict.fromkeys(parameters) if p.requires_grad]):
+            self._average_bucket(bucket, samples)
+
+    def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
+        """Return the names of those that differ; see ``Ranks``."""
+        sums = self.gather(torch.stack([_checksum(tensor) for tensor in tensors.values()]))
+        return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
+
+    def step(self) -> None:
+        """Note that the work has got on; see ``Ranks``."""
+        self._heartbeat.step()
+
+    def settle(self) -> None:
+        """Note that the beginning is over; see ``Ranks``."""
+        self._heartbeat.settle()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Mark work without steps; see ``Ranks``."""
+        return self._heartbeat.busy()
+
+    def _average_bucket(self, parameters: list[nn.Parameter], samples: torch.Tensor | None) -> None:
+        """Average the gradients of parameters of one type and device by one operation; it carries their weight too."""
+        for p in parameters:
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        grads = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([grad.reshape(-1) for grad in grads])
+        if samples is None:
+            mean = self.sum(flat) / self.world_size
+        else:
+            weight = samples.detach().reshape(1).to(flat)
+            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
+            mean = total[:-1] / total[-1].clamp(min=1)
+        pieces = mean.split([grad.numel() for grad in grads])
+        torch._foreach_copy_(grads, [piece.view_as(grad) for piece, grad in zip(pieces, grads, strict=True)])
+
+    def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
+        return None if x.device.type == "cpu" else self._nccl
+
+    def _finish(self, work: Any, what: str, x: torch.Tensor) -> None:
+        """Wait for an operation.
+
+        Raises:
+            LostProcessError: it cannot succeed any more.
+        """
+        self.bytes_shared += x.numel() * x.element_size()
+        if x.device.type != "cpu":
+            work.wait()  # on the device; the host goes on
+            return
+        since = time.monotonic()
+        with self._heartbeat.waiting(what):
+            while True:
+                try:
+                    work.wait(_POLL)
+                except RuntimeError as error:
+                    if work.is_completed():
+                        raise LostProcessError(
+                            f"rank {self.rank} has lost the connection to another process during '{what}' (that "
+                            f"process says why; {str(error).splitlines()[0]})"
+                        ) from error
+                else:
+                    return
+                self._heartbeat.check_others(since)
+
+
+_RANKS = Ranks()
+
+
+def get_ranks() -> Ranks:
+    """Return the processes that share this training: just this one, unless ``join_ranks`` is entered."""
+    return _RANKS
+
+
+@contextmanager
+def join_ranks() -> Iterator[ProcessRanks]:
+    """Meet the other processes, as ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` say (see torchrun).
+
+    Whatever ends the block early ends the work on all ranks; torchrun, if it is there, is told why. A process that
+    hangs is ended at once.
+
+    Raises:
+        LostProcessError: some process did not come.
+    """
+    global _RANKS
+    try:
+        store, rank, world_size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
+        store = PrefixStore(_agree_on_name(store, rank, world_size), store)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOREVER)
+    except (dist.DistStoreError, dist.DistNetworkError) as error:
+        raise LostProcessError(f"the processes have not met: {str(error).splitlines()[0]}") from error
+    heartbeat = Heartbeat(store, rank, world_size, _end_hung)
+    heartbeat.publish()
+    dist.barrier()
+    heartbeat.start()
+    _RANKS = ranks = ProcessRanks(heartbeat)
+    try:
+        yield ranks
+        # Rank 0 may have the store, which all need until the end.
+        ranks.sum(torch.zeros(()))
+        dist.destroy_process_group()
+    except LostProcessError:
+        # The operation that has failed cannot be taken back, and the interpreter would wait for it.
+        atexit.register(_exit_at_once)
+        raise
+    except Exception as error:
+        _record(error)
+        raise
+    finally:
+        heartbeat.close()
+        _RANKS = Ranks()
+
+
+def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
+    """Return a name that the processes that have now been started have in common, and no others.
+
+    torchrun keeps the store when it starts processes again, with all that the earlier ones have left in it.
+
+    Raises:
+        LostProcessError: some process did not come.
+    """
+    greetings = [f"embodichain/greeting/{r}" for r in range(world_size)]
+    store.set(greetings[rank], uuid.uuid4().hex)
+    deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
+    while time.monotonic() < deadline:
+        if store.check(greetings):
+            # Whoever sees an old greeting finds another name, to which the one that has greeted anew never agrees.
+            name = hashlib.sha256(b"".join(store.multi_get(greetings))).hexdigest()
+            store.set(f"embodichain/agreed/{name}/{rank}", "")
+            if store.check([f"embodichain/agreed/{name}/{r}" for r in range(world_size)]):
+                return name
+        time.sleep(0.05)
+    raise LostProcessError(f"not all of the {world_size} processes have come within {_JOIN_TIMEOUT}")
+
+
+def _end_hung(error: HungProcessError) -> None:
+    """End this process, whose main thread cannot do it; files on the disk are complete at any moment."""
+    os.write(2, f"error: {error}\n".encode())
+    _record(error)
+    os._exit(1)
+
+
+def _exit_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _record(error: Exception) -> None:
+    """Tell torchrun, if it has started this process, why it fails."""
+    get_error_handler().record_exception(error)
+
+
+def _packed(data: object) -> torch.Tensor:
+    buffer = io.BytesIO()
+    torch.save(data, buffer)
+    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
+
+
+def _unpacked(content: torch.Tensor) -> Any:
+    return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Divide parameters into groups of one type and device, of about ``BUCKET_BYTES`` each, in their order."""
+    bucket: list[nn.Parameter] = []
+    size = 0
+    for p in parameters:
+        kind = (p.dtype, p.device)
+        if bucket and (size >= BUCKET_BYTES or (bucket[0].dtype, bucket[0].device) != kind):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(p)
+        size += p.numel() * p.element_size()
+    if bucket:
+        yield bucket
+
+
+def _checksum(x: torch.Tensor) -> torch.Tensor:
+    """Return a number that follows from a tensor's bits: int64 [], on the CPU."""
+    data = x.detach().contiguous().reshape(-1).view(torch.uint8)
+    words = nn.functional.pad(data, (0, -len(data) % 8)).view(torch.int64)
+    # Weights by place, so that two values that have changed places are seen.
+    places = torch.arange(1, 2 * len(words), 2, device=x.device)
+    return (words * places).sum().cpu()

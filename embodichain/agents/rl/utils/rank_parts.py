@@ -1,0 +1,81 @@
+"""What the ranks of a training have in common and what each has for itself, in its checkpoints and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from embodichain.agents.rl.distributed import Ranks
+from embodichain.utils import logger
+
+__all__ = ["bundle_folder", "check_in_step", "mean_over_ranks", "own_part", "with_all_parts"]
+
+OWN = ("generators", "statistics", "collector", "env")  # of a checkpoint's entries, what each rank has for itself
+
+
+def with_all_parts(content: dict[str, Any], ranks: Ranks, is_together: bool) -> dict[str, Any]:
+    """Return a checkpoint's content with what the other ranks have: complete on rank 0.
+
+    Args:
+        content: as this rank has it.
+        ranks: of the training.
+        is_together: all ranks do this; else the others' parts stay out, and environments will begin new episodes.
+    """
+    own = {name: content[name] for name in OWN}
+    parts = ranks.gather_data(own, only_to_main=True) if is_together else [own]
+    return content | {"world_size": ranks.world_size, "other_ranks": parts[1:]}
+
+
+def own_part(content: dict[str, Any], ranks: Ranks) -> dict[str, Any] | None:
+    """Return what this rank had for itself, or None, with one warning, where it cannot go on from there.
+
+    Args:
+        content: of a checkpoint, the same on all ranks.
+        ranks: of the training.
+    """
+    others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
+    if ranks.world_size == world_size == 1 + len(others):
+        return {name: content[name] for name in OWN} if ranks.is_main else others[ranks.rank - 1]
+    if ranks.is_main:
+        why = (
+            f"the run had {world_size} processes and now has {ranks.world_size}"
+            if ranks.world_size != world_size
+            else "a process had failed when the checkpoint was written"
+        )
+        logger.log_warning(
+            f"{why}: policy, optimiser, normaliser and counters go on, and the environments begin new episodes; the "
+            "training does not go on bit for bit"
+        )
+    return None
+
+
+def bundle_folder(run: Path, ranks: Ranks) -> Path:
+    """Return where a rank keeps bundles: what is not finite has come from the samples of one of them."""
+    folder = run / "bundles"
+    return folder if ranks.world_size == 1 else folder / f"rank_{ranks.rank}"
+
+
+def mean_over_ranks(scalars: dict[str, float], ranks: Ranks) -> dict[str, float]:
+    """Return the means of figures over the ranks; all have the same names, in the same order."""
+    if ranks.world_size == 1:
+        return scalars
+    means = ranks.mean(torch.tensor(list(scalars.values()), dtype=torch.float64))
+    return dict(zip(scalars, means.tolist(), strict=True))
+
+
+def check_in_step(policy: nn.Module, ranks: Ranks) -> None:
+    """Check that all ranks have the same parameters and buffers.
+
+    Raises:
+        RuntimeError: they have not, on all ranks.
+    """
+    names = ranks.differing(policy.state_dict())
+    if names:
+        raise RuntimeError(
+            f"the processes' policies have parted: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}. An "
+            "algorithm must average its gradients before each step, by gradient_step or get_ranks().average_gradients; "
+            "a policy's own statistics must be merged by get_ranks().gather (see docs/distributed.md)"
+        )

@@ -1,0 +1,41 @@
+"""Algorithms that fail on purpose; a config names this module. Each fault happens once: a file remembers it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import PPO, register_algo
+from embodichain.agents.rl.distributed import get_ranks
+
+
+@register_algo("ppo_killed")
+class KilledPPO(PPO):
+    """In the updates 2, 4 and 6 of a run a process gets SIGKILL: rank 1, 0 and 1."""
+
+    faults = {2: 1, 4: 0, 6: 1}
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        number = round(self.progress * 8) + 1  # of 8 iterations
+        file = Path(f"killed_{number}")
+        if self.faults.get(number) == get_ranks().rank and not file.exists():
+            file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().update(rollout)
+
+
+@register_algo("ppo_waiting")
+class WaitingPPO(PPO):
+    """In the third update it waits for a machine to be lost."""
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        if self.progress >= 2 / 6:  # of 6 iterations
+            Path(f"waiting_{get_ranks().rank}").touch()
+            while not Path("machine_lost").exists():
+                get_ranks().step()
+                time.sleep(0.02)
+        return super().update(rollout)

@@ -1,0 +1,192 @@
+"""What several processes tell each other; ``x`` of rank r is often r + 1."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks
+from embodichain.agents.rl.distributed import ranks as ranks_module
+from embodichain.utils import ConfigError
+from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
+
+WORLDS = (2, 4)
+
+
+# --- one process ---
+
+
+def test_alone_everything_is_what_was_given() -> None:
+    ranks = Ranks()
+    x = torch.tensor([1.0, 2.0])
+    assert ranks.sum(x) is x
+    assert torch.equal(ranks.mean(x), x)
+    assert ranks.gather(x).tolist() == [[1, 2]]
+    assert ranks.gather_data("a") == ["a"]
+    assert ranks.broadcast_data("a") == "a"
+    assert ranks.run_on_main(lambda: 3) == 3
+    parameter = nn.Parameter(x)
+    ranks.average_gradients([parameter])
+    assert parameter.grad is None
+    assert ranks.differing({"x": x}) == []
+    assert ranks.is_main
+    assert isinstance(get_ranks(), Ranks)
+
+
+# --- several ---
+
+
+def collectives(ranks: ProcessRanks) -> dict[str, Any]:
+    assert get_ranks() is ranks
+    own = torch.tensor([ranks.rank + 1.0, 0.5])
+    tensors = [torch.full((2, 2), float(ranks.rank)), torch.tensor(ranks.rank)]
+    ranks.broadcast(tensors)
+
+    def refuse() -> None:
+        raise ConfigError("no such thing")
+
+    try:
+        ranks.run_on_main(refuse)
+    except ConfigError as error:
+        refusal = str(error)
+    return {
+        "sum": ranks.sum(own).tolist(),
+        "mean": ranks.mean(own).tolist(),
+        "gather": ranks.gather(own)[:, 0].tolist(),
+        "gather of scalars": ranks.gather(torch.tensor(ranks.rank)).tolist(),
+        "gather_data": ranks.gather_data({"rank": ranks.rank, "long": "x" * ranks.rank}),
+        "only_to_main": ranks.gather_data(torch.tensor([ranks.rank]), only_to_main=True),
+        "broadcast": [tensor.sum().item() for tensor in tensors],
+        "broadcast_data": ranks.broadcast_data(["of", ranks.rank]),
+        "run_on_main": ranks.run_on_main(lambda: os.environ["RANK"]),
+        "refusal": refusal,
+        "own stays": own.tolist(),
+    }
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_collective_operations(world: int) -> None:
+    results = run_ranks(world, collectives)
+    total = sum(range(1, world + 1))
+    for rank, result in enumerate(results):
+        assert result["sum"] == [total, world / 2]
+        assert result["mean"] == [total / world, 0.5]
+        assert result["gather"] == list(range(1, world + 1))
+        assert result["gather of scalars"] == list(range(world))
+        assert result["gather_data"] == [{"rank": r, "long": "x" * r} for r in range(world)]
+        assert [x.item() for x in result["only_to_main"]] == (list(range(world)) if rank == 0 else [])
+        assert result["broadcast"] == [0, 0]
+        assert result["broadcast_data"] == ["of", 0]
+        assert result["run_on_main"] == "0"
+        assert result["refusal"] == "no such thing"
+        assert result["own stays"] == [rank + 1, 0.5]
+
+
+def averaged(ranks: ProcessRanks, samples: list[int] | None, bucket_bytes: int) -> list[list[float] | None]:
+    ranks_module.BUCKET_BYTES = bucket_bytes
+    first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
+    double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    frozen.requires_grad_(False)
+    first.grad = torch.tensor([1.0, 2.0]) * (ranks.rank + 1)
+    second.grad = torch.tensor([1.0, float("nan") if samples and not samples[ranks.rank] else 0.0])
+    double.grad = torch.tensor([ranks.rank], dtype=torch.float64)
+    if ranks.rank == 0:
+        without.grad = torch.tensor([8.0, 0.0])
+    parameters = [first, second, frozen, double, without, first]
+    ranks.average_gradients(parameters, None if samples is None else torch.tensor(samples[ranks.rank]))
+    return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
+def test_gradients_are_averaged(bucket_bytes: int) -> None:
+    # (1 + 2) / 2 and (2 + 4) / 2; the one that only rank 0 has, 8 / 2
+    for result in run_ranks(2, averaged, None, bucket_bytes):
+        assert result == [[1.5, 3], [1, 0], None, [0.5], [4, 0]]
+
+
+def test_gradients_are_weighted_by_their_samples() -> None:
+    # Samples 1 and 3: (1 * 1 + 3 * 2) / 4 = 1.75, twice as much, (0 + 3 * 1) / 4, (8 * 1) / 4.
+    for result in run_ranks(2, averaged, [1, 3], 2**20):
+        assert result == [[1.75, 3.5], [1, 0], None, [0.75], [2, 0]]
+
+
+def test_gradients_of_no_samples_do_not_count_even_where_they_are_not_numbers() -> None:
+    for result in run_ranks(2, averaged, [5, 0], 2**20):
+        assert result == [[1, 2], [1, 0], None, [0], [8, 0]]
+
+
+def compare(ranks: ProcessRanks) -> list[list[str]]:
+    same, ordered, tiny = torch.arange(5.0), torch.tensor([1.0, 2.0]), torch.tensor(True)
+    if ranks.rank == 1:
+        ordered, tiny = ordered.flip(0), torch.tensor(False)
+    return [ranks.differing({"same": same}), ranks.differing({"same": same, "ordered": ordered, "tiny": tiny})]
+
+
+def test_tensors_that_differ_are_named_on_all_ranks() -> None:
+    assert run_ranks(2, compare) == [[[], ["ordered", "tiny"]]] * 2
+
+
+# --- a process is lost ---
+
+
+def fail(ranks: ProcessRanks, how: str) -> None:
+    ranks.use(torch.device("cpu"), 2.0)
+    ranks.settle()
+    ranks.sum(torch.ones(1))
+    if ranks.rank == 1:
+        if how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif how == "hung":
+            threading.Event().wait()
+        elif how == "raised":
+            raise ValueError("the robot fell off the table")
+    ranks.sum(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("killed", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
+        ("raised", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
+        ("stopped", "LostProcessError: no sign of life from rank 1 for 2 s"),
+        ("hung", "LostProcessError: rank 0 has lost the connection to another process during 'sum'"),
+    ],
+)
+def test_others_notice_that_a_process_is_lost(how: str, message: str) -> None:
+    (_, first), (process, second) = start_ranks(2, fail, how)
+    error, other = receive(first), None if how == "stopped" else receive(second)
+    if how != "stopped":
+        process.join(20)
+    process.kill()
+    assert message in str(error)
+    if how == "raised":
+        assert isinstance(other, RankError)
+        assert "ValueError: the robot fell off the table" in str(other)
+    if how == "hung":
+        assert process.exitcode == 1  # it has ended itself
+
+
+def wait_for_slow_rank(ranks: ProcessRanks) -> float:
+    """Rank 1 works for 5 s: in steps, or busy with what has none; the limit is 2 s."""
+    ranks.use(torch.device("cpu"), 2.0)
+    ranks.settle()
+    if ranks.rank == 1:
+        for _ in range(10):
+            time.sleep(0.25)
+            ranks.step()
+        with ranks.busy():
+            time.sleep(2.5)
+    return float(ranks.sum(torch.ones(1)))
+
+
+def test_slow_processes_are_waited_for() -> None:
+    assert run_ranks(2, wait_for_slow_rank) == [2, 2]
