@@ -31,6 +31,7 @@ def _has_ray_tracer(value: bool) -> bool:
 RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
 """Of a config's ``enable_rt``; true where the extra ``raytrace`` is installed."""
 
+_MANY = 200  # errors of one block, beyond which nobody reads on
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
 
@@ -57,10 +58,12 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     problems: dict[str, list[str]] = {}
     endings: dict[str, str] = {}
     value: T | None = None
+    more = 0
     try:
         value = _validate(cls, data)
     except ValidationError as error:
-        items = [(item, _keys(item, cls, data)) for item in error.errors()]
+        items = [(item, _keys(item, cls, data)) for item in error.errors()[:_MANY]]
+        more = error.error_count() - len(items)
         for item, keys in items:
             # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
             is_choice = len(keys) < len(item["loc"])
@@ -73,7 +76,9 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     for path in _missing(cls, data, place):
         problems[path], endings[path] = ["required, but missing"], ""
     if value is None or problems:
-        raise ConfigError("\n".join(f"{p}: {', or '.join(problems[p])}{endings[p]}" for p in problems))
+        lines = [f"{p}: {', or '.join(problems[p])}{endings[p]}" for p in problems]
+        more += len(lines[_MANY:])
+        raise ConfigError("\n".join([*lines[:_MANY], *([f"{place}: and {more} more"] if more else [])]))
     return value
 
 
@@ -105,10 +110,16 @@ def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str)
     if item["type"] in _UNKNOWN_KEY:
         return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
     if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
-        return "too few values", f", got {item['input']!r}"
+        return "too few values", f", got {_short(item['input'])}"
     if item["type"] in _ABSENT_KEY:
         return "required, but missing", ""
-    return item["msg"].removeprefix("Value error, "), f", got {item['input']!r}"
+    return item["msg"].removeprefix("Value error, "), f", got {_short(item['input'])}"
+
+
+def _short(value: Any) -> str:
+    """Return a value as it is written, but for what is longer than a few lines."""
+    text = repr(value)
+    return text if len(text) <= 500 else f"{text[:500]}..."
 
 
 def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
@@ -119,13 +130,18 @@ def _keys(item: Any, cls: type, data: Any) -> list[int | str]:
     keys: list[int | str] = []
     loc, is_absent, inside_data = item["loc"], item["type"] in _ABSENT_KEY, data
     for i, part in enumerate(loc):
-        inside: Any = dict(enumerate(inside_data)) if isinstance(inside_data, (list, tuple)) else inside_data
-        if isinstance(inside, Mapping) and part in inside:
-            inside_data = inside[part]
+        if _has(inside_data, part):
+            inside_data = inside_data[part]
             keys.append(part)
         elif isinstance(inside_data, Mapping) and i == len(loc) - 1:
             keys += [part] if is_absent or part in _known_keys(cls, keys, data) else []
     return keys
+
+
+def _has(data: Any, part: int | str) -> bool:
+    if isinstance(data, list | tuple):
+        return isinstance(part, int) and 0 <= part < len(data)
+    return isinstance(data, Mapping) and part in data
 
 
 def _path(place: str, keys: Sequence[int | str]) -> str:

@@ -168,3 +168,10 @@ def test_error_inside_one_of_several_types_is_the_only_line() -> None:
     assert line == "thing.parts[0].gain.x: Input should be a valid number, got None"
     (line,) = errors({"uid": "a", "count": {"b": 1}})  # an object where none may be
     assert line == "thing.count: Input should be a valid integer, got {'b': 1}"
+
+
+def test_errors_without_end_are_cut_off() -> None:
+    lines = errors({"uid": "a", "parts": [{"name": "p", "gain": "x" * 10_000}] * 3000})
+    assert len(lines) == 201
+    assert lines[-1].startswith("thing: and ")
+    assert all(len(line) < 1000 for line in lines)

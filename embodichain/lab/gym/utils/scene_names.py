@@ -32,7 +32,10 @@ def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNam
     if added is None or not is_whole or _has_folder_of_meshes(data.get("rigid_object_group")):
         return SceneNames(None, None, entries)
     # What a class adds may be cameras as well.
-    cameras = [*added, *(sensor.get("uid") for sensor in data.get("sensor") or () if isinstance(sensor, Mapping))]
+    sensors = data.get("sensor")
+    listed = sensors if isinstance(sensors, list) else ()
+    named = [sensor.get("uid") for sensor in listed if isinstance(sensor, Mapping)]
+    cameras = [*added, *named]
     return SceneNames(
         frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries, frozenset(map(str, cameras))
     )

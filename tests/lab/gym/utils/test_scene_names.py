@@ -142,6 +142,7 @@ def test_malformed_scene_is_left_to_the_check_of_types() -> None:
         {"robot": 3},
         {"rigid_object": {}},
         {"rigid_object": [3]},
+        {"robot": CART, "sensor": 3},
         {"robot": CART | {"urdf_cfg": [1]}},
     ]
     for scene in scenes:
