@@ -1,6 +1,7 @@
 """How many images a second cameras give, in the PushCube scene.
 
     python benchmarks/render.py
+    python benchmarks/render.py --rays --num-envs 16
     python benchmarks/render.py --size 256 --num-envs 64 --depth --mask --threads 4
 
 The arm moves between the images, so that all of them are drawn anew; only the drawing counts. Beside the images by the
@@ -26,13 +27,14 @@ from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.utils.configclass import replace
 
 
-def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int) -> dict[str, float]:
+def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool) -> dict[str, float]:
     """Return the median over the rounds of images a second, by the clock and by the processor's time."""
     cfg = default_cfg("push_cube")()
-    cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads))
+    cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays))
     env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
     env.reset(seed=1)
     sensor = env.sim.get_sensor(camera.uid)
+    sensor.get_data()  # loads, and with rays compiles
     by_clock, by_processor = [], []
     for _ in range(rounds):
         action = torch.rand(num_envs, *env.single_action_space.shape) * 2 - 1
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--depth", action="store_true", help="draw depth too")
     parser.add_argument("--mask", action="store_true", help="draw the mask too")
+    parser.add_argument("--rays", action="store_true", help="trace rays (enable_rt), with shadows")
     args = parser.parse_args()
     focal = 0.95 * args.size
     camera = CameraCfg(
@@ -65,9 +68,10 @@ def main() -> None:
         enable_depth=args.depth,
         enable_mask=args.mask,
     )
-    result = measure(camera, args.num_envs, args.threads, args.rounds)
+    result = measure(camera, args.num_envs, args.threads, args.rounds, args.rays)
+    method = "ray-traced" if args.rays else "OpenGL"
     kinds = ["color"] + ["depth"] * args.depth + ["mask"] * args.mask
-    print(f"{' + '.join(kinds)} {args.size}x{args.size}, {args.num_envs} environments, {args.threads} threads")
+    print(f"{method} {' + '.join(kinds)} {args.size}x{args.size}, {args.num_envs} environments, {args.threads} threads")
     print(f"{result['by_clock']:8.0f} images/s by the clock")
     print(f"{result['by_processor']:8.0f} images/s by the processor's time")
     print(json.dumps({"benchmark": "render", **vars(args), **result}))
