@@ -58,12 +58,12 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     problems: dict[str, list[str]] = {}
     endings: dict[str, str] = {}
     value: T | None = None
-    more = 0
+    has_more = False
     try:
         value = _validate(cls, data)
     except ValidationError as error:
         items = [(item, _keys(item, cls, data)) for item in error.errors()[:_MANY]]
-        more = error.error_count() - len(items)
+        has_more = error.error_count() > len(items)
         for item, keys in items:
             # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
             is_choice = len(keys) < len(item["loc"])
@@ -77,8 +77,8 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
         problems[path], endings[path] = ["required, but missing"], ""
     if value is None or problems:
         lines = [f"{p}: {', or '.join(problems[p])}{endings[p]}" for p in problems]
-        more += len(lines[_MANY:])
-        raise ConfigError("\n".join([*lines[:_MANY], *([f"{place}: and {more} more"] if more else [])]))
+        has_more = has_more or len(lines) > _MANY
+        raise ConfigError("\n".join([*lines[:_MANY], *([f"{place}: and more"] if has_more else [])]))
     return value
 
 
