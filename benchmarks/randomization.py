@@ -8,13 +8,8 @@ colour at every reset, and the other only what the task draws. The four are meas
 one value (so that the physics, which is faster or slower with other frictions, stays the same), and each alone.
 Episodes are spread over their whole length, so that in nearly every step some end and reset. The two take turns, step
 by step, so that a busy machine slows both. The cost is (median step with) / (median step without) - 1 of a round, by
-<<<<<<< HEAD
 the clock and by the processor's time, which other processes on the machine change less; the table has the medians
 over the rounds, with the quartiles of the latter. The last line is JSON.
-=======
-the clock and by the processor's time, which other processes on the machine change less; the table has the medians over
-the rounds, with the quartiles of the latter. The last line is JSON.
->>>>>>> render
 """
 
 from __future__ import annotations
