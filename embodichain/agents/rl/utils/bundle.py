@@ -35,7 +35,7 @@ def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) 
     Raises:
         OSError: it cannot be written.
     """
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind}_step_{step}.pt"
     versions = {
         "embodichain": __version__,

@@ -8,8 +8,10 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
+from embodichain.agents.rl.distributed import Ranks
 from embodichain.agents.rl.utils.bundle import load_bundle, save_bundle, space_from_data, space_to_data
 from embodichain.agents.rl.utils.checkpoint import save_checkpoint
+from embodichain.agents.rl.utils.rank_parts import bundle_folder
 from embodichain.utils import ConfigError
 
 
@@ -23,6 +25,15 @@ def test_bundle_describes_itself_and_comes_back_as_it_was(tmp_path: Path) -> Non
     assert bundle["num_threads"] == torch.get_num_threads()
     assert bundle["rollout"].batch_size == rollout.batch_size
     torch.testing.assert_close(bundle["rollout"]["reward"], rollout["reward"], equal_nan=True)
+
+
+def test_each_of_several_processes_keeps_bundles_of_its_own(tmp_path: Path) -> None:
+    ranks = Ranks()
+    assert bundle_folder(tmp_path, ranks) == tmp_path / "bundles"
+    ranks.rank, ranks.world_size = 1, 2
+    path = save_bundle(bundle_folder(tmp_path, ranks), "update", 8, {"skipped": 2})
+    assert path == tmp_path / "bundles" / "rank_1" / "update_step_8.pt"
+    assert load_bundle(path)["skipped"] == 2
 
 
 def test_checkpoint_is_no_bundle(tmp_path: Path) -> None:
