@@ -7,6 +7,7 @@ length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
 from tensordict import TensorDict
@@ -14,11 +15,25 @@ from torch import nn
 
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
-__all__ = ["Policy", "policy_input"]
+__all__ = ["Actor", "Policy", "policy_input"]
+
+
+class Actor(Protocol):
+    """What a collector uses of a policy, or of what stands for one; see ``Policy``."""
+
+    obs_keys: tuple[str, ...]
+    state_size: int
+    extra_fields: tuple[tuple[str, int], ...]
+
+    def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` into ``td``."""
 
 
 def policy_input(
-    policy: Policy,
+    policy: Actor,
     obs: TensorDict,
     state: torch.Tensor | None,
     device: torch.device,

@@ -21,11 +21,18 @@ _WINDOW = 100
 
 
 class EpisodeStats:
-    """Sums the steps' reward terms and metrics, and follows the episodes' returns and lengths."""
+    """Sums the steps' reward terms and metrics, and follows the episodes' returns and lengths.
 
-    def __init__(self, num_envs: int) -> None:
-        self._return = np.zeros(num_envs)
-        self._length = np.zeros(num_envs, dtype=np.int64)
+    Args:
+        num_envs: N.
+        num_groups: sets of N environments that the rollouts come from.
+    """
+
+    def __init__(self, num_envs: int, num_groups: int = 1) -> None:
+        self._num_envs = num_envs
+        self._return = np.zeros(num_groups * num_envs)
+        self._length = np.zeros(num_groups * num_envs, dtype=np.int64)
+        self._is_whole = np.ones(num_groups * num_envs, dtype=bool)  # all of the episode's steps were seen
         self._returns: deque[float] = deque(maxlen=_WINDOW)
         self._lengths: deque[int] = deque(maxlen=_WINDOW)
         self._successes: deque[bool] = deque(maxlen=_WINDOW)
@@ -50,6 +57,7 @@ class EpisodeStats:
         """Forget the episodes that are going on: the environments were reset, and nobody will see their ends."""
         self._return.fill(0.0)
         self._length.fill(0)
+        self._is_whole.fill(True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next rollouts' figures depend on, between two rollouts."""
@@ -60,27 +68,39 @@ class EpisodeStats:
         load_attributes(self, state)
 
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
-        """Follow the episodes through a rollout [N, T + 1] whose steps were taken in.
+        """Follow the episodes through a rollout [N, T + 1] whose steps were taken in, or that has their ``figures``.
+
+        Where its ``origin`` says that steps before it were left out, the episodes that these belong to do not count.
 
         Returns:
             ``rewards/<term>`` and ``metrics/<name>``: means over its steps. ``charts/episode_reward_avg_100``,
             ``charts/episode_length_avg_100`` and ``charts/success_rate_avg_100``: over the last 100 episodes that
             ended, once there are any.
         """
+        if "figures" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            self._take_figures(rollout["figures"][:, :-1])
+        origin = rollout.get("origin", None)
+        group = 0 if origin is None else origin.group
+        rows = slice(group * self._num_envs, (group + 1) * self._num_envs)
+        returns, lengths, is_whole = (x[rows] for x in (self._return, self._length, self._is_whole))
+        if origin is not None and not origin.continues:
+            is_whole.fill(False)
         num_steps = len(self._step_success)
         reward = rollout["reward"][:, :num_steps].cpu().numpy()
         done = rollout["done"][:, :num_steps].cpu().numpy()
         success = torch.stack(self._step_success, dim=1).cpu().numpy()
         for t in range(num_steps):
-            self._return += reward[:, t]
-            self._length += 1
+            returns += reward[:, t]
+            lengths += 1
             ended = done[:, t]
             if ended.any():
-                self._returns.extend(self._return[ended].tolist())
-                self._lengths.extend(self._length[ended].tolist())
-                self._successes.extend(success[ended, t].tolist())
-                self._return[ended] = 0.0
-                self._length[ended] = 0
+                counted = ended & is_whole
+                self._returns.extend(returns[counted].tolist())
+                self._lengths.extend(lengths[counted].tolist())
+                self._successes.extend(success[counted, t].tolist())
+                returns[ended] = 0.0
+                lengths[ended] = 0
+                is_whole[ended] = True
         scalars: dict[str, float] = {}
         if self._sums is not None:
             means = (self._sums.mean(dim=1) / num_steps).tolist()
@@ -92,3 +112,10 @@ class EpisodeStats:
             scalars["charts/success_rate_avg_100"] = float(np.mean(self._successes))
         self._step_success.clear()
         return scalars
+
+    def _take_figures(self, figures: TensorDict) -> None:
+        """Take in the steps of a rollout that somebody else followed: ``figures`` [N, T] of ``StepFigures``."""
+        self._step_success = list((figures["success"] > 0).unbind(1))
+        self._names = [str(name) for name in figures.keys() if name != "success"]
+        if self._names:
+            self._sums = torch.stack([figures[name].sum(dim=1) for name in self._names])

@@ -12,14 +12,14 @@ from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
-from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
 __all__ = ["Trainer", "TrainerOptions"]
@@ -72,6 +72,7 @@ class Trainer:
         log: RunLog,
         evaluator: Evaluator | None = None,
         check_stop: Callable[[], None] = lambda: None,
+        collector: BaseCollector | None = None,
     ) -> None:
         """Set up.
 
@@ -83,6 +84,8 @@ class Trainer:
             log: where the figures go.
             evaluator: evaluates the policy, if anything does.
             check_stop: called after every step of an environment and every update; raises what ends the training.
+            collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
+                ``figures``. None: a ``SyncCollector``.
         """
         self.options = options
         self.policy = policy
@@ -99,9 +102,10 @@ class Trainer:
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
         self._saved_iteration = 0
         self._check_stop = check_stop
-        self._env = env
-        self._stats = EpisodeStats(env.num_envs)
-        self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
+        if collector is None:
+            collector = SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._collector = collector
+        self._stats = EpisodeStats(env.num_envs, collector.num_groups)
         self._steps_per_iteration = options.buffer_size * env.num_envs
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
@@ -117,6 +121,8 @@ class Trainer:
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
+            self._collector.reset_every_rollout = self.algorithm.reset_every_rollout
+            self._collector.start()
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
@@ -133,6 +139,7 @@ class Trainer:
                     self._save(self._finished, is_best)
         finally:
             progress.close()
+            self._collector.stop()
 
     def save_checkpoint(self) -> Path:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
@@ -162,7 +169,7 @@ class Trainer:
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
             "collector": self._collector.state_dict(),
-            "env": self._env.state_dict() if isinstance(self._env, SavesState) else None,
+            "env": self._collector.env_state_dict(),
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
@@ -177,8 +184,7 @@ class Trainer:
         self.policy.load_state_dict(state["policy"])
         self.algorithm.load_state_dict(state["algorithm"])
         self._stats.load_state_dict(state["statistics"])
-        if isinstance(self._env, SavesState) and state["env"] is not None:
-            self._env.load_state_dict(state["env"])
+        if state["env"] is not None and self._collector.load_env_state_dict(state["env"]):
             self._collector.load_state_dict(state["collector"])
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
@@ -212,7 +218,6 @@ class Trainer:
         """Collect a rollout and learn from it; return what is to be logged."""
         start = time.perf_counter()
         if self.algorithm.reset_every_rollout:
-            self._collector.reset()
             self._stats.drop_unfinished()
         rollout = self._collector.collect(self.options.buffer_size)
         collected = time.perf_counter()
@@ -228,6 +233,7 @@ class Trainer:
         return {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
+            **self._collector.scalars(),
             "charts/SPS": self._steps_per_iteration / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
@@ -238,7 +244,8 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+        with self._collector.paused():
+            result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result
         return {
             "eval/success_rate": result.success_rate,
