@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl import build
-from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.envs import BaseEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json

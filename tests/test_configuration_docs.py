@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.legacy import OLD_PATHS
 from embodichain.lab.gym.utils.gym_utils import ENV_KEYS, TOP_KEYS
 from embodichain.utils import ConfigError

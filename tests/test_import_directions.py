@@ -53,7 +53,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
     ),
     # The files that know both worlds.
-    ("build", ["agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
+    ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
 ]
 
 # Third-party packages that belong to one layer.

@@ -1,51 +1,29 @@
-"""From typed configs to the objects of a run. With ``train.py``, the only place that knows learner and environments."""
+"""From a run's checked config to its objects. With ``run_config.py`` and ``train.py``, all that knows both worlds."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_atomically
-from embodichain.agents.rl.utils.config import (
-    TrainCfg,
-    TrainerCfg,
-    apply_overrides,
-    name_overrides,
-    parse_train_config,
-    read_train_config,
-    resolve_device,
-)
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.cfg import EventCfg
-from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg, terms_to_cfg
-from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
-from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems
-from embodichain.utils.module_utils import import_allowed_modules
-from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import from_dict
 
 __all__ = [
     "RunConfig",
@@ -58,25 +36,6 @@ __all__ = [
 ]
 
 _EVAL_SEED_OFFSET = 1_000_003  # keeps the evaluation's episodes apart from the training's
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """Everything that a run is made from, read and checked.
-
-    Attributes:
-        train: the training config.
-        env_id: the registered environment.
-        env: its config for training.
-        eval_env: its config for evaluation, or None.
-        resolved: all of it as plain data, for the record.
-    """
-
-    train: TrainCfg
-    env_id: str
-    env: EmbodiedEnvCfg
-    eval_env: EmbodiedEnvCfg | None
-    resolved: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,86 +84,6 @@ class RunFolder:
     def summary(self) -> Path:
         """What came of the run."""
         return self.path / "summary.json"
-
-
-def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
-    """Read and check a training config and the environment config that it names; nothing is built.
-
-    Args:
-        path: of the training config.
-        overrides: ``trainer.num_envs=256`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
-
-    Raises:
-        ConfigError: with every error found, a line each.
-    """
-    problems: list[str] = []
-    data = read_train_config(path, overrides, problems)
-    return _check_config(data, Path(path).parent, overrides, allowed_imports, problems)
-
-
-def load_checkpoint_config(
-    config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
-) -> RunConfig:
-    """Check the config that is in a checkpoint, as :func:`load_run_config` does that of a file.
-
-    Args:
-        config: as ``RunConfig.resolved``.
-        overrides: ``trainer.iterations=500`` and the like.
-        allowed_imports: prefixes of the modules that ``trainer.import_modules`` may name.
-
-    Raises:
-        ConfigError: with every error found, a line each.
-    """
-    problems: list[str] = []
-    data = json.loads(json.dumps(config))
-    data["trainer"]["gym_config"] = data.pop("gym_config")
-    apply_overrides(data, overrides, problems)
-    return _check_config(data, Path(), overrides, allowed_imports, problems)
-
-
-def _check_config(
-    data: dict[str, Any],
-    folder: Path,
-    overrides: Sequence[str],
-    allowed_imports: Sequence[str],
-    problems: list[str],
-) -> RunConfig:
-    """Check a training config's plain data, and the environment config that it has or names.
-
-    Args:
-        data: the training config.
-        folder: where ``gym_config`` may be, beside the working directory.
-        overrides: that were applied, for the messages.
-        allowed_imports: as above.
-        problems: found already.
-    """
-    trainer, policy, algorithm = (_block(data, name) for name in ("trainer", "policy", "algorithm"))
-    modules = trainer.get("import_modules")
-    if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
-        import_allowed_modules(modules, allowed_imports, "trainer.import_modules")
-    # Each check reads the plain data, so that an error in one place hides none in another.
-    with collected(problems):
-        train = parse_train_config(data)
-    if isinstance(trainer.get("device"), str):
-        with collected(problems):
-            resolve_device(trainer["device"])
-    with collected(problems):
-        _check_policy(policy)
-    env_data, cfg, names = _load_env(trainer, folder, problems)
-    events = {
-        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems)
-        for name, block in _block(trainer, "events").items()
-        if name in ("train", "eval") and isinstance(block, dict)
-    }
-    problems += _algorithm_problems(algorithm, trainer, env_data)
-    raise_problems(name_overrides(problems, overrides))
-    assert cfg is not None
-    env, eval_env = _env_configs(cfg, train.trainer, events)
-    algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
-    env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
-    resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
-    return RunConfig(train, env_data["id"], env, eval_env, resolved)
 
 
 def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
@@ -293,118 +172,3 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
-
-
-def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a block of a config, or an empty one where there is none."""
-    block = data.get(name)
-    return block if isinstance(block, dict) else {}
-
-
-def _check_policy(block: dict[str, Any]) -> None:
-    if "name" in block and not isinstance(block["name"], str):
-        raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
-    problems: list[str] = []
-    if block:
-        with collected(problems):
-            check_policy_block(block)
-    raise_problems(line if line.startswith("policy.") else f"policy: {line}" for line in problems)
-
-
-def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the algorithm's settings, by themselves and for the size of the run."""
-    problems: list[str] = []
-    if not isinstance(block.get("name"), str):
-        return problems
-    with collected(problems, "algorithm.name: "):
-        cfg_class = get_algo_class(block["name"]).cfg_class
-    if problems:
-        return problems
-    settings = _block(block, "cfg")
-    with collected(problems):
-        from_dict(cfg_class, settings, "algorithm.cfg")
-    wrong = {re.split(r"[.\[:]", line.removeprefix("algorithm.cfg."))[0] for line in problems}
-    given = (trainer.get("num_envs"), env_data.get("num_envs"), EmbodiedEnvCfg.num_envs)
-    num_envs = next(size for size in given if size is not None)
-    buffer_size = trainer.get("buffer_size", TrainerCfg.buffer_size)
-    sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
-    if sizes_are_right and isinstance(block.get("cfg", {}), dict):
-        with suppress(ConfigError):  # something required is missing
-            cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += cfg.check_run(num_envs, buffer_size)
-    return problems
-
-
-def _load_env(
-    trainer: dict[str, Any], folder: Path, problems: list[str]
-) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
-    """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
-
-    Args:
-        trainer: the ``trainer`` block.
-        folder: of the training config.
-        problems: every error found is added; the typed form is None then.
-    """
-    place, data = "", None
-    with collected(problems):
-        place, data = _read_env_data(trainer.get("gym_config"), folder)
-    if data is None:
-        return {}, None, SceneNames(None, None)
-    with collected(problems, f"{place}id: "):
-        get_env_spec(_env_id(data))
-    # Of an unknown task, the rest is checked as that of a plain environment.
-    env_class = find_env_class(data.get("id")) or EmbodiedEnv
-    cfg: EmbodiedEnvCfg | None = None
-    with collected(problems, place):
-        cfg = config_to_cfg(data, env_class=env_class)
-    problems += [place + line for line in _evaluation_problems(trainer, data)]
-    return data, cfg, names_in_config(data, env_class)
-
-
-def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
-    env_class = find_env_class(env_data.get("id"))
-    if trainer.get("enable_eval") is not True or env_class is None:
-        return []
-    given = env_data.get("max_episode_steps", _block(env_data, "env").get("max_episode_steps"))
-    if given is None and get_env_spec(env_data["id"]).max_episode_steps is None:
-        return ["max_episode_steps: evaluation needs a time limit, and neither config nor task gives one"]
-    return []
-
-
-def _read_env_data(gym_config: Any, folder: Path) -> tuple[str, dict[str, Any] | None]:
-    """Return what to put before the paths in the environment's config, and its plain data."""
-    if isinstance(gym_config, dict):
-        return "trainer.gym_config.", gym_config
-    if not isinstance(gym_config, str):
-        return "", None  # a wrong type, which is reported with the others
-    path = _find_gym_config(gym_config, folder)
-    data = load_config_file(path)
-    return f"{path}: ", {key: value for key, value in data.items() if key != "$schema"}
-
-
-def _env_id(data: dict[str, Any]) -> str:
-    env_id = data.get("id")
-    if not isinstance(env_id, str):
-        known = ", ".join(get_registered_env_ids())
-        raise ConfigError(f"the name of an environment is needed, got {env_id!r}. Known: {known}")
-    return env_id
-
-
-def _find_gym_config(name: str, folder: Path) -> Path:
-    candidates = [Path(name), folder / name]
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise ConfigError(f"trainer.gym_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")
-
-
-def _env_configs(
-    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]]
-) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
-    """Return the environment's configs for training and, if enabled, for evaluation."""
-    sim_cfg = replace(cfg.sim_cfg, headless=trainer.headless, enable_rt=trainer.enable_rt, gpu_id=trainer.gpu_id)
-    cfg = replace(cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=trainer.num_envs or cfg.num_envs)
-    env = replace(cfg, events=cfg.events | events.get("train", {}))
-    if not trainer.enable_eval:
-        return env, None
-    return env, replace(cfg, events=cfg.events | events.get("eval", {}), num_envs=trainer.num_eval_envs)

@@ -17,15 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import (
-    RunConfig,
-    RunFolder,
-    build_envs,
-    build_learner,
-    build_trainer,
-    load_checkpoint_config,
-    load_run_config,
-)
+from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.build import load_run_config
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.config import load_train_config
 from embodichain.agents.rl.utils.legacy import modernise
 from embodichain.utils import ConfigError

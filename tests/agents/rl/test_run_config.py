@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl import build
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.lab.gym.utils import registration
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def errors(config: dict[str, Any], **kwargs: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(write_config(Path(), config), **kwargs)
+    return str(caught.value).splitlines()
+
+
+def env_file(name: str = "env.json", **changes: Any) -> str:
+    Path(name).write_text(json.dumps(load_json(CART_POLE_ENV) | changes), encoding="utf-8")
+    return name
+
+
+def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "build_env", lambda *args: pytest.fail("an environment was built"))
+    config = tiny_config(
+        trainer__gym_config=env_file(id="CartPoolRL", num_envs="two", robots={}),
+        trainer__iterationen=3,
+        trainer__events={
+            "train": {"push": {"func": "push_the_cart"}},
+            "eval": {"look": {"func": "record_camera_data", "mode": "sometimes"}},
+        },
+        policy__actors={},
+        policy__actor={"type": "mlp", "network_cfg": {"activation": "rellu"}},
+        algorithm__cfg={"gama": 0.9, "n_epochs": 0, "batch_size": 9},
+    )
+    found = errors(config)
+    starts = [
+        "trainer.iterationen: unknown key. Did you mean 'iterations'?",
+        "policy.actors: unknown key. Did you mean 'actor'?",
+        "policy.actor.network_cfg.activation: Input should be 'elu'",
+        "algorithm.cfg.gama: unknown key. Did you mean 'gamma'?",
+        "algorithm.cfg.n_epochs: Input should be greater than 0, got 0",
+        "algorithm.cfg.batch_size: 9 is more than a rollout has: 2 environments (trainer.num_envs) x 4 steps",
+        "trainer.events.train.push.func: unknown function 'push_the_cart'.",
+        "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
+        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, ",
+        "env.json: robots: unknown key. Did you mean 'robot'?",
+        "env.json: num_envs: Input should be a valid integer",
+    ]
+    for start in starts:
+        assert [line.startswith(start) for line in found].count(True) == 1, (start, found)
+    assert len(found) == len(starts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"policy": None}, ["policy: required, but missing"]),
+        ({"policy": 5}, ["policy: Input should be an object, got 5"]),
+        ({"policy__name": 5}, ["policy.name: Input should be a valid string, got 5"]),
+        ({"policy__name": ["a"]}, ["policy.name: Input should be a valid string, got ['a']"]),
+        ({"policy__name": None}, ["policy.name: required, but missing. Known: "]),
+        (
+            {"policy__name": "actor_critik"},
+            ["policy: unknown policy 'actor_critik'. Did you mean 'actor_critic'? Known: "],
+        ),
+        (
+            {"policy__critic": None},
+            ["policy: policy 'actor_critic' needs an 'actor' and a 'critic' network; the block has no "],
+        ),
+        ({"algorithm__name": "poo"}, ["algorithm.name: unknown algorithm 'poo'. Did you mean 'ppo'? Known: "]),
+        ({"algorithm__name": 5}, ["algorithm.name: Input should be a valid string, got 5"]),
+        ({"algorithm__cfg": []}, ["algorithm.cfg: Input should be an object, got []"]),
+        ({"trainer": None}, ["trainer: required, but missing"]),
+        (
+            {"trainer__gym_config": 5},
+            ["trainer.gym_config: Input should be a valid string, or Input should be an object, got 5"],
+        ),
+        ({"trainer__events": {"eval": 5}}, ["trainer.events.eval: Input should be an object, got 5"]),
+        ({"trainer__events": {"eval": {"look": 5}}}, ["trainer.events.eval.look: Input should be an object, got 5"]),
+    ],
+)
+def test_malformed_block_is_named_once(changes: dict[str, Any], expected: list[str]) -> None:
+    found = errors(tiny_config(**changes))
+    assert len(found) == len(expected), found
+    for line, start in zip(found, expected, strict=True):
+        assert line.startswith(start)
+
+
+def test_environment_config_without_an_id_says_so() -> None:
+    data = load_json(CART_POLE_ENV)
+    del data["id"]
+    Path("env.json").write_text(json.dumps(data), encoding="utf-8")
+    (error,) = errors(tiny_config(trainer__gym_config="env.json"))
+    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: CartPoleRL, ")
+
+
+# --- where the environment's config is ---
+
+
+def test_gym_config_is_looked_up_in_the_working_directory_then_beside_the_train_config() -> None:
+    Path("elsewhere").mkdir()
+    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json", trainer__num_envs=None))
+    env_file("elsewhere/env.json", num_envs=3)
+    assert load_run_config(config).env.num_envs == 3
+    env_file("env.json", num_envs=4)
+    assert load_run_config(config).env.num_envs == 4
+
+
+def test_gym_config_that_is_in_neither_place_names_both() -> None:
+    Path("elsewhere").mkdir()
+    config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json"))
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(config)
+    here = Path.cwd()
+    assert str(caught.value) == f"trainer.gym_config: no such file: {here}/env.json or {here}/elsewhere/env.json"
+
+
+# --- what becomes of the configs ---
+
+CAMERA = {"func": "record_camera_data", "mode": "interval", "interval_step": 1, "params": {"resolution": [64, 48]}}
+NUDGE = {"func": "randomize_robot_qpos", "mode": "reset", "params": {"qpos_range": [[0, 0], [0, 0]]}}
+
+
+def test_events_of_training_and_evaluation_go_to_their_own_environment() -> None:
+    events = {"train": {"nudge": NUDGE}, "eval": {"camera": CAMERA}}
+    run = load_run_config(write_config(Path(), tiny_config(trainer__events=events)))
+    assert run.eval_env is not None
+    assert list(run.env.events) == ["start", "nudge"]  # "start" is the environment's own
+    assert list(run.eval_env.events) == ["start", "camera"]
+
+
+def test_trainer_decides_seed_and_numbers_of_environments() -> None:
+    run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9", "trainer.num_eval_envs=5"])
+    assert run.eval_env is not None
+    assert (run.env_id, run.env.num_envs, run.env.seed) == ("CartPoleRL", 2, 9)
+    assert (run.eval_env.num_envs, run.eval_env.seed) == (5, 9)
+
+
+def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone() -> None:
+    grpo = {"name": "grpo", "cfg": {"group_size": 4, "batch_size": 8}}
+    config = tiny_config(policy__name="actor_only", policy__critic=None, algorithm=grpo, trainer__num_envs=8)
+    run = load_run_config(write_config(Path(), config))
+    assert run.eval_env is not None
+    assert (run.env.group_size, run.eval_env.group_size) == (4, 1)
+    assert load_run_config(write_config(Path(), tiny_config())).env.group_size == 1
+
+
+def test_resolved_config_is_all_of_it_as_plain_data() -> None:
+    run = load_run_config(write_config(Path(), tiny_config()), ["trainer.seed=9"])
+    resolved = json.loads(json.dumps(run.resolved))
+    assert resolved["trainer"]["seed"] == 9
+    assert resolved["trainer"]["save_freq"] == 50000  # a default
+    assert resolved["policy"]["name"] == "actor_critic"
+    assert resolved["algorithm"]["cfg"] == {"n_epochs": 1, "batch_size": 8}
+    assert resolved["gym_config"] == {k: v for k, v in load_json(CART_POLE_ENV).items() if k != "$schema"}
+
+
+def test_evaluation_without_a_time_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = registration.EnvSpec("EndlessRL", CartPoleEnv, None)
+    monkeypatch.setitem(registration._REGISTRY, "EndlessRL", spec)
+    config = tiny_config(trainer__gym_config=env_file(id="EndlessRL", max_episode_steps=None))
+    (error,) = errors(config)
+    assert error.startswith("env.json: max_episode_steps: evaluation needs a time limit")
+    assert load_run_config(write_config(Path(), config), ["trainer.enable_eval=false"]).env.max_episode_steps is None
+    env_file(id="EndlessRL", max_episode_steps=9)
+    assert load_run_config(write_config(Path(), config)).env.max_episode_steps == 9
+
+
+# --- modules of the user ---
+
+
+@pytest.fixture
+def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    source = (
+        "from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv\n"
+        "from embodichain.lab.gym.utils.registration import register_env\n"
+        "register_env('UsersRL', 50)(type('UsersEnv', (CartPoleEnv,), {}))\n"
+    )
+    Path("users_task_of_this_test.py").write_text(source, encoding="utf-8")
+    yield "users_task_of_this_test"
+    sys.modules.pop("users_task_of_this_test", None)
+    registration._REGISTRY.pop("UsersRL", None)
+
+
+def test_module_that_the_config_names_is_refused_unless_the_user_allows_it(user_module: str) -> None:
+    config = tiny_config(trainer__gym_config=env_file(id="UsersRL"), trainer__import_modules=[user_module])
+    (error,) = errors(config)
+    assert error.startswith(f"trainer.import_modules: '{user_module}' is not allowed to be imported")
+    assert user_module not in sys.modules
+    run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
+    assert run.env_id == "UsersRL"
+
+
+@pytest.mark.parametrize("modules", ["os", [5]])
+def test_malformed_list_of_modules_is_a_wrong_type(modules: Any) -> None:
+    (error,) = errors(tiny_config(trainer__import_modules=modules))
+    assert error.startswith("trainer.import_modules")
+    assert "Input should be a valid" in error
