@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.build import RunFolder, build_env_groups, build_envs, build_learner, build_trainer
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
@@ -95,18 +96,21 @@ def train_from_config(
     torch.manual_seed(run.train.trainer.seed)
     np.random.seed(run.train.trainer.seed)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
+    env_groups: list[EmbodiedEnv] = []
     stop = StopSignals()
     try:
+        env_groups = build_env_groups(run)
         policy, algorithm = build_learner(run, env, device)
         folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check)
+        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, env_groups)
         try:
             with stop:
                 _train(trainer, run.train.trainer.iterations * run.train.trainer.buffer_size * env.num_envs)
         finally:
             trainer.log.close()
     finally:
-        env.close()
+        for each in (env, *env_groups):
+            each.close()
         if eval_env is not None:
             eval_env.close()
     draw_learning_curve(folder.metrics, folder.learning_curve, run.train.trainer.exp_name)

@@ -188,7 +188,9 @@ class AsyncCollector(BaseCollector):
             RuntimeError: it does; ``reset_every_rollout`` resets then.
         """
         if self.is_running:
-            raise RuntimeError("the environments cannot be reset while they are stepped in the background: stop() first")
+            raise RuntimeError(
+                "the environments cannot be reset while they are stepped in the background: stop() first"
+            )
         for worker in self._workers:
             worker.reset()
 

@@ -65,13 +65,13 @@ class PolicyPublisher:
 
     @torch.no_grad()
     def _take(self, version: int) -> PolicySnapshot:
-        named = {name: p for name, p in self._policy.named_parameters() if p.requires_grad}
+        named: dict[str, torch.Tensor] = {n: p for n, p in self._policy.named_parameters() if p.requires_grad}
         named |= dict(self._policy.named_buffers())
         return PolicySnapshot(version, MappingProxyType({name: x.detach().clone() for name, x in named.items()}))
 
 
 class InferencePolicy:
-    """The collector's side: a copy of the policy that takes the newest snapshot before a forward pass, never within one.
+    """The collector's side: a copy of the policy, which takes the newest snapshot before a forward pass.
 
     Several threads may use it; one of them infers at a time. What ``get_action`` returns has, beside the policy's
     fields, ``policy_version`` [N] int64: the snapshot that chose the actions.

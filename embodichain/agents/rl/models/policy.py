@@ -21,9 +21,17 @@ __all__ = ["Actor", "Policy", "policy_input"]
 class Actor(Protocol):
     """What a collector uses of a policy, or of what stands for one; see ``Policy``."""
 
-    obs_keys: tuple[str, ...]
-    state_size: int
-    extra_fields: tuple[tuple[str, int], ...]
+    @property
+    def obs_keys(self) -> tuple[str, ...]:
+        """Entries of the environment's structured observation that it reads."""
+
+    @property
+    def state_size(self) -> int:
+        """Size of the recurrent state, 0 without memory."""
+
+    @property
+    def extra_fields(self) -> tuple[tuple[str, int], ...]:
+        """Names and widths of further fields that it writes."""
 
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""

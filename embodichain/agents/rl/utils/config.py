@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
@@ -22,6 +22,7 @@ from embodichain.utils.validation import RayTracing, from_dict
 
 __all__ = [
     "AlgorithmBlockCfg",
+    "AsynchronousCfg",
     "EventsCfg",
     "TrainCfg",
     "TrainerCfg",
@@ -53,6 +54,21 @@ class EventsCfg:
     """In the training environment, by name."""
     eval: dict[str, Any] = field(default_factory=dict)
     """In the evaluation environment, by name."""
+
+
+@configclass
+class AsynchronousCfg:
+    """The ``trainer.asynchronous`` block: how rollouts are collected while the policy is updated."""
+
+    backend: Literal["thread"] = "thread"
+    """Where the environments are stepped and the policy infers: in a thread of the training's process."""
+    max_staleness: NonNegativeInt = 1
+    """How many updates a policy may be behind when a step that it chose is learned from; 0 takes turns."""
+    buffer_capacity: PositiveInt | None = None
+    """Finished rollouts that may wait for the learner; null: as many as ``max_staleness`` lets come about."""
+    env_groups: Annotated[int, Field(ge=1, le=2)] = 1
+    """Sets of ``num_envs`` environments, each giving whole rollouts: with 2, one steps while the other's actions are
+    computed. To keep both busy beside the learner takes a ``max_staleness`` of 2."""
 
 
 @configclass
@@ -99,10 +115,20 @@ class TrainerCfg:
     """Events beside those of the environment's own config."""
     distributed: Literal[False] = False
     """Several processes; not available yet."""
-    model_type: Literal["standard"] = "standard"
-    """Kind of policy; ``"vla"`` is not available yet."""
+    asynchronous: AsynchronousCfg | None = None
+    """Collect in the background, while the policy is updated, for policies that take long to choose; null: in turn."""
+    model_type: Literal["standard", "vla"] = "standard"
+    """Kind of policy; ``"vla"`` collects asynchronously."""
+    buffer_type: Literal["standard", "vla"] = "standard"
+    """Kind of buffer; ``"vla"`` collects asynchronously."""
     import_modules: list[str] = []
     """Modules to import first, so that their environments, policies and algorithms have names."""
+
+    def collection(self) -> AsynchronousCfg | None:
+        """Return how to collect asynchronously, or None to collect in turn with the updates."""
+        if self.asynchronous is None and "vla" in (self.model_type, self.buffer_type):
+            return AsynchronousCfg()
+        return self.asynchronous
 
 
 @configclass

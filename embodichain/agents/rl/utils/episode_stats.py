@@ -13,6 +13,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.agents.rl.collector import RolloutOrigin
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["EpisodeStats"]
@@ -79,11 +80,10 @@ class EpisodeStats:
         """
         if "figures" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
             self._take_figures(rollout["figures"][:, :-1])
-        origin = rollout.get("origin", None)
-        group = 0 if origin is None else origin.group
-        rows = slice(group * self._num_envs, (group + 1) * self._num_envs)
+        origin = rollout["origin"] if "origin" in rollout.keys() else RolloutOrigin(0, continues=True)  # noqa: SIM118
+        rows = slice(origin.group * self._num_envs, (origin.group + 1) * self._num_envs)
         returns, lengths, is_whole = (x[rows] for x in (self._return, self._length, self._is_whole))
-        if origin is not None and not origin.continues:
+        if not origin.continues:
             is_whole.fill(False)
         num_steps = len(self._step_success)
         reward = rollout["reward"][:, :num_steps].cpu().numpy()
@@ -116,6 +116,6 @@ class EpisodeStats:
     def _take_figures(self, figures: TensorDict) -> None:
         """Take in the steps of a rollout that somebody else followed: ``figures`` [N, T] of ``StepFigures``."""
         self._step_success = list((figures["success"] > 0).unbind(1))
-        self._names = [str(name) for name in figures.keys() if name != "success"]
+        self._names = [str(name) for name in figures.keys() if name != "success"]  # noqa: SIM118
         if self._names:
             self._sums = torch.stack([figures[name].sum(dim=1) for name in self._names])

@@ -41,6 +41,8 @@ class EnvCfg:
     group_size: Annotated[int, Field(ge=1)] = 1
     """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
     its own. A training takes it from the algorithm."""
+    first_env_id: Annotated[int, Field(ge=0)] = 0
+    """Number of the first environment among all of a training: an environment's random draws go by its number."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -74,7 +76,7 @@ class BaseEnv(gym.Env[Any, Any]):
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
         self.device = self.sim.device
-        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, group_size=cfg.group_size)
+        self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, cfg.first_env_id, cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.num_diverged = 0
