@@ -25,7 +25,7 @@ from embodichain.agents.rl.algo.common import (
 )
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
-from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
 
@@ -104,9 +104,11 @@ class PPO(BaseAlgorithm):
             diagnostics after the update, such as ``std``.
 
         Raises:
+            ValueError: the rollout is not of batch size [N, T+1].
             ConfigError: the rate is to adapt, and the policy does not say its distribution.
         """
         cfg = self.cfg
+        check_rollout(rollout)
         rollout = rollout.to(self.device)
         if cfg.lr_schedule == "linear":
             self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)

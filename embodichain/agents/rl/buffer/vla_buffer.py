@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 from tensordict import TensorDict
 
+from embodichain.agents.rl.buffer.rollout_buffer import check_rollout
+
 __all__ = ["BufferClosedError", "VLABuffer"]
 
 
@@ -53,8 +55,7 @@ class VLABuffer:
             TimeoutError: there was no room in time; the rollout was not taken.
             BufferClosedError: the buffer is closed; the rollout was not taken.
         """
-        if rollout.batch_dims != 2:
-            raise ValueError(f"a complete rollout has batch size [N, T+1], got {list(rollout.batch_size)}")
+        check_rollout(rollout)
         with self._changed:
             self._wait(lambda: len(self._rollouts) < self.buffer_size, timeout, "room for a rollout")
             if self._is_closed:
@@ -75,7 +76,7 @@ class VLABuffer:
             BaseException: what the buffer was closed with.
         """
         with self._changed:
-            self._wait(lambda: len(self._rollouts) > 0, timeout, "a rollout")
+            self._wait(lambda: len(self._rollouts) > 0, timeout, "rollout")
             if self._is_closed:
                 raise self._error or BufferClosedError("the buffer of rollouts is closed")
             self._consumed += 1
