@@ -1,7 +1,7 @@
 """The stress mode of the tests of asynchronous collection.
 
 Tests that take the fixture ``jitter`` run with random delays wherever threads meet. EMBODICHAIN_STRESS=200 runs each of
-them 200 times, each time with other delays, and lets the interpreter switch threads a thousand times as often:
+them 200 times, each time with other delays, and lets the interpreter switch threads fifty times as often:
 
     EMBODICHAIN_STRESS=200 python -m pytest -q tests/agents/rl -k async
 """
@@ -60,9 +60,9 @@ class Jitter:
         with self._lock:
             kind, length = self._random.random(), self._random.random()
         if kind < 0.1:
-            time.sleep(0.005 * length)
+            time.sleep(0.002 * length)
         elif kind < 0.4:
-            time.sleep(0.0005 * length)
+            time.sleep(0.0002 * length)
 
     def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def delayed(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def jitter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         monkeypatch.setattr(owner, name, jitter.around(getattr(owner, name)))
     interval = sys.getswitchinterval()
     if REPEATS:
-        sys.setswitchinterval(5e-6)
+        sys.setswitchinterval(1e-4)
     faulthandler.dump_traceback_later(HANG, exit=True)
     yield jitter
     faulthandler.cancel_dump_traceback_later()

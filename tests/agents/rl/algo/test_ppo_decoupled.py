@@ -68,7 +68,7 @@ def test_a_step_that_is_not_behind_keeps_its_log_probability_and_weighs_one_amon
     rollout["lag"][:, 0] = 1
     new = copy.deepcopy(old)
     with torch.no_grad():
-        new.log_std += 0.3
+        new.log_std.add_(0.3)
     batch, _ = PPO(PPOCfg(batch_size=8), new)._prepare(rollout)
     is_behind = batch["lag"] > 0
     stored = rollout["sample_log_prob"][:, :-1].reshape(-1)
@@ -83,7 +83,7 @@ def test_a_step_that_is_not_behind_keeps_its_log_probability_and_weighs_one_amon
 def test_correction_can_be_switched_off() -> None:
     old = make_policy()
     with torch.no_grad():
-        old.log_std -= 0.5
+        old.log_std.sub_(0.5)
     rollout = make_rollout(old)
     (plain, _), (off, metrics) = update(rollout), update(lagging(rollout, 2), decoupled=False)
     assert all(torch.equal(plain[name], off[name]) for name in plain)
@@ -98,7 +98,7 @@ def test_first_minibatch_of_an_older_policys_rollout_has_the_gradient_of_importa
     rollout = lagging(make_rollout(old), 1)
     new = copy.deepcopy(old)
     with torch.no_grad():
-        new.log_std += 0.1
+        new.log_std.add_(0.1)
     ppo = PPO(PPOCfg(batch_size=100, vf_coef=0.0, behaviour_weight_cap=100.0), new)
     batch, _ = ppo._prepare(rollout)
     ppo.loss(batch)[0].backward()

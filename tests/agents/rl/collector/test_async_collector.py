@@ -1,11 +1,12 @@
 """The invariants of asynchronous collection, but for those of the training loop: see ``test_async_training.py``.
 
-Legend: N = 2 envs, T = 4 rollout steps, G groups. The learner of these tests changes every parameter after each rollout.
+Legend: N = 2 envs, T = 4 rollout steps. The learner of these tests changes every parameter after each rollout.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,7 +60,7 @@ class Learner:
     @torch.no_grad()
     def change(self) -> None:
         for parameter in self.policy.parameters():
-            parameter += 0.1
+            parameter.add_(0.1)
         self.policy.update_normalizer(torch.randn(5, 2))
 
     def next(self) -> TensorDict:
@@ -85,7 +86,7 @@ def assert_chained(rollouts: list[TensorDict], num_groups: int = 1) -> None:
     for group in range(num_groups):
         own = [rollout for rollout in rollouts if origin(rollout).group == group]
         assert own
-        for before, after in zip(own, own[1:], strict=False):
+        for before, after in itertools.pairwise(own):
             assert torch.equal(before["obs"][:, T], after["obs"][:, 0])
 
 
@@ -287,9 +288,13 @@ def test_stop_wakes_a_learner_that_waits_for_a_rollout(jitter: Jitter) -> None:
 def test_error_of_a_step_reaches_the_learner_with_its_traceback(jitter: Jitter) -> None:
     learner = Learner(num_groups=2, max_staleness=2)
     learner.envs[1].fails_after = 6
-    with learner.running(), pytest.raises(RuntimeError, match="fell off the table") as caught:
+
+    def learn() -> None:
         for _ in range(100):
             learner.next()
+
+    with learner.running(), pytest.raises(RuntimeError, match="fell off the table") as caught:
+        learn()
     names = [entry.name for entry in caught.traceback]
     assert "step" in names  # the frame in the environment
     assert "next" in names  # and that of the learner
@@ -362,7 +367,7 @@ def test_stored_steps_do_not_alias_live_buffers(jitter: Jitter) -> None:
     for rollout, copy in zip(kept, copies, strict=True):
         assert (rollout.exclude("origin") == copy.exclude("origin")).all()
     names = ("obs", "action", "reward", "policy_version")
-    for a, b in zip(kept, kept[1:], strict=False):
+    for a, b in itertools.pairwise(kept):
         assert not storages(a[name] for name in names) & storages(b[name] for name in names)
     # and what they say is what an environment says that gives new tensors
     with other.running():
