@@ -18,7 +18,6 @@ from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.group_worker import GroupWorker
 from embodichain.agents.rl.collector.inference import InferencePolicy, PolicyPublisher
-from embodichain.agents.rl.collector.step_figures import RolloutOrigin
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
@@ -89,7 +88,8 @@ class AsyncCollector(BaseCollector):
         self._stopping = False
         self._paused = False
         self._active = 0  # workers that may step an environment
-        self._under_way = 0  # rollouts begun and not yet learned from
+        self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
+        self._dropped_before = 0  # when the collector was started
         self._begun = 0
         self._turn = 0  # the rollout to be handed over next, by the order of beginning
         self._abandoned = 0
@@ -113,7 +113,7 @@ class AsyncCollector(BaseCollector):
         if self.is_running:
             return
         self._stopping, self._error, self._num_steps, self._is_learning = False, None, None, False
-        self._under_way = 0
+        self._under_way, self._dropped_before = 0, self.buffer.get_stats()["dropped"]
         self._turn = self._begun
         self._active = self.num_groups
         self.publisher.publish()
@@ -147,12 +147,10 @@ class AsyncCollector(BaseCollector):
         if any(thread.is_alive() for thread in self._threads):
             raise TimeoutError(f"the collector has not ended within {timeout} s: a forward pass or a step takes longer")
         self._threads = []
-        if self.buffer.clear():
-            for worker in self._workers:
-                worker.continues = False
-        if self._error is not None:
+        self.buffer.clear()
+        if isinstance(self._error, Exception):  # and no signal, which the learner has seen itself
             logger.log_warning(f"the collector had failed, which nobody came to hear: {self._error!r}")
-            self._error = None
+        self._error = None
 
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
         """Publish the policy as it is now, and return the next rollout; see ``BaseCollector.collect``.
@@ -170,6 +168,7 @@ class AsyncCollector(BaseCollector):
             self.publisher.publish()
             taken = self._workers[0].collect(num_steps, self.reset_every_rollout)
             self._workers[0].delivered()
+            self._workers[0].hand_out(taken)
         else:
             taken = self._next_rollout(num_steps)
         taken["lag"] = self.publisher.latest.version - taken["policy_version"]
@@ -259,8 +258,7 @@ class AsyncCollector(BaseCollector):
             self._error = None  # it is heard now
             raise
         self._is_learning = True
-        origin: RolloutOrigin = taken["origin"]
-        self._workers[origin.group].handed_out(origin)
+        self._workers[taken["origin"].group].hand_out(taken)
         return taken
 
     def _describe(self, rollout: TensorDict) -> None:
@@ -300,10 +298,14 @@ class AsyncCollector(BaseCollector):
 
     def _begin(self) -> int:
         """Wait until a rollout may begin; return its number."""
-        with self._parked(lambda: self._num_steps is not None and self._under_way <= self.max_staleness):
+        with self._parked(self._may_begin):
             self._under_way += 1
             self._begun += 1
             return self._begun - 1
+
+    def _may_begin(self) -> bool:
+        dropped = self.buffer.get_stats()["dropped"] - self._dropped_before
+        return self._num_steps is not None and self._under_way - dropped <= self.max_staleness
 
     def _hand_over(self, number: int, rollout: TensorDict) -> None:
         """Wait until the rollouts begun before are in the buffer, and for room in it; then add."""

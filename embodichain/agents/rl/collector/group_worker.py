@@ -5,6 +5,7 @@ Legend: N envs, T rollout steps.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,9 +30,6 @@ class GroupWorker:
         policy: chooses the actions.
         device: where the rollouts live.
         on_step_callback: called after every step.
-
-    Attributes:
-        continues: nothing was left out since the last rollout that was delivered.
     """
 
     def __init__(
@@ -43,7 +41,6 @@ class GroupWorker:
         on_step_callback: StepCallback | None,
     ) -> None:
         self.group = group
-        self.continues = True
         self._policy = policy
         self._figures = StepFigures()
         self._versions: list[torch.Tensor] = []
@@ -51,6 +48,8 @@ class GroupWorker:
         self._engine = SyncCollector(env, policy, device, self._on_step)
         self._state: dict[str, Any] | None = None
         self._holds_rollout = False
+        self._begun = 0
+        self._last = -1  # number of the last rollout that was handed out
 
     def collect(self, num_steps: int, resets: bool) -> TensorDict:
         """Return a new rollout [N, T+1], with ``policy_version``, ``figures`` and ``origin``.
@@ -60,6 +59,7 @@ class GroupWorker:
             resets: begin with new episodes.
         """
         self._holds_rollout = True
+        number, self._begun = self._begun, self._begun + 1
         if resets:
             self._engine.reset()
         rollout = self._engine.collect(num_steps, self._engine.allocate(num_steps))
@@ -67,20 +67,19 @@ class GroupWorker:
         rollout["policy_version"] = torch.stack([*self._versions, bootstrap], dim=1)
         rollout["figures"] = self._figures.take()
         self._versions.clear()
-        # New episodes are whole, whatever was left out before them.
-        rollout.set_non_tensor("origin", RolloutOrigin(self.group, self.continues or resets, self._capture()))
+        # New episodes are whole, whatever is missing before them.
+        rollout.set_non_tensor("origin", RolloutOrigin(self.group, number, resets, self._capture()))
         return rollout
 
     def delivered(self) -> None:
         """Take note that somebody else has the last rollout now."""
-        self.continues, self._holds_rollout = True, False
+        self._holds_rollout = False
 
     def abandon(self) -> bool:
         """Forget a rollout that was not delivered, finished or not; return whether there was one."""
         held, self._holds_rollout = self._holds_rollout, False
         self._figures.clear()
         self._versions.clear()
-        self.continues = self.continues and not held
         return held
 
     def reset(self) -> None:
@@ -92,9 +91,12 @@ class GroupWorker:
         """Take the state as it is now for the one to resume from."""
         self._state = self._capture()
 
-    def handed_out(self, origin: RolloutOrigin) -> None:
-        """Take the state after a rollout that the learner got for the one to resume from."""
-        self._state = origin.state
+    def hand_out(self, rollout: TensorDict) -> None:
+        """Take note that the learner gets a rollout: say whether it continues, and resume from the state after it."""
+        origin: RolloutOrigin = rollout["origin"]
+        continues = origin.continues or origin.number == self._last + 1
+        rollout.set_non_tensor("origin", replace(origin, continues=continues))
+        self._state, self._last = origin.state, origin.number
 
     def state(self) -> dict[str, Any]:
         """Return ``env`` and ``collector`` to resume from, as plain data."""
@@ -103,7 +105,7 @@ class GroupWorker:
     def load_state(self, state: dict[str, Any]) -> None:
         """Take ``collector`` of what ``state`` returned."""
         self._engine.load_state_dict(state)
-        self._state = None
+        self._state, self._last = None, self._begun - 1
 
     def load_env_state(self, state: dict[str, Any]) -> bool:
         """Take ``env`` of what ``state`` returned; return whether the environments could."""

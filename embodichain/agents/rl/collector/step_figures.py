@@ -20,11 +20,13 @@ class RolloutOrigin:
 
     Attributes:
         group: the environments that it was collected in, 0 where there is one group.
-        continues: its first step follows the last one of the group's rollout before it: nothing was left out.
+        number: how many rollouts the group had begun before.
+        continues: nothing is missing between the group's rollout that was handed out before and this one.
         state: of the environments and their collector after its last step, for a checkpoint; None: they keep none.
     """
 
     group: int
+    number: int
     continues: bool
     state: dict[str, Any] | None = None
 

@@ -80,7 +80,7 @@ class EpisodeStats:
         """
         if "figures" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
             self._take_figures(rollout["figures"][:, :-1])
-        origin = rollout["origin"] if "origin" in rollout.keys() else RolloutOrigin(0, continues=True)  # noqa: SIM118
+        origin = rollout["origin"] if "origin" in rollout.keys() else RolloutOrigin(0, 0, continues=True)  # noqa: SIM118
         rows = slice(origin.group * self._num_envs, (origin.group + 1) * self._num_envs)
         returns, lengths, is_whole = (x[rows] for x in (self._return, self._length, self._is_whole))
         if not origin.continues:

@@ -201,6 +201,21 @@ def test_bound_is_reached_where_the_learner_is_slow() -> None:
     assert lags == [0, 1, 2, 2, 2]
 
 
+def test_dropped_rollouts_make_room_for_others_and_are_known_to_be_missing(jitter: Jitter) -> None:
+    learner = Learner(max_staleness=1)
+    with learner.running():
+        learner.next()
+        for _ in range(4):
+            while not len(learner.buffer):
+                jitter.sleep()
+            learner.buffer.clear()
+            assert not origin(learner.next()).continues
+            rollout = learner.next()
+            assert origin(rollout).continues
+            assert int(rollout["lag"].max()) <= 1
+    assert learner.collector.get_stats()["dropped"] >= 4
+
+
 def test_counts_add_up_at_all_times(jitter: Jitter) -> None:
     learner = Learner(max_staleness=2)
     with learner.running() as collector:
