@@ -42,8 +42,8 @@ class EnvCfg:
     """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
     its own. A training takes it from the algorithm."""
     first_env_id: Annotated[int, Field(ge=0)] = 0
-    """Global id of the first environment, of which the random streams depend. The processes of a distributed training
-    number their environments through; a training sets it."""
+    """Global id of the first environment, of which the random streams depend. The processes of a distributed training,
+    and the groups of asynchronous collection, number their environments through; a training sets it."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
