@@ -109,9 +109,11 @@ class EpisodeStats:
             self._sums.zero_()
         shared = get_ranks().gather_data((ended_at, means))
         # By their steps, and at one step by rank: as they would have ended in a single process.
-        for _, returns, lengths, successes in sorted((e for ended, _ in shared for e in ended), key=lambda e: e[0]):
-            self._returns.extend(returns)
-            self._lengths.extend(lengths)
+        for _, own_returns, own_lengths, successes in sorted(
+            (e for each, _ in shared for e in each), key=lambda e: e[0]
+        ):
+            self._returns.extend(own_returns)
+            self._lengths.extend(own_lengths)
             self._successes.extend(successes)
         columns = zip(*(rank_means for _, rank_means in shared), strict=True)
         scalars |= {name: sum(column) / len(column) for name, column in zip(self._names, columns, strict=True)}

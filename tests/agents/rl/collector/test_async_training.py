@@ -31,8 +31,15 @@ from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from tests.agents.rl.collector.test_async_collector import assert_chained
 from tests.agents.rl.conftest import Jitter
-from tests.agents.rl.test_resume import assert_same
-from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, tiny_config, write_config
+from tests.agents.rl.utils.fakes import (
+    IdleAlgorithm,
+    ListSink,
+    ScriptedEnv,
+    assert_same,
+    linear_policy,
+    tiny_config,
+    write_config,
+)
 
 TIMES = ("charts/SPS", "time/", "wall_time", "async/")
 
