@@ -253,6 +253,7 @@ def build_trainer(
         config=run.resolved,
         keep_last=cfg.keep_last,
         max_skipped_updates=cfg.max_skipped_updates,
+        precision=cfg.precision,
         spaces={
             "flat": space_to_data(env.flattened_observation_space),
             "action": space_to_data(env.single_action_space),

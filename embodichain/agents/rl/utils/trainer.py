@@ -20,6 +20,7 @@ from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
+from embodichain.agents.rl.utils.precision import Precision, update_precision
 from embodichain.agents.rl.utils.rank_parts import (
     bundle_folder,
     check_in_step,
@@ -56,6 +57,7 @@ class TrainerOptions:
         config: the resolved config, to be kept in the checkpoints.
         keep_last: how many checkpoints to keep beside the best one; None: all.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
+        precision: of the updates' matrix products.
         spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
@@ -67,6 +69,7 @@ class TrainerOptions:
     config: dict[str, Any]
     keep_last: int | None = None
     max_skipped_updates: int = 5
+    precision: Precision = "float32"
     spaces: dict[str, Any] = field(default_factory=dict)
 
 
@@ -307,7 +310,8 @@ class Trainer:
         rollout = self._collect(self.options.buffer_size)
         collected = time.perf_counter()
         self._guards.begin_update()
-        losses = self.algorithm.update(rollout)
+        with update_precision(self.options.precision, self.algorithm.device):
+            losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)
         check_in_step(self.policy, self._ranks)
