@@ -44,6 +44,7 @@ from embodichain.agents.rl.utils.launch import (
     start_local_processes,
 )
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
@@ -178,12 +179,18 @@ def _run(
         trainer = build_trainer(
             run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
         )
+        profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
+        if profiler is not None:
+            profiler.watch_training(trainer, [env, *env_groups])
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
+            if profiler is not None:
+                profiler.save()
+                print(profiler.report())
     finally:
         for each in (env, *env_groups):
             each.close()
