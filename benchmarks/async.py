@@ -6,7 +6,8 @@ Three things take time: the policy's choice, the environments' step, and the upd
 sleep: like a computation on a GPU it holds neither the interpreter nor a core, so that what is measured is how well the
 collector overlaps them, on a busy machine too. The bound is (Tc + Tu) / max(Tc, Tu), where Tc is the time to collect a
 rollout and Tu that of an update; with two groups of environments, choices, steps and updates may all overlap:
-(Ti + Te + Tu) / max(Ti, Te, Tu). Prints a table and, last, one line of JSON.
+(Ti + Te + Tu) / max(Ti, Te, Tu). Where a policy chooses chunks of actions, it is compared with one that chooses single
+ones, in turn: an update then takes its time a decision. Prints a table and, last, one line of JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ N = 4
 
 @dataclass(frozen=True)
 class Case:
-    """Times of one choice, one step and one update (s), groups of environments and steps of a rollout."""
+    """Times of one choice, one step and one update (s), groups of environments, steps of a rollout and of a chunk."""
 
     name: str
     infer: float
@@ -42,13 +43,15 @@ class Case:
     update: float
     groups: int = 1
     steps: int = 10
+    chunk: int = 1
 
     @property
     def bound(self) -> float:
         """The most that overlapping can win."""
         infer, step = self.steps * self.infer, self.steps * self.step
-        parts = (infer, step, self.update) if self.groups == 2 else (infer + step, self.update)
-        return sum(parts) / max(parts)
+        in_turn = infer + step + self.update
+        infer, update = infer / self.chunk, self.update / self.chunk
+        return in_turn / (max(infer, step, update) if self.groups == 2 else max(infer + step, update))
 
 
 CASES = (
@@ -58,6 +61,8 @@ CASES = (
     Case("environments and inference against learning", 0.06, 0.04, 1.0),
     Case("two groups: environments as slow as inference and learning", 0.1, 0.1, 1.0, groups=2),
     Case("two groups: environments as slow as inference, learning fast", 0.1, 0.1, 0.5, groups=2),
+    Case("chunks of 8 against single actions", 0.1, 0.01, 3.2, steps=32, chunk=8),
+    Case("chunks of 8 against single actions, slower environments", 0.1, 0.02, 3.2, steps=32, chunk=8),
 )
 
 
@@ -88,6 +93,12 @@ class SleepingEnv:
         info = {"rewards": {}, "metrics": {}, "success": never, "final_obs": self._obs()}
         return self._obs(), torch.zeros(N), never, never, info
 
+    def step_chunk(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Take the time of each action."""
+        for own in action.unbind(1):
+            obs, reward, terminated, truncated, info = self.step(own)
+        return obs, reward, terminated, truncated, info
+
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
         """Nothing is written."""
 
@@ -106,22 +117,22 @@ class SlowPolicy(ActorCritic):
         return super().get_action(td, deterministic)
 
 
-def make_policy(seconds: float) -> SlowPolicy:
-    """Return a policy that takes so long to choose."""
-    policy = SlowPolicy(2, 1, "cpu", nn.Linear(2, 1), nn.Linear(2, 1))
+def make_policy(seconds: float, chunk: int = 1) -> SlowPolicy:
+    """Return a policy that takes so long to choose so many actions."""
+    policy = SlowPolicy(2, 1, "cpu", nn.Linear(2, chunk), nn.Linear(2, 1), chunk_length=chunk)
     policy.seconds = seconds
     return policy
 
 
-def measure(case: Case, collector: BaseCollector, iterations: int) -> float:
+def measure(collector: BaseCollector, decisions: int, update: float, iterations: int) -> float:
     """Return the seconds of one iteration, after those in which the pipeline fills."""
     collector.start()
     warm_up = 3 if isinstance(collector, AsyncCollector) else 0
     for i in range(warm_up + iterations):
         if i == warm_up:
             start = time.perf_counter()
-        collector.collect(case.steps)
-        time.sleep(case.update)
+        collector.collect(decisions)
+        time.sleep(update)
     seconds = (time.perf_counter() - start) / iterations
     collector.stop()
     return seconds
@@ -129,12 +140,13 @@ def measure(case: Case, collector: BaseCollector, iterations: int) -> float:
 
 def run(case: Case, iterations: int) -> dict[str, Any]:
     """Measure one case, in turn and asynchronously."""
-    policy = make_policy(case.infer)
-    sync = measure(case, SyncCollector(SleepingEnv(case.step), policy, "cpu"), iterations)
+    in_turn = SyncCollector(SleepingEnv(case.step), make_policy(case.infer), "cpu")
+    sync = measure(in_turn, case.steps, case.update, iterations)
     staleness = case.groups
     envs = [SleepingEnv(case.step) for _ in range(case.groups)]
+    policy = make_policy(case.infer, case.chunk)
     collector = AsyncCollector(envs, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
-    asynchronous = measure(case, collector, iterations)
+    asynchronous = measure(collector, case.steps // case.chunk, case.update / case.chunk, iterations)
     speedup = sync / asynchronous
     return {
         "case": case.name,
