@@ -34,6 +34,7 @@ _TRAINER = {
 }
 _ENV = {
     "step": "environment",
+    "step_chunk": "environment",
     "_step_action": "actions",
     "_update_sim_state": "task state",
     "get_obs": "observations",
