@@ -105,9 +105,7 @@ def main() -> None:
     iterations = Iterations(args.hogs)
     train(iterations, WARM_UP + args.rounds * len(args.hogs))
     cores, first = len(os.sched_getaffinity(0)), args.hogs[0]
-    print(
-        f"PushCube's quickstart, {cores} cores, {torch.get_num_threads()} threads of torch: speed against {first} beside it"
-    )
+    print(f"PushCube's quickstart on {cores} cores: its speed, against {first} beside it")
     print(f"{'processes beside it':>20}" + "".join(f"{part:>12}" for part in PARTS) + f"{'in proportion':>16}")
     rows = []
     for hogs in args.hogs:
