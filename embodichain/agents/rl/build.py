@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
@@ -198,7 +198,8 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
     """Build the policy and the algorithm that improves it.
 
     Raises:
-        ConfigError: the policy's block does not fit the environment, or its chunks of actions not the rollouts.
+        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
+            the rollouts.
     """
     policy = build_policy(
         run.train.policy,
@@ -208,6 +209,8 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
         observation_space=env.single_observation_space,
     )
     _check_chunks(run, policy.chunk_length)
+    num_decisions = run.train.trainer.buffer_size // policy.chunk_length
+    check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
