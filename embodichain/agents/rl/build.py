@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
-from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -28,6 +30,7 @@ from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
@@ -38,6 +41,7 @@ from embodichain.utils.configclass import replace
 __all__ = [
     "RunConfig",
     "RunFolder",
+    "TrainingEnv",
     "build_env_groups",
     "build_envs",
     "build_learner",
@@ -48,6 +52,27 @@ __all__ = [
 ]
 
 _EVAL_SEED_OFFSET = 1_000_003  # keeps the evaluation's episodes apart from the training's
+
+
+class TrainingEnv(VecEnv, Protocol):
+    """What a training needs of its environments, be they in this process or in one of their own."""
+
+    @property
+    def single_action_space(self) -> spaces.Space[Any]:
+        """Of one environment."""
+
+    @property
+    def single_observation_space(self) -> spaces.Dict:
+        """The structured one of one environment."""
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Let terms write their files below a folder."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Record videos from now on."""
+
+    def close(self) -> None:
+        """Release what the environments hold."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +162,13 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
     return dataclasses.replace(run, env=share(run.env, num_envs, ranks.rank * num_envs), eval_env=eval_env)
 
 
-def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
+def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
     """Build the training environment, and the one for evaluation where the config enables it.
 
     Raises:
         ConfigError: a config does not fit the scene.
     """
-    env = build_env(run.env_id, run.env)
+    env = _build_training_env(run, run.env)
     try:
         return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
     except BaseException:
@@ -151,7 +176,7 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
         raise
 
 
-def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
+def build_env_groups(run: RunConfig) -> list[TrainingEnv]:
     """Build the further sets of training environments that asynchronous collection is to have.
 
     Raises:
@@ -159,11 +184,11 @@ def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
     """
     asynchronous = run.train.trainer.collection()
     num_groups = 1 if asynchronous is None else asynchronous.env_groups
-    envs: list[EmbodiedEnv] = []
+    envs: list[TrainingEnv] = []
     try:
         for group in range(1, num_groups):
             cfg = replace(run.env, first_env_id=run.env.first_env_id + group * run.env.num_envs)
-            envs.append(build_env(run.env_id, cfg))
+            envs.append(_build_training_env(run, cfg))
     except BaseException:
         for env in envs:
             env.close()
@@ -172,7 +197,7 @@ def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
 
 
 def build_collector(
-    run: RunConfig, envs: Sequence[EmbodiedEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
+    run: RunConfig, envs: Sequence[TrainingEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
 ) -> BaseCollector | None:
     """Build the collector that the config asks for; None: the trainer's own.
 
@@ -194,7 +219,7 @@ def build_collector(
     return AsyncCollector(envs, policy, buffer, device, on_step, max_staleness=cfg.max_staleness)
 
 
-def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
+def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
     Raises:
@@ -219,14 +244,14 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
 def build_trainer(
     run: RunConfig,
     folder: RunFolder,
-    env: EmbodiedEnv,
+    env: TrainingEnv,
     eval_env: EmbodiedEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
-    env_groups: Sequence[EmbodiedEnv] = (),
+    env_groups: Sequence[TrainingEnv] = (),
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
@@ -299,6 +324,13 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
+    collection = run.train.trainer.collection()
+    if collection is None or collection.backend == "thread":
+        return build_env(run.env_id, cfg)
+    return ProcessEnv(partial(build_env, run.env_id, cfg), run.train.trainer.import_modules)
 
 
 def _check_chunks(run: RunConfig, length: int) -> None:

@@ -22,6 +22,7 @@ import torch
 
 from embodichain.agents.rl.build import (
     RunFolder,
+    TrainingEnv,
     build_env_groups,
     build_envs,
     build_learner,
@@ -48,7 +49,6 @@ from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
@@ -170,7 +170,7 @@ def _run(
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
-    env_groups: list[EmbodiedEnv] = []
+    env_groups: list[TrainingEnv] = []
     stop = StopSignals()
     try:
         env_groups = build_env_groups(run)
