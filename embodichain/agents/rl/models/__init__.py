@@ -14,6 +14,9 @@ from embodichain.agents.rl.models.registry import (
     get_registered_policy_names,
     register_policy,
 )
+from embodichain.agents.rl.models.tiny_vla import TinyVLA, TinyVLACfg
+from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
+from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPolicyCfg
 
 __all__ = [
     "CNN",
@@ -33,9 +36,16 @@ __all__ = [
     "PolicyCfg",
     "RunningNormalizer",
     "TanhSquash",
+    "TinyVLA",
+    "TinyVLACfg",
+    "VLAConfig",
+    "VLAPolicy",
+    "VLAPolicyCfg",
     "build_mlp_from_cfg",
     "build_policy",
     "get_registered_policy_names",
+    "load_vla_model",
     "policy_input",
     "register_policy",
+    "save_vla_model",
 ]

@@ -1,0 +1,141 @@
+"""The policy around a vision-language-action model.
+
+Legend: ... any batch dimensions, H steps of an action chunk, A action size, A' numbers of an action that have a
+log-probability each: its dimensions, or its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import PositiveInt
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.block import PolicySpaces
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.vla_loading import build_vla_model, find_vla_class, read_stored_model
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.observations import entry_spaces
+
+__all__ = ["VLAConfig", "VLAPolicy", "VLAPolicyCfg", "build_vla_policy"]
+
+
+@configclass
+class VLAConfig:
+    """The ``vla_config`` of a ``vla`` policy."""
+
+    model_path: str | None = None
+    """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, or a hub repository ``owner/name@revision``;
+    null: they begin at random."""
+    model_class: str = "embodichain.agents.rl.models.TinyVLA"
+    """Dotted path of the model's class."""
+    model_config: dict[str, Any] = field(default_factory=dict)
+    """What the class is built with, over what the folder and the environment say."""
+
+
+@configclass
+class VLAPolicyCfg:
+    """The ``policy`` block of ``vla``."""
+
+    name: str
+    """A registered name, or the dotted path of a class."""
+    action_dim: PositiveInt | None = None
+    """Action size; inferred from the environment, and checked against it when given."""
+    vla_config: VLAConfig = field(default_factory=VLAConfig)
+    """Which model."""
+
+
+class VLAPolicy(Policy):
+    """Chooses chunks of ``chunk_length`` actions by a model that reads images, the robot's state and an instruction.
+
+    Log-probabilities are not reduced: the algorithm's ``logprob_level`` says over what they are summed.
+
+    Args:
+        model: as ``load_vla_model`` returns.
+        config: what the model's class was built with, for saving it.
+    """
+
+    def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.model_config = dict(config)
+        interface: Any = model
+        self.chunk_length = int(interface.chunk_length)
+        self.obs_keys = tuple(interface.observation_keys)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose chunks: write ``action`` [..., H, A], ``sample_log_prob`` [..., H, A'] and ``value`` [...]."""
+        action, log_prob, value = self.model(_rows(td), deterministic)
+        td["action"], td["sample_log_prob"], td["value"] = (_shaped(x, td) for x in (action, log_prob, value))
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` [...]; see ``Policy.get_value``."""
+        td["value"] = _shaped(self.model.get_value(_rows(td)), td)  # type: ignore[operator]
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return ``sample_log_prob`` and ``entropy`` [..., H, A'] of the chunks in ``action``, and ``value`` [...]."""
+        action = td["action"].flatten(0, td.batch_dims - 1)
+        out = dict(
+            zip(("sample_log_prob", "entropy", "value"), self.model.evaluate_actions(_rows(td), action), strict=True)
+        )
+        return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """Return ``std``, the mean standard deviation of the action's components, where the model has one."""
+        deviation = getattr(self.model, "std", None)
+        return {} if deviation is None else {"std": deviation().mean()}
+
+
+def build_vla_policy(
+    cfg: VLAPolicyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> VLAPolicy:
+    """Build the policy that a checked block describes.
+
+    Args:
+        cfg: the block.
+        given: the environment's spaces.
+        device: where the parameters go.
+        networks: none.
+
+    Raises:
+        ConfigError: the model is not there, or does not fit the spaces.
+    """
+    vla = cfg.vla_config
+    space = given.structured("policy.vla_config")
+    cls = find_vla_class(vla.model_class)
+    stored = None if vla.model_path is None else read_stored_model(vla.model_path)
+    config = dict(cls.config_for(space, given.action_dim)) if hasattr(cls, "config_for") else {}
+    if stored is not None:
+        for key, value in config.items():
+            if stored.config.get(key, value) != value:
+                raise ConfigError(
+                    f"policy.vla_config.model_path: {stored.source}: was made for {key} {stored.config[key]}, "
+                    f"the environment has {value}"
+                )
+        config |= stored.config
+    config |= vla.model_config
+    policy = VLAPolicy(build_vla_model(cls, stored, config, device), config)
+    there = entry_spaces(space)
+    for key in policy.obs_keys:
+        if key not in there:
+            raise ConfigError(
+                f"policy.vla_config: {cls.__name__} reads '{key}', the observation has only {', '.join(there)}"
+            )
+    return policy
+
+
+def _rows(td: TensorDict) -> TensorDict:
+    """Return the observation's entries with one batch dimension."""
+    entries: TensorDict = td["entries"]
+    return entries if td.batch_dims == 1 else entries.reshape(-1)
+
+
+def _shaped(value: torch.Tensor, td: TensorDict) -> torch.Tensor:
+    return value if td.batch_dims == 1 else value.unflatten(0, td.batch_size)
