@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -35,6 +38,7 @@ from embodichain.utils.configclass import replace
 __all__ = [
     "RunConfig",
     "RunFolder",
+    "build_env_groups",
     "build_envs",
     "build_learner",
     "build_trainer",
@@ -147,6 +151,49 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
         raise
 
 
+def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
+    """Build the further sets of training environments that asynchronous collection is to have.
+
+    Raises:
+        ConfigError: the config does not fit the scene.
+    """
+    asynchronous = run.train.trainer.collection()
+    num_groups = 1 if asynchronous is None else asynchronous.env_groups
+    envs: list[EmbodiedEnv] = []
+    try:
+        for group in range(1, num_groups):
+            cfg = replace(run.env, first_env_id=run.env.first_env_id + group * run.env.num_envs)
+            envs.append(build_env(run.env_id, cfg))
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
+    return envs
+
+
+def build_collector(
+    run: RunConfig, envs: Sequence[EmbodiedEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
+) -> BaseCollector | None:
+    """Build the collector that the config asks for; None: the trainer's own.
+
+    Args:
+        run: its config.
+        envs: the sets of training environments.
+        policy: the learner's policy.
+        device: of the learner.
+        check_stop: see ``Trainer``.
+    """
+    cfg = run.train.trainer.collection()
+    if cfg is None:
+        return None
+    buffer = VLABuffer(cfg.buffer_capacity or cfg.max_staleness + 1)
+
+    def on_step(step: TensorDict, info: dict[str, Any]) -> None:
+        check_stop()
+
+    return AsyncCollector(envs, policy, buffer, device, on_step, max_staleness=cfg.max_staleness)
+
+
 def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it."""
     policy = build_policy(
@@ -171,6 +218,7 @@ def build_trainer(
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
+    env_groups: Sequence[EmbodiedEnv] = (),
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
@@ -184,6 +232,7 @@ def build_trainer(
         resume: where to go on.
         check_stop: see ``Trainer``.
         allowed_writes: folders beside the run's that a ``save_path`` may name.
+        env_groups: further sets of training environments, from ``build_env_groups``.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -219,7 +268,8 @@ def build_trainer(
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
-        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop)
+        collector = build_collector(run, [env, *env_groups], policy, algorithm.device, check_stop)
+        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop, collector)
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
             trainer.load_state_dict(resume.content)

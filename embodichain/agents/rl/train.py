@@ -20,7 +20,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.build import (
+    RunFolder,
+    build_env_groups,
+    build_envs,
+    build_learner,
+    build_trainer,
+    for_rank,
+)
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_atomically
@@ -40,6 +47,7 @@ from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
@@ -161,11 +169,15 @@ def _run(
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
+    env_groups: list[EmbodiedEnv] = []
     stop = StopSignals()
     try:
+        env_groups = build_env_groups(run)
         policy, algorithm = build_learner(run, env, device)
         folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes)
+        trainer = build_trainer(
+            run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
+        )
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
@@ -173,7 +185,8 @@ def _run(
         finally:
             trainer.log.close()
     finally:
-        env.close()
+        for each in (env, *env_groups):
+            each.close()
         if eval_env is not None:
             eval_env.close()
     with ranks.busy():
@@ -225,7 +238,10 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
-    return run.train.trainer.distributed if distributed is None else distributed
+    cfg = run.train.trainer
+    is_distributed = cfg.distributed if distributed is None else distributed
+    cfg.check_distributed(is_distributed)
+    return is_distributed
 
 
 def _load_run(

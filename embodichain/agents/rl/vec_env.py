@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-__all__ = ["SavesState", "VecEnv"]
+__all__ = ["SavesState", "StepsChunks", "VecEnv"]
 
 
 @runtime_checkable
@@ -71,6 +71,28 @@ class VecEnv(Protocol):
 
         From now on the k-th step (k = 0, 1, ...) writes ``reward``, ``done``, ``terminated`` and ``truncated`` into
         slot k, the environment's ``current_rollout_step``. It writes no other field, and at most T slots.
+        """
+
+
+@runtime_checkable
+class StepsChunks(Protocol):
+    """Environments that take several actions at a time, H; for policies that choose so many."""
+
+    def step_chunk(
+        self, action: torch.Tensor
+    ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Make H control steps, in each environment up to the end of its episode.
+
+        An environment whose episode ends is reset at the end of the chunk. A rollout that is shared by
+        ``set_rollout_buffer`` has ``reward`` and ``executed`` [N, T+1, H], of which each chunk fills a slot.
+
+        Args:
+            action: float32 [N, H, A], never written to.
+
+        Returns:
+            As ``VecEnv.step``, but for ``reward`` and the entries of ``info["rewards"]`` and ``info["metrics"]``:
+            [N, H], 0 where nothing was executed; and ``info["executed"]`` [N, H] bool. ``success``, ``fail`` and
+            ``elapsed_steps`` [N] are of the last step that was executed.
         """
 
 

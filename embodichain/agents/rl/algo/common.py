@@ -13,6 +13,7 @@ from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
 __all__ = [
     "adapted_learning_rate",
     "approx_kl",
+    "behaviour_weight",
     "clipped_surrogate",
     "clipped_value_error",
     "compute_gae",
@@ -95,6 +96,22 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: 
         clip_coef: c.
     """
     return torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages)
+
+
+def behaviour_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, cap: float) -> torch.Tensor:
+    """Return min(pi_prox(a|s) / pi_behav(a|s), cap): what a sample weighs that an older policy collected, [...].
+
+    The objective of Hilton, Cobbe and Schulman, "Batch size-invariance for policy optimization", 2022, is the mean of
+    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: the policy is kept close to the recent one, pi_prox,
+    and not to the older one that collected. Fu et al., "AReaL", 2025, take for pi_prox the policy before the update,
+    and bound the weight; here it is cut off at the bound, as in Espeholt et al., "IMPALA", 2018.
+
+    Args:
+        proximal_log_prob: log pi_prox(a|s), [...].
+        log_prob: log pi_behav(a|s), [...].
+        cap: the highest weight.
+    """
+    return (proximal_log_prob - log_prob).exp().clamp(max=cap)
 
 
 def clipped_value_error(

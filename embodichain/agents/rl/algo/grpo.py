@@ -23,7 +23,7 @@ from embodichain.agents.rl.algo.grpo_math import (
 )
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
-from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass, logger
 
@@ -106,9 +106,11 @@ class GRPO(BaseAlgorithm):
             policy's diagnostics after the update.
 
         Raises:
+            ValueError: the rollout is not of batch size [N, T+1].
             ConfigError: the number of environments cannot be divided into groups.
         """
         cfg = self.cfg
+        check_rollout(rollout)
         problems = _group_problems(rollout.batch_size[0], cfg.group_size)
         if problems:
             raise ConfigError(problems[0])

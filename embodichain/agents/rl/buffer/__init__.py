@@ -2,13 +2,17 @@
 
 from embodichain.agents.rl.buffer.batches import iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
-from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, transition_view
+from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, transition_view
+from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
 
 __all__ = [
     "ROLLOUT_FIELDS",
+    "BufferClosedError",
     "RolloutBuffer",
     "RolloutField",
+    "VLABuffer",
     "allocate_rollout",
+    "check_rollout",
     "iterate_minibatches",
     "learning_batch",
     "transition_view",

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.layout import allocate_rollout
 
-__all__ = ["RolloutBuffer", "transition_view"]
+__all__ = ["RolloutBuffer", "check_rollout", "transition_view"]
 
 
 class RolloutBuffer:
@@ -88,6 +88,16 @@ class RolloutBuffer:
     def is_full(self) -> bool:
         """Return whether a rollout was added and not read yet."""
         return self._full
+
+
+def check_rollout(rollout: TensorDict) -> None:
+    """Refuse what is no complete rollout: of transitions without their order nobody can say what followed.
+
+    Raises:
+        ValueError: its batch size is not [N, T+1].
+    """
+    if rollout.batch_dims != 2:
+        raise ValueError(f"a complete rollout has batch size [N, T+1], got {list(rollout.batch_size)}")
 
 
 def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:

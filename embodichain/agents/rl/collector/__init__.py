@@ -1,6 +1,19 @@
 """Collectors: what runs the policy in the environments and fills rollouts."""
 
+from embodichain.agents.rl.collector.async_collector import AsyncCollector
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
+from embodichain.agents.rl.collector.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
+from embodichain.agents.rl.collector.step_figures import RolloutOrigin, StepFigures
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
 
-__all__ = ["BaseCollector", "StepCallback", "SyncCollector"]
+__all__ = [
+    "AsyncCollector",
+    "BaseCollector",
+    "InferencePolicy",
+    "PolicyPublisher",
+    "PolicySnapshot",
+    "RolloutOrigin",
+    "StepCallback",
+    "StepFigures",
+    "SyncCollector",
+]

@@ -8,7 +8,7 @@ from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy, policy_input
+from embodichain.agents.rl.models.policy import Actor, Policy, policy_input
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,
@@ -21,6 +21,7 @@ from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPol
 __all__ = [
     "CNN",
     "MLP",
+    "Actor",
     "ActorCritic",
     "ActorCriticCfg",
     "ActorCriticRecurrent",

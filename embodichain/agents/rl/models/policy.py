@@ -7,6 +7,7 @@ length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
 from tensordict import TensorDict
@@ -14,11 +15,33 @@ from torch import nn
 
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
-__all__ = ["Policy", "policy_input"]
+__all__ = ["Actor", "Policy", "policy_input"]
+
+
+class Actor(Protocol):
+    """What a collector uses of a policy, or of what stands for one; see ``Policy``."""
+
+    @property
+    def obs_keys(self) -> tuple[str, ...]:
+        """Entries of the environment's structured observation that it reads."""
+
+    @property
+    def state_size(self) -> int:
+        """Size of the recurrent state, 0 without memory."""
+
+    @property
+    def extra_fields(self) -> tuple[tuple[str, int], ...]:
+        """Names and widths of further fields that it writes."""
+
+    def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` into ``td``."""
 
 
 def policy_input(
-    policy: Policy,
+    policy: Actor,
     obs: TensorDict,
     state: torch.Tensor | None,
     device: torch.device,

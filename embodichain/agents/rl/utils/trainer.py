@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
@@ -30,7 +30,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
@@ -95,6 +95,7 @@ class Trainer:
         log: RunLog,
         evaluator: Evaluator | None = None,
         check_stop: Callable[[], None] = lambda: None,
+        collector: BaseCollector | None = None,
     ) -> None:
         """Set up.
 
@@ -106,6 +107,8 @@ class Trainer:
             log: where the figures go.
             evaluator: evaluates the policy, if anything does.
             check_stop: called after every step of an environment and every update; raises what ends the training.
+            collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
+                ``figures``. None: a ``SyncCollector``.
         """
         self.options = options
         self.policy = policy
@@ -124,9 +127,8 @@ class Trainer:
         self._save_problem = ""
         self._ranks = get_ranks()
         self._stop = check_stop
-        self._env = env
-        self._stats = EpisodeStats(env.num_envs)
-        self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._stats = EpisodeStats(env.num_envs, self._collector.num_groups)
         self._guards = Guards(
             bundle_folder(options.checkpoint_dir.parent, self._ranks),
             policy,
@@ -153,6 +155,8 @@ class Trainer:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
             self._finished = freeze(self.state_dict())
+            self._collector.reset_every_rollout = self.algorithm.reset_every_rollout
+            self._collector.start()
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
@@ -171,6 +175,7 @@ class Trainer:
                     self._try_to_save(self._finished, is_best)
         finally:
             progress.close()
+            self._collector.stop()
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(
                 f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
@@ -213,7 +218,7 @@ class Trainer:
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
             "collector": self._collector.state_dict(),
-            "env": self._env.state_dict() if isinstance(self._env, SavesState) else None,
+            "env": self._collector.env_state_dict(),
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
@@ -239,8 +244,7 @@ class Trainer:
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
-        if isinstance(self._env, SavesState) and state["env"] is not None:
-            self._env.load_state_dict(state["env"])
+        if state["env"] is not None and self._collector.load_env_state_dict(state["env"]):
             self._collector.load_state_dict(state["collector"])
         load_generators_state(state["generators"])
 
@@ -299,7 +303,6 @@ class Trainer:
         """Collect a rollout and learn from it; return what is to be logged."""
         start = time.perf_counter()
         if self.algorithm.reset_every_rollout:
-            self._collector.reset()
             self._stats.drop_unfinished()
         rollout = self._collect(self.options.buffer_size)
         collected = time.perf_counter()
@@ -318,6 +321,7 @@ class Trainer:
         figures = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
+            **self._collector.scalars(),
             "charts/SPS": self._steps_per_iteration / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
@@ -330,7 +334,8 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+        with self._collector.paused():
+            result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result
         return {
             "eval/success_rate": result.success_rate,
