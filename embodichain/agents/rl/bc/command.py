@@ -14,6 +14,7 @@ import torch
 from embodichain.agents.rl.bc.cloning import clone
 from embodichain.agents.rl.bc.config import BCCfg, find_train_config, load_bc_config
 from embodichain.agents.rl.bc.demonstrations import Demonstrations, from_dataset, from_expert
+from embodichain.agents.rl.build import EVAL_SEED_OFFSET
 from embodichain.agents.rl.models import VLAPolicy, build_policy, save_vla_model
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.utils.config import resolve_device
@@ -27,8 +28,6 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
 __all__ = ["add_arguments", "clone_from_config", "run"]
-
-_EVAL_SEED_OFFSET = 2_000_003  # apart from the demonstrations' episodes and a training's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +159,7 @@ def _evaluate(cfg: BCCfg, run: RunConfig, policy: VLAPolicy, device: torch.devic
         return None
     env = build_env(run.env_id, replace(run.env, num_envs=cfg.num_envs, group_size=1, dataset={}))
     try:
-        evaluator = Evaluator(env, cfg.num_eval_episodes, cfg.seed + _EVAL_SEED_OFFSET, device, Path())
+        evaluator = Evaluator(env, cfg.num_eval_episodes, cfg.seed + EVAL_SEED_OFFSET, device, Path())
         return evaluator.run(policy, "bc")
     finally:
         env.close()

@@ -49,7 +49,8 @@ class BCCfg:
     device: str = "auto"
     """Where the model is trained: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     num_eval_episodes: NonNegativeInt = 100
-    """Episodes in which the trained model is tried out; 0: none."""
+    """Episodes in which the trained model is tried out, the same ones that a training with this seed evaluates on; 0:
+    none."""
 
 
 def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
