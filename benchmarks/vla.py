@@ -57,10 +57,8 @@ def one_seed(config: Path, seed: int, folder: Path, bc: list[str], train: list[s
 def interval(values: list[float]) -> tuple[float, float]:
     """Return the mean's 95 % interval by Student's t over the seeds."""
     quantiles = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-    mean = statistics.mean(values)
-    half = (
-        quantiles.get(len(values), 2.0) * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    )
+    mean, count = statistics.mean(values), len(values)
+    half = quantiles.get(count, 2.0) * statistics.stdev(values) / math.sqrt(count) if count > 1 else 0.0
     return mean - half, mean + half
 
 
@@ -70,9 +68,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="config of embodichain bc")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--folder", type=Path, default=Path("outputs/vla_benchmark"))
-    parser.add_argument(
-        "--bc", action="append", default=[], metavar="key=value", help="override of the cloning's config"
-    )
+    parser.add_argument("--bc", action="append", default=[], metavar="key=value", help="override of the cloning")
     parser.add_argument("--train", action="append", default=[], metavar="key=value", help="override of the training's")
     args = parser.parse_args()
     print(f"{'seed':>6} {'cloned':>8} {'after RL':>9} {'gain':>7} {'cloning s':>10} {'RL s':>8} {'steps':>9}")
@@ -82,8 +78,8 @@ def main() -> None:
         rows.append(row)
         gain = row["after_rl"] - row["warm_start"]
         print(
-            f"{seed:>6} {row['warm_start']:>8.1%} {row['after_rl']:>9.1%} {100 * gain:>+7.1f} {row['bc_seconds']:>10.0f} "
-            f"{row['rl_seconds']:>8.0f} {row['env_steps']:>9,}",
+            f"{seed:>6} {row['warm_start']:>8.1%} {row['after_rl']:>9.1%} {100 * gain:>+7.1f} "
+            f"{row['bc_seconds']:>10.0f} {row['rl_seconds']:>8.0f} {row['env_steps']:>9,}",
             flush=True,
         )
     result: dict[str, Any] = {"config": str(args.config), "runs": rows}
