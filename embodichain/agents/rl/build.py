@@ -17,6 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
 from embodichain.agents.rl.distributed import Ranks, get_ranks
@@ -197,7 +198,11 @@ def build_collector(
 
 
 def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
-    """Build the policy and the algorithm that improves it."""
+    """Build the policy and the algorithm that improves it.
+
+    Raises:
+        ConfigError: the policy's block does not fit the environment, or its chunks of actions not the rollouts.
+    """
     policy = build_policy(
         run.train.policy,
         env.flattened_observation_space,
@@ -205,6 +210,7 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
         device,
         observation_space=env.single_observation_space,
     )
+    _check_chunks(run, policy.chunk_length)
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
@@ -293,6 +299,24 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _check_chunks(run: RunConfig, length: int) -> None:
+    """Check that rollouts can be made of chunks of so many actions, and minibatches of them."""
+    size = run.train.trainer.buffer_size
+    if length == 1:
+        return
+    if size % length:
+        below = size // length * length
+        near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
+        raise ConfigError(
+            f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
+            f"(policy.chunk_length); the nearest multiple is {near}"
+        )
+    cfg = get_algo_class(run.train.algorithm.name).cfg_class(**run.train.algorithm.cfg)
+    problems = cfg.check_run(run.env.num_envs, size // length)
+    if problems:
+        raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 
 
 def _records(event: EventCfg) -> bool:

@@ -5,14 +5,19 @@ Legend: N envs, T rollout steps, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-__all__ = ["SavesState", "StepsChunks", "VecEnv"]
+from embodichain.utils import ConfigError
+
+__all__ = ["SavesState", "Step", "StepsChunks", "VecEnv", "step_with"]
+
+Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
+"""``VecEnv.step`` or ``StepsChunks.step_chunk``."""
 
 
 @runtime_checkable
@@ -105,3 +110,19 @@ class SavesState(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
+
+
+def step_with(env: VecEnv, chunk_length: int) -> Step:
+    """Return what takes a policy's actions: ``env.step``, or ``env.step_chunk`` where it chooses several at a time.
+
+    Raises:
+        ConfigError: it does, and the environment takes single ones only.
+    """
+    if chunk_length == 1:
+        return env.step
+    if not isinstance(env, StepsChunks):
+        raise ConfigError(
+            f"the policy chooses chunks of {chunk_length} actions (policy.chunk_length), and the environment "
+            f"{type(env).__name__} takes single ones: it has no step_chunk"
+        )
+    return env.step_chunk

@@ -12,15 +12,16 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.chunks import at_level, mask_at_level, masked_or_mean, with_dims_of
 from embodichain.agents.rl.algo.common import (
     adapted_learning_rate,
-    approx_kl,
     behaviour_weight,
     clipped_surrogate,
     clipped_value_error,
     compute_gae,
     explained_variance,
     gaussian_kl,
+    k3,
     normalize_advantages,
 )
 from embodichain.agents.rl.algo.registry import register_algo
@@ -77,6 +78,9 @@ class PPO(BaseAlgorithm):
     Of a rollout that older policies collected (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one:
     r is the ratio to the policy before the update, and each sample weighs what that policy's probability is to the
     older one's (see ``behaviour_weight``). Where nothing is behind, the two are the same.
+
+    Of a policy that chooses chunks of actions, ``logprob_level`` says what has a ratio r of its own; the advantage is
+    the decision's, and the means of r and of the entropy (nats of an action) are over what was executed.
 
     Args:
         cfg: the settings.
@@ -139,35 +143,38 @@ class PPO(BaseAlgorithm):
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
-        log_ratio = new["sample_log_prob"] - batch["sample_log_prob"]
+        executed, level = batch.get("executed", None), cfg.logprob_level
+        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
+        log_ratio = log_prob - old_log_prob
+        mask = mask_at_level(executed, log_ratio)
         ratio = log_ratio.exp()
         advantage = batch["advantage"]
         if cfg.normalize_advantages == "minibatch":
             advantage = normalize_advantages(advantage)
-        objective = clipped_surrogate(ratio, advantage, cfg.clip_coef)
+        objective = clipped_surrogate(ratio, with_dims_of(ratio, advantage), cfg.clip_coef)
         weight = batch.get("behaviour_weight", None)
-        policy_loss = -(objective if weight is None else weight * objective).mean()
+        policy_loss = -masked_or_mean(objective if weight is None else weight * objective, mask)
         if cfg.clip_value_coef is None:
             errors = (new["value"] - batch["return"]).square()
         else:
             errors = clipped_value_error(new["value"], batch["old_value"], batch["return"], cfg.clip_value_coef)
         value_loss = 0.5 * errors.mean()
-        entropy = new["entropy"].mean()
+        entropy = masked_or_mean(at_level(new["entropy"], executed, "action"), executed)
         loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": approx_kl(log_ratio),
-                "clip_fraction": ((ratio - 1).abs() > cfg.clip_coef).float().mean(),
+                "approx_kl": masked_or_mean(k3(log_ratio), mask),
+                "clip_fraction": masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask),
             }
             if self._adapts:
                 kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-                metrics["kl"] = get_ranks().mean(kl.mean())
+                metrics["kl"] = get_ranks().mean(masked_or_mean(kl, executed))
             if weight is not None:
-                metrics["behaviour_weight"] = weight.mean()
-                metrics["capped_fraction"] = (weight >= cfg.behaviour_weight_cap).float().mean()
+                metrics["behaviour_weight"] = masked_or_mean(weight, mask)
+                metrics["capped_fraction"] = masked_or_mean((weight >= cfg.behaviour_weight_cap).float(), mask)
         return loss, metrics
 
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -187,8 +194,11 @@ class PPO(BaseAlgorithm):
         old = evaluate_batch(self.policy, batch, cfg.batch_size) if self._adapts or is_behind else batch
         if is_behind:
             # What was collected with the present parameters keeps its log-probability, to the last bit.
-            proximal = torch.where(batch["lag"] > 0, old["sample_log_prob"], batch["sample_log_prob"])
-            batch["behaviour_weight"] = behaviour_weight(proximal, batch["sample_log_prob"], cfg.behaviour_weight_cap)
+            behaviour = batch["sample_log_prob"]
+            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, old["sample_log_prob"], behaviour)
+            executed = batch.get("executed", None)
+            new, older = (at_level(x, executed, cfg.logprob_level) for x in (proximal, behaviour))
+            batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)
             batch["sample_log_prob"] = proximal
         if self._adapts:
             for name in ("mean", "log_std"):

@@ -2,7 +2,7 @@
 
 from embodichain.agents.rl.buffer.batches import iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
-from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, transition_view
+from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
 from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "check_rollout",
     "iterate_minibatches",
     "learning_batch",
+    "num_env_steps",
     "transition_view",
 ]

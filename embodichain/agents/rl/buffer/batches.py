@@ -43,15 +43,18 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
         columns: further tensors [N, T], by name: advantages, returns, masks.
 
     Returns:
-        ``action``, ``sample_log_prob``, the evaluation fields and the columns: [N*T], or [N*T / L, L] with sequences.
-        Row n*T + t of the one, or element [n*T/L + t // L, t % L] of the other, is step t of environment n.
+        ``action``, ``sample_log_prob``, with chunks ``executed``, the evaluation fields and the columns: [N*T], or
+        [N*T / L, L] with sequences. Row n*T + t of the one, or element [n*T/L + t // L, t % L] of the other, is step t
+        of environment n.
 
     Raises:
         ConfigError: T is not divisible by L.
     """
     transitions = transition_view(rollout, flatten=False)
     num_envs, num_steps = transitions.batch_size
-    batch = transitions.select(*dict.fromkeys((*policy.evaluation_fields, "action", "sample_log_prob")))
+    names = (*policy.evaluation_fields, "action", "sample_log_prob")
+    executed = ("executed",) if "executed" in transitions.keys() else ()  # noqa: SIM118 (a TensorDict, not a dict)
+    batch = transitions.select(*dict.fromkeys((*names, *executed)))
     for name, column in columns.items():
         batch[name] = column
     length = policy.sequence_length

@@ -27,7 +27,7 @@ class BaseCollector(ABC):
 
     @abstractmethod
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
-        """Return a rollout of ``num_steps`` steps in every environment.
+        """Return a rollout of ``num_steps`` steps in every environment; with chunks of actions, of so many decisions.
 
         Args:
             num_steps: T.

@@ -86,6 +86,7 @@ class InferencePolicy:
 
     def __init__(self, policy: Policy, publisher: PolicyPublisher, gate: Callable[[], None] = lambda: None) -> None:
         self.obs_keys, self.state_size, self.extra_fields = policy.obs_keys, policy.state_size, policy.extra_fields
+        self.chunk_length, self.log_prob_size = policy.chunk_length, policy.log_prob_size
         self._module = deepcopy(policy)
         self._tensors = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
         self._publisher = publisher

@@ -45,12 +45,15 @@ class StepFigures:
         named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
         named["success"] = info["success"]
         self._names = list(named)
-        self._steps.append(torch.stack(list(named.values())).to(torch.float32))
+        # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
+        totals = [value if value.dim() == 1 else value.sum(1) for value in named.values()]
+        self._steps.append(torch.stack(totals).to(torch.float32))
 
     def take(self) -> TensorDict:
         """Return the figures by name, float32 [N, T+1] each, 0 in slot T; and begin anew.
 
-        The names are ``rewards/<term>``, ``metrics/<name>`` and ``success``.
+        Of a chunk of actions they are sums over its steps, but for ``success``. The names are ``rewards/<term>``,
+        ``metrics/<name>`` and ``success``.
         """
         steps = torch.stack([*self._steps, torch.zeros_like(self._steps[0])])  # [T+1, K, N]
         self._steps.clear()

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Actor, policy_input
-from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
 __all__ = ["SyncCollector"]
@@ -34,7 +34,8 @@ class SyncCollector(BaseCollector):
         on_step_callback: called after every step.
 
     Raises:
-        ConfigError: the policy reads an entry that the environment's observation has not.
+        ConfigError: the policy reads an entry that the environment's observation has not, or chooses chunks of actions
+            that the environment does not take.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
+        self._step = step_with(env, policy.chunk_length)
         self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
         self.reset()
 
@@ -106,6 +108,8 @@ class SyncCollector(BaseCollector):
             extra_fields=self.policy.extra_fields,
             state_size=self.policy.state_size,
             entries=self._next.get("entries", None),
+            chunk_length=self.policy.chunk_length,
+            log_prob_size=self.policy.log_prob_size,
         )
 
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
@@ -128,7 +132,7 @@ class SyncCollector(BaseCollector):
                 for name, slots in written.items():
                     slots[t].copy_(step[name])
 
-                next_obs, _, terminated, truncated, info = env.step(action.to(env.device))
+                next_obs, _, terminated, truncated, info = self._step(action.to(env.device))
                 inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))

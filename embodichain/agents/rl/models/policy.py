@@ -33,6 +33,14 @@ class Actor(Protocol):
     def extra_fields(self) -> tuple[tuple[str, int], ...]:
         """Names and widths of further fields that it writes."""
 
+    @property
+    def chunk_length(self) -> int:
+        """H, how many actions it chooses at a time."""
+
+    @property
+    def log_prob_size(self) -> int | None:
+        """A', how many log-probabilities it tells of an action of a chunk; None: A."""
+
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""
 
@@ -87,6 +95,13 @@ class Policy(nn.Module, ABC):
     """L: ``evaluate_actions`` is given [B, L] consecutive steps instead of [B] single ones. None: single steps, and for
     policies with memory the whole rollout. ``state`` is that before each step, as the rollout's policy had it; an
     episode begins after each step that is ``done``."""
+    chunk_length: int = 1
+    """H, how many actions are chosen at a time. With more than 1, ``action`` is [..., H, A], ``sample_log_prob`` and
+    ``entropy`` are [..., H, A'], not summed over anything (see ``AlgorithmCfg.logprob_level``), ``mean`` and
+    ``log_std`` [..., H, A]; ``value`` is [...]. The environment may execute the first actions of a chunk only: what was
+    not executed does not count, as ``executed`` [..., H] of the rollout says."""
+    log_prob_size: int | None = None
+    """A', how many log-probabilities are told of each action of a chunk; None: A, one for each component."""
     has_normalizer: bool = False
     """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
 

@@ -46,7 +46,8 @@ class EpisodeStats:
         """Take in one step; nothing is read by the host."""
         named = [("rewards", info["rewards"]), ("metrics", info["metrics"])]
         self._step_success.append(info["success"])
-        columns = [value for _, group in named for value in group.values()]
+        # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
+        columns = [value if value.dim() == 1 else value.sum(1) for _, group in named for value in group.values()]
         if not columns:
             return
         values = torch.stack(columns, dim=0).to(torch.float32)
@@ -88,12 +89,15 @@ class EpisodeStats:
             is_whole.fill(False)
         num_steps = len(self._step_success)
         reward = rollout["reward"][:, :num_steps].cpu().numpy()
+        made = np.ones(reward.shape[:2], dtype=np.int64)  # environment steps of each step
+        if reward.ndim > 2:
+            reward, made = reward.sum(2), rollout["executed"][:, :num_steps].sum(2).cpu().numpy()
         done = rollout["done"][:, :num_steps].cpu().numpy()
         success = torch.stack(self._step_success, dim=1).cpu().numpy()
         ended_at: list[tuple[int, list[float], list[int], list[bool]]] = []  # step; returns, lengths, successes
         for t in range(num_steps):
             returns += reward[:, t]
-            lengths += 1
+            lengths += made[:, t]
             ended = done[:, t]
             if ended.any():
                 counted = ended & is_whole
@@ -103,20 +107,20 @@ class EpisodeStats:
                 lengths[ended] = 0
                 is_whole[ended] = True
         scalars: dict[str, float] = {}
-        means: list[float] = []
+        sums: list[float] = []
         if self._sums is not None:
-            means = (self._sums.mean(dim=1) / num_steps).tolist()
+            sums = self._sums.sum(dim=1).tolist()
             self._sums.zero_()
-        shared = get_ranks().gather_data((ended_at, means))
+        shared = get_ranks().gather_data((ended_at, sums, int(made.sum())))
         # By their steps, and at one step by rank: as they would have ended in a single process.
         for _, own_returns, own_lengths, successes in sorted(
-            (e for each, _ in shared for e in each), key=lambda e: e[0]
+            (e for each, *_ in shared for e in each), key=lambda e: e[0]
         ):
             self._returns.extend(own_returns)
             self._lengths.extend(own_lengths)
             self._successes.extend(successes)
-        columns = zip(*(rank_means for _, rank_means in shared), strict=True)
-        scalars |= {name: sum(column) / len(column) for name, column in zip(self._names, columns, strict=True)}
+        columns, count = zip(*(own_sums for _, own_sums, _ in shared), strict=True), sum(own for *_, own in shared)
+        scalars |= {name: sum(column) / count for name, column in zip(self._names, columns, strict=True)}
         if self._returns:
             scalars["charts/episode_reward_avg_100"] = float(np.mean(self._returns))
             scalars["charts/episode_length_avg_100"] = float(np.mean(self._lengths))

@@ -13,7 +13,7 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.vec_env import VecEnv, step_with
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator"]
 
@@ -115,13 +115,15 @@ class Evaluator:
         so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
         obs, _ = env.reset(seed=self._seed, options=_numbering(ranks))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
+        take = step_with(env, policy.chunk_length)
         num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
         while num_done < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
-            obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
+            obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
             check_stop()
-            so_far[0] += reward
-            so_far[1] += 1
+            is_chunk = policy.chunk_length > 1
+            so_far[0] += reward.sum(1) if is_chunk else reward
+            so_far[1] += info["executed"].sum(1) if is_chunk else 1
             done = terminated | truncated
             if state is not None:
                 state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import RolloutOrigin
 from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, Divergences
 from embodichain.agents.rl.distributed import get_ranks
@@ -143,8 +144,7 @@ class Guards:
     def _check_physics(self, rollout: TensorDict, step: int) -> int:
         """Return how many episodes ended by divergence."""
         count, record = self._take_divergences(rollout)
-        num_envs, num_slots = rollout.batch_size
-        num_steps = num_envs * (num_slots - 1)
+        num_steps = num_env_steps(rollout)
         is_diverging = count > MAX_DIVERGENCE_RATE * num_steps
         if is_diverging and not self._was_diverging:
             path = self._write("divergence", step, {**self._context, **record})

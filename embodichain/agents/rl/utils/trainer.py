@@ -13,6 +13,7 @@ from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
@@ -49,7 +50,7 @@ class TrainerOptions:
 
     Attributes:
         exp_name: begins the checkpoints' names.
-        buffer_size: steps of each environment in one rollout.
+        buffer_size: steps of each environment in one rollout; with chunks of actions, at most so many.
         eval_freq: environment steps between evaluations, or ``"100 it"``.
         save_freq: the same for checkpoints.
         checkpoint_dir: where they go; it is there.
@@ -137,11 +138,14 @@ class Trainer:
             {"config": options.config, "spaces": options.spaces},
         )
         self._steps_per_iteration = options.buffer_size * env.num_envs * self._ranks.world_size
+        self._num_decisions = options.buffer_size // policy.chunk_length
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
 
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
+
+        With chunks of actions, of which not all are executed, it makes as many iterations, which have fewer steps.
 
         Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
@@ -304,7 +308,7 @@ class Trainer:
         start = time.perf_counter()
         if self.algorithm.reset_every_rollout:
             self._stats.drop_unfinished()
-        rollout = self._collect(self.options.buffer_size)
+        rollout = self._collect(self._num_decisions)
         collected = time.perf_counter()
         self._guards.begin_update()
         losses = self.algorithm.update(rollout)
@@ -316,13 +320,16 @@ class Trainer:
         end = time.perf_counter()
         seconds = end - start
         self._iteration += 1
-        self.global_step += self._steps_per_iteration
+        num_steps = self._steps_per_iteration
+        if self.policy.chunk_length > 1:  # not all that were chosen are executed
+            num_steps = int(self._ranks.sum(torch.tensor(num_env_steps(rollout))))
+        self.global_step += num_steps
         self.train_seconds += seconds
         figures = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
             **self._collector.scalars(),
-            "charts/SPS": self._steps_per_iteration / seconds,
+            "charts/SPS": num_steps / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
             "time/statistics_seconds": end - updated,

@@ -262,11 +262,9 @@ class BaseEnv(gym.Env[Any, Any]):
                 is_held = h < length - 1 and self._may_hold_images()
                 self.sim.hold_images(is_held)
                 now = torch.where(chunk.alive[:, None], own, self.last_action) if self._waiting else own
-                obs, *outcome = self._advance(now)
-                info = outcome[-1]
-                reward, done = chunk.add(h, *outcome)
-                info["final_obs"] = obs
-                self._record(now, reward, done, info)
+                obs, reward, terminated, truncated, info = self._advance(now)
+                reward, done = chunk.add(h, reward, terminated, truncated, info)
+                self._record(now, reward, done, info | {"final_obs": obs})
                 ended = done.nonzero().squeeze(1)
                 if len(ended):
                     self._waiting.append((ended, self.sim.backend.copy_rows(ended)))

@@ -22,7 +22,7 @@ from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import actions_for, cart_cfg, env_of, state
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
-NEAR = CAMERA | {"width": 64, "height": 64, "extrinsics": {"eye": [0.4, 0.9, 0.9], "target": [0, 0, 0.6]}}
+NEAR = {**CAMERA, "width": 64, "height": 64, "intrinsics": [60, 60, 32, 32]}
 FLAGS = ("success", "fail", "elapsed_steps")
 
 
