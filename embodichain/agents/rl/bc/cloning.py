@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.bc.config import BCCfg
@@ -59,7 +58,6 @@ def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torc
     What is beyond an episode's end does not count.
     """
     action, is_there = demonstrations.chunks(frames, policy.chunk_length)
-    batch = TensorDict({"entries": demonstrations.entries[frames], "action": action}, batch_size=[len(frames)])
-    log_prob = policy.evaluate_actions(batch)["sample_log_prob"]  # [B, H, A']
+    log_prob, _, _ = policy.model.evaluate_actions(demonstrations.entries[frames], action)  # type: ignore[operator]
     counted = is_there.unsqueeze(-1).expand_as(log_prob)
     return -(log_prob * counted).sum() / counted.sum()

@@ -51,11 +51,11 @@ class TinyVLACfg:
     """How many different tokens there are."""
     channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 128])
     """Output channels of the convolutions; each halves the image, and one more, to ``width``, does as well."""
-    width: PositiveInt = 192
+    width: PositiveInt = 160
     """D."""
-    depth: PositiveInt = 3
+    depth: PositiveInt = 2
     """Blocks of the transformer."""
-    heads: PositiveInt = 6
+    heads: PositiveInt = 5
     """Of the attention."""
     init_log_std: float = -1.0
     """Initial log-standard-deviation of every action."""
@@ -81,8 +81,8 @@ class TinyVLACfg:
 class TinyVLA(nn.Module):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
-    Convolutions turn each image into tokens; they, the words, the state and one token that reads all others go through
-    a transformer. From the reading token an MLP makes the mean of all H actions at once; the deviations are parameters.
+    Convolutions turn each image into tokens, which the instruction scales and shifts (FiLM: Perez et al., 2018). They,
+    the words, the state and one token that reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions at once; the deviations are parameters.
     The value is read from the same features without changing them, so that its error does not disturb the actions.
 
     Args:
@@ -105,6 +105,7 @@ class TinyVLA(nn.Module):
         self.stem = _stem([3, *cfg.channels, width])
         patches = math.prod(-(-size // 2 ** (len(cfg.channels) + 1)) for size in cfg.image_size)
         self.words = nn.Embedding(cfg.vocabulary_size, width)
+        self.film = nn.Linear(width, 2 * width)
         self.state = nn.Linear(cfg.state_dim, width)
         count = len(cfg.cameras) * patches + cfg.instruction_length + 2
         self.places = nn.Parameter(0.02 * torch.randn(count, width))
@@ -187,9 +188,11 @@ class TinyVLA(nn.Module):
         device = self.places.device
         given = vla_observation(obs, self.observation_keys, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
-            images = [self.stem(_to_unit(given[key])).flatten(2).transpose(1, 2) for key in self.image_keys]
-            state = (given[STATE] - self.state_mean) / self.state_std
             words = self.words(given[INSTRUCTION])
+            scale, shift = self.film(words.mean(1, keepdim=True)).chunk(2, dim=2)
+            patches = [self.stem(_to_unit(given[key])).flatten(2).transpose(1, 2) for key in self.image_keys]
+            images = [patch * (1 + scale) + shift for patch in patches]
+            state = (given[STATE] - self.state_mean) / self.state_std
             seen = torch.cat((*images, words, self.state(state).unsqueeze(1)), dim=1)
             tokens = torch.cat((torch.zeros_like(seen[:, :1]), seen), dim=1) + self.places  # [B, S, D]
             features = self.trunk(tokens)

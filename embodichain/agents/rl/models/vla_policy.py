@@ -52,7 +52,8 @@ class VLAPolicyCfg:
 class VLAPolicy(Policy):
     """Chooses chunks of ``chunk_length`` actions by a model that reads images, the robot's state and an instruction.
 
-    Log-probabilities are not reduced: the algorithm's ``logprob_level`` says over what they are summed.
+    Log-probabilities are not reduced: the algorithm's ``logprob_level`` says over what they are summed. With H = 1 a
+    choice is a single action, as of other policies, and its log-probability one number.
 
     Args:
         model: as ``load_vla_model`` returns.
@@ -65,11 +66,14 @@ class VLAPolicy(Policy):
         self.model_config = dict(config)
         interface: Any = model
         self.chunk_length = int(interface.chunk_length)
+        self.log_prob_size = getattr(model, "log_prob_size", None)
         self.obs_keys = tuple(interface.observation_keys)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose chunks: write ``action`` [..., H, A], ``sample_log_prob`` [..., H, A'] and ``value`` [...]."""
         action, log_prob, value = self.model(_rows(td), deterministic)
+        if self.chunk_length == 1:
+            action, log_prob = action.squeeze(1), log_prob.sum((1, 2))
         td["action"], td["sample_log_prob"], td["value"] = (_shaped(x, td) for x in (action, log_prob, value))
         return td
 
@@ -81,9 +85,12 @@ class VLAPolicy(Policy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return ``sample_log_prob`` and ``entropy`` [..., H, A'] of the chunks in ``action``, and ``value`` [...]."""
         action = td["action"].flatten(0, td.batch_dims - 1)
-        out = dict(
-            zip(("sample_log_prob", "entropy", "value"), self.model.evaluate_actions(_rows(td), action), strict=True)
-        )
+        if self.chunk_length == 1:
+            action = action.unsqueeze(1)
+        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action)  # type: ignore[operator]
+        if self.chunk_length == 1:
+            log_prob, entropy = log_prob.sum((1, 2)), entropy.sum((1, 2))
+        out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}
         return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
 
     @torch.no_grad()

@@ -73,6 +73,16 @@ def test_more_batch_dimensions_are_rows() -> None:
     assert policy.evaluate_actions(td)["sample_log_prob"].shape == (2, 3, 3, 2)
 
 
+def test_a_chunk_of_one_is_a_single_action_with_one_log_prob() -> None:
+    policy, td = build(model_config=SMALL | {"chunk_length": 1}), inputs(5)
+    policy.get_action(td)
+    out = policy.evaluate_actions(td)
+    assert (td["action"].shape, td["sample_log_prob"].shape, out["entropy"].shape) == ((5, 2), (5,), (5,))
+    assert torch.equal(out["sample_log_prob"], td["sample_log_prob"])
+    # two normal numbers of deviation exp(-1): 2 (1/2 + log(2 pi) / 2 - 1)
+    assert out["entropy"][0].item() == pytest.approx(2 * (0.5 + 0.5 * np.log(2 * np.pi) - 1))
+
+
 def test_deterministic_choice_is_the_mean_every_time() -> None:
     policy = build()
     one, two = (policy.get_action(inputs(4), deterministic=True)["action"] for _ in range(2))
