@@ -82,8 +82,9 @@ class TinyVLA(nn.Module):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
     Convolutions turn each image into tokens, which the instruction scales and shifts (FiLM: Perez et al., 2018). They,
-    the words, the state and one token that reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions at once; the deviations are parameters.
-    The value is read from the same features without changing them, so that its error does not disturb the actions.
+    the words, the state and one token that reads all others go through a transformer. From the reading token an MLP
+    makes the mean of all H actions at once; the deviations are parameters. The value is read from the same features
+    without changing them, so that its error does not disturb the actions.
 
     Args:
         **config: see ``TinyVLACfg``.
@@ -92,6 +93,10 @@ class TinyVLA(nn.Module):
         ConfigError: keys or values are wrong.
     """
 
+    lora_targets = ("qkv", "out", "mlp.0", "mlp.2")
+    """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
+    lora_trained = ("actor", "critic")
+    """What is trained as a whole beside them."""
     state_mean: torch.Tensor  # [J]
     state_std: torch.Tensor  # [J]
 

@@ -7,6 +7,7 @@ log-probability each: its dimensions, or its tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
+from embodichain.agents.rl.models.lora import LoRACfg, add_lora
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla_loading import build_vla_model, find_vla_class, read_stored_model
 from embodichain.utils import ConfigError, configclass
@@ -35,6 +37,8 @@ class VLAConfig:
     """Dotted path of the model's class."""
     model_config: dict[str, Any] = field(default_factory=dict)
     """What the class is built with, over what the folder and the environment say."""
+    lora: LoRACfg | None = None
+    """Train low-rank adapters instead of the whole model; needs the extra ``vla``."""
 
 
 @configclass
@@ -93,11 +97,44 @@ class VLAPolicy(Policy):
         out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}
         return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
 
+    def reference(self) -> Policy:
+        """Return a policy that stays as this one is now; with adapters it is the same one without them, at no cost."""
+        return _WithoutAdapters(self) if hasattr(self.model, "disable_adapter") else super().reference()
+
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """Return ``std``, the mean standard deviation of the action's components, where the model has one."""
         deviation = getattr(self.model, "std", None)
         return {} if deviation is None else {"std": deviation().mean()}
+
+
+class _WithoutAdapters(Policy):
+    """What a policy with adapters does without them, which no training changes. It has no parameters of its own."""
+
+    def __init__(self, policy: VLAPolicy) -> None:
+        super().__init__()
+        self._policy = (policy,)  # not a submodule: the parameters are the policy's
+        self.chunk_length, self.obs_keys = policy.chunk_length, policy.obs_keys
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions; see ``Policy.forward``."""
+        with self._disabled():
+            return self._policy[0].forward(td, deterministic)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value``; see ``Policy.get_value``."""
+        with self._disabled():
+            return self._policy[0].get_value(td)
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return log-probabilities; see ``Policy.evaluate_actions``."""
+        with self._disabled():
+            return self._policy[0].evaluate_actions(td)
+
+    def _disabled(self) -> AbstractContextManager[None]:
+        model: Any = self._policy[0].model
+        context: AbstractContextManager[None] = model.disable_adapter()
+        return context
 
 
 def build_vla_policy(
@@ -128,7 +165,8 @@ def build_vla_policy(
                 )
         config |= stored.config
     config |= vla.model_config
-    policy = VLAPolicy(build_vla_model(cls, stored, config, device), config)
+    model = build_vla_model(cls, stored, config, device)
+    policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
     there = entry_spaces(space)
     for key in policy.obs_keys:
         if key not in there:
