@@ -6,8 +6,10 @@ from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
+from embodichain.agents.rl.models.lora import LoRACfg
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
 from embodichain.agents.rl.models.policy import Actor, Policy, policy_input
 from embodichain.agents.rl.models.registry import (
     build_policy,
@@ -30,9 +32,12 @@ __all__ = [
     "ActorOnlyCfg",
     "CNNCfg",
     "CNNNetworkCfg",
+    "LoRACfg",
     "MLPCfg",
     "NetworkCfg",
     "ObsGroupsCfg",
+    "OpenVLAOFT",
+    "OpenVLAOFTCfg",
     "Policy",
     "PolicyCfg",
     "RunningNormalizer",
