@@ -58,6 +58,6 @@ def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torc
     What is beyond an episode's end does not count.
     """
     action, is_there = demonstrations.chunks(frames, policy.chunk_length)
-    log_prob, _, _ = policy.model.evaluate_actions(demonstrations.entries[frames], action)  # type: ignore[operator]
+    log_prob, _, _ = policy.model.evaluate_actions(demonstrations.entries[frames], action)
     counted = is_there.unsqueeze(-1).expand_as(log_prob)
     return -(log_prob * counted).sum() / counted.sum()

@@ -134,8 +134,9 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
             if number[i] < num_episodes:
                 num_done += 1
                 if info["success"][i]:
-                    whole = torch.stack(running[i])
-                    kept[int(number[i])] = {name: whole[name] for name in (*keys, "action")}
+                    kept[int(number[i])] = {
+                        name: torch.stack([step[name] for step in running[i]]) for name in (*keys, "action")
+                    }
             running[i] = []
             number[i] += env.num_envs
     if not kept:

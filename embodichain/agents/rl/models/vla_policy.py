@@ -64,14 +64,16 @@ class VLAPolicy(Policy):
         config: what the model's class was built with, for saving it.
     """
 
+    model: Any
+    """The module, with the methods that docs/vla.md lists."""
+
     def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
         super().__init__()
         self.model = model
         self.model_config = dict(config)
-        interface: Any = model
-        self.chunk_length = int(interface.chunk_length)
+        self.chunk_length = int(self.model.chunk_length)
         self.log_prob_size = getattr(model, "log_prob_size", None)
-        self.obs_keys = tuple(interface.observation_keys)
+        self.obs_keys = tuple(self.model.observation_keys)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose chunks: write ``action`` [..., H, A], ``sample_log_prob`` [..., H, A'] and ``value`` [...]."""
@@ -83,7 +85,7 @@ class VLAPolicy(Policy):
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` [...]; see ``Policy.get_value``."""
-        td["value"] = _shaped(self.model.get_value(_rows(td)), td)  # type: ignore[operator]
+        td["value"] = _shaped(self.model.get_value(_rows(td)), td)
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
@@ -91,7 +93,7 @@ class VLAPolicy(Policy):
         action = td["action"].flatten(0, td.batch_dims - 1)
         if self.chunk_length == 1:
             action = action.unsqueeze(1)
-        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action)  # type: ignore[operator]
+        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action)
         if self.chunk_length == 1:
             log_prob, entropy = log_prob.sum((1, 2)), entropy.sum((1, 2))
         out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}

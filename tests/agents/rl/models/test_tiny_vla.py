@@ -95,13 +95,13 @@ def test_a_row_does_not_depend_on_the_others() -> None:
 def test_dictionaries_arrays_and_tensordicts_convert_alike() -> None:
     net = model()
     obs = observation()
-    nested = {"image": {n: obs[f"image/{n}"].numpy() for n in SIZES["cameras"]}}
+    nested: dict[str, Any] = {"image": {n: obs[f"image/{n}"].numpy() for n in SIZES["cameras"]}}
     nested |= {name: obs[name].numpy() for name in ("state", "instruction")}
     forms: list[Any] = [
         {name: value.numpy() for name, value in obs.items()},
         nested,
         TensorDict(obs, batch_size=[3]),
-        TensorDict({n: v if isinstance(v, np.ndarray) else dict(v) for n, v in nested.items()}, batch_size=[3]),
+        TensorDict(nested, batch_size=[3]),
     ]
     expected = net(obs, deterministic=True)[0]
     for form in forms:
