@@ -2,6 +2,7 @@
 
 embodichain schema --kind env --out env.schema.json
 embodichain doctor --algo ppo
+embodichain bc configs/agents/rl/push_colored_cube/bc_config.json
 embodichain replay outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt
 """
 
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from embodichain.agents.rl.bc import command as bc
 from embodichain.agents.rl.doctor import command as doctor
 from embodichain.agents.rl.replay import command as replay
 from embodichain.schema import SCHEMAS
@@ -28,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_schema(commands)
     _add_doctor(commands)
     _add_replay(commands)
+    _add_bc(commands)
     args = parser.parse_args(argv)
     try:
         code: int = args.run(args)
@@ -71,6 +74,14 @@ def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("replay", help=text, description=text, epilog=f"{example}. {codes}")
     replay.add_arguments(parser)
     parser.set_defaults(run=replay.run)
+
+
+def _add_bc(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."
+    example = "example: %(prog)s configs/agents/rl/push_colored_cube/bc_config.json steps=500"
+    parser = commands.add_parser("bc", help=text, description=text, epilog=example)
+    bc.add_arguments(parser)
+    parser.set_defaults(run=bc.run)
 
 
 if __name__ == "__main__":

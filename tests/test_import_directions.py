@@ -58,7 +58,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
     ),
     # The files that know both worlds.
-    ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
+    ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "agents.rl.bc", "schema", "cli"], ["*"]),
 ]
 
 # Third-party packages that belong to one layer.
@@ -66,6 +66,7 @@ ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
 OPTIONAL_EXTRAS = {
+    "huggingface_hub",
     "lerobot",
     "mujoco_menagerie",
     "mujoco_warp",

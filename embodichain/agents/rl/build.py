@@ -39,6 +39,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 
 __all__ = [
+    "EVAL_SEED_OFFSET",
     "RunConfig",
     "RunFolder",
     "TrainingEnv",
@@ -51,7 +52,8 @@ __all__ = [
     "load_run_config",
 ]
 
-_EVAL_SEED_OFFSET = 1_000_003  # keeps the evaluation's episodes apart from the training's
+EVAL_SEED_OFFSET = 1_000_003
+"""Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
 
 
 class TrainingEnv(VecEnv, Protocol):
@@ -276,7 +278,7 @@ def build_trainer(
         eval_env.write_into(folder.path / "eval", allowed_writes)
     evaluator = None
     if eval_env is not None:
-        seed = cfg.seed + _EVAL_SEED_OFFSET
+        seed = cfg.seed + EVAL_SEED_OFFSET
         evaluator = Evaluator(eval_env, cfg.num_eval_episodes, seed, algorithm.device, folder.path / "videos")
     options = TrainerOptions(
         exp_name=cfg.exp_name,
