@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.utils import profiler as module
 from embodichain.agents.rl.utils.profiler import Profiler
 from tests.agents.rl.utils.fakes import tiny_config, write_config
 
@@ -18,7 +17,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(module.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr("embodichain.agents.rl.utils.profiler.time.perf_counter", lambda: self.now)
 
 
 @pytest.fixture
