@@ -15,6 +15,7 @@ from types import ModuleType
 
 from embodichain import __version__
 from embodichain.commands import (
+    compare,
     completion,
     doctor,
     evaluate,
@@ -40,6 +41,7 @@ COMMANDS: dict[str, ModuleType] = {
     "play": play,
     "export": export,
     "report": report,
+    "compare": compare,
     "list": listing,
     "validate": validate,
     "schema": schema,

@@ -15,7 +15,7 @@ __all__ = ["COLOURS", "Series", "line_chart", "ticks"]
 # Okabe and Ito, "Color Universal Design", 2008: told apart by colour-blind people, too.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
 _WIDTH, _HEIGHT = 460, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 30, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _MOST_POINTS = 300
 
 
@@ -39,7 +39,7 @@ class Series:
 
 
 def line_chart(title: str, series: Sequence[Series], x_label: str = "environment steps", is_share: bool = False) -> str:
-    """Return a chart as an ``svg`` element.
+    """Return a chart as an HTML element: an ``svg``, and a legend where there are several lines.
 
     Args:
         title: above it.
@@ -50,7 +50,7 @@ def line_chart(title: str, series: Sequence[Series], x_label: str = "environment
     lines = [_thin(one) for one in series]
     xs = np.concatenate([np.asarray(one.x, float) for one in lines] or [np.zeros(0)])
     if not len(xs):
-        return f'{_open(title)}<text x="12" y="20">{escape(title)}: none</text></svg>'
+        return f'<div class="plot">{_open(title)}<text x="12" y="20">{escape(title)}: none</text></svg></div>'
     values = np.concatenate([np.asarray([*one.y, *one.low, *one.high], float) for one in lines])
     x_range = _padded(float(xs.min()), float(xs.max()), 0.0)
     y_range = (-0.02, 1.02) if is_share else _padded(float(values.min()), float(values.max()), 0.06)
@@ -64,9 +64,8 @@ def line_chart(title: str, series: Sequence[Series], x_label: str = "environment
     ]
     for i, one in enumerate(lines):
         parts += _line(one, COLOURS[i % len(COLOURS)], to_x, to_y)
-    if len(lines) > 1:
-        parts += _legend([one.name for one in lines])
-    return "".join([*parts, "</svg>"])
+    legend = _legend([one.name for one in lines]) if len(lines) > 1 else ""
+    return f'<div class="plot">{"".join(parts)}</svg>{legend}</div>'
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
@@ -145,10 +144,9 @@ def _line(one: Series, colour: str, to_x, to_y) -> list[str]:  # type: ignore[no
     return parts
 
 
-def _legend(names: list[str]) -> list[str]:
-    parts = []
-    for i, name in enumerate(names):
-        y = _TOP + 10 + 14 * i
-        parts.append(f'<rect x="{_LEFT + 8}" y="{y - 8}" width="10" height="3" fill="{COLOURS[i % len(COLOURS)]}"/>')
-        parts.append(f'<text x="{_LEFT + 22}" y="{y - 3}" class="label">{escape(name)}</text>')
-    return parts
+def _legend(names: list[str]) -> str:
+    marks = "".join(
+        f'<span><i style="background:{COLOURS[i % len(COLOURS)]}"></i>{escape(name)}</span>'
+        for i, name in enumerate(names)
+    )
+    return f'<div class="legend">{marks}</div>'

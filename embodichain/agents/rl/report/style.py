@@ -27,6 +27,8 @@ a{color:#0072b2}
 .chart .label{fill:var(--dim);font-size:11px}
 .chart .end{text-anchor:end}.chart .middle{text-anchor:middle}
 .chart .grid{stroke:var(--line)}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;color:var(--dim);margin:2px 0 0 12%}
+.legend i{display:inline-block;width:12px;height:4px;border-radius:2px;margin-right:5px;vertical-align:middle}
 video{width:100%;border-radius:6px;background:#000}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:14px;min-width:50%}

@@ -165,3 +165,14 @@ def test_targets_of_an_env_are_the_same_bits_whatever_the_number_of_envs(params:
         results.append(env.robot.get_qpos_target()[:1])
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+def test_command_is_the_scaled_pose_or_its_change() -> None:
+    (term,) = env_with(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1).action_manager.terms.values()
+    found = term.command_map()
+    assert found.names == ["x", "y", "z", "roll", "pitch", "yaw"]
+    assert found.factor.tolist() == pytest.approx([0.05] * 3 + [0.1] * 3)
+    assert found.meaning == "change of the tool's pose: m; Euler angles about the fixed axes, rad"
+    (term,) = env_with(pose_dim=7).action_manager.terms.values()
+    assert term.command_map().names == ["x", "y", "z", "qw", "qx", "qy", "qz"]
+    assert term.command_map().meaning == "pose of the tool: m; quaternion"
