@@ -18,6 +18,7 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "export": (["absent"], 2, "absent: no such run"),
     "report": (["absent"], 2, "absent: is not the folder of a run"),
     "compare": (["absent"], 2, "absent: is not the folder of a run"),
+    "rewards": (["absent"], 2, "absent: no such run"),
     "list": (["robots"], 2, "invalid choice: 'robots'"),
     "validate": (["absent.json"], 2, "absent.json: no such file"),
     "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),

@@ -87,6 +87,7 @@ class Evaluator:
         label: str,
         check_stop: Callable[[], None] = lambda: None,
         observe: StepObserver | None = None,
+        deterministic: bool = True,
     ) -> Evaluation:
         """Evaluate a policy.
 
@@ -95,6 +96,7 @@ class Evaluator:
             label: names the videos.
             check_stop: called after every step; raises what ends the evaluation, on all processes.
             observe: given every step, for figures beside those of the evaluation itself.
+            deterministic: take the most likely actions; else explore, as in training.
         """
         env, ranks = self.env, get_ranks()
         was_training = policy.training
@@ -106,7 +108,7 @@ class Evaluator:
                 env.start_recording(self._video_folder, label)
             results = torch.zeros(3, self._num_episodes, dtype=torch.float64)
             with stopping_together(ranks):
-                results = self._run_episodes(policy, check_stop, observe)
+                results = self._run_episodes(policy, check_stop, observe, deterministic)
             results = ranks.sum(results)
         finally:
             torch.set_num_threads(num_threads)
@@ -117,7 +119,9 @@ class Evaluator:
         interval = wilson_interval(success, self._num_episodes)
         return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
 
-    def _run_episodes(self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None) -> Tensor:
+    def _run_episodes(
+        self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None, deterministic: bool
+    ) -> Tensor:
         """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
         env, total, ranks = self.env, self._num_episodes, get_ranks()
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
@@ -128,7 +132,7 @@ class Evaluator:
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
         while num_done < num_own:
-            step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
+            step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
             obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
             check_stop()
             so_far[0] += reward
