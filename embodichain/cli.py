@@ -21,6 +21,7 @@ from embodichain.commands import (
     evaluate,
     export,
     listing,
+    new,
     play,
     replay,
     report,
@@ -29,6 +30,7 @@ from embodichain.commands import (
     schema,
     train,
     validate,
+    view,
 )
 from embodichain.lab.sim.sensors import RenderingUnavailableError
 from embodichain.utils import ConfigError
@@ -44,8 +46,10 @@ COMMANDS: dict[str, ModuleType] = {
     "report": report,
     "compare": compare,
     "rewards": rewards,
+    "new": new,
     "list": listing,
     "validate": validate,
+    "view": view,
     "schema": schema,
     "doctor": doctor,
     "replay": replay,

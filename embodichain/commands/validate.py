@@ -9,6 +9,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.commands.arguments import add_allow_import, allowed_imports
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils import ConfigError
@@ -36,7 +37,10 @@ def run(args: argparse.Namespace) -> int:
     if is_env_config(load_config_file(args.config)):
         if args.overrides:
             raise ConfigError(f"{args.overrides[0]}: {args.config} is an environment config, which has no overrides")
-        _check_env_config(args.config, allowed_imports(args))
+        env_id, cfg = read_env_config(args.config, allowed_imports(args))
+        kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
+        counts = ", ".join(f"{len(terms)} {kind}" for kind, terms in kinds.items())
+        print(f"{args.config}: valid. {env_id} with terms: {counts}")
         return 0
     run_config = load_run_config(args.config, args.overrides, allowed_imports(args))
     trainer, train = run_config.train.trainer, run_config.train
@@ -54,12 +58,17 @@ def is_env_config(data: dict[str, Any]) -> bool:
     return "id" in data and not {"trainer", "policy", "algorithm"} & set(data)
 
 
-def _check_env_config(path: Path, allowed: list[str]) -> None:
+def read_env_config(path: Path, allowed: list[str]) -> tuple[str, EmbodiedEnvCfg]:
+    """Return the task's name and the typed config of an environment config's file.
+
+    Args:
+        path: of the file.
+        allowed: prefixes of the modules that it may name.
+
+    Raises:
+        ConfigError: with every mistake, a line each.
+    """
     data = load_config_file(path)
     with placed(f"{path}: "):
         spec = get_env_spec(data["id"])
-        cfg = config_to_cfg(data, env_class=spec.cls, allowed_imports=allowed)
-    print(
-        f"{path}: valid. {data['id']} with {len(cfg.observations)} observation, {len(cfg.rewards)} reward, "
-        f"{len(cfg.events)} event and {len(cfg.actions)} action terms"
-    )
+        return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=allowed)

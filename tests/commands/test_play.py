@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
 from embodichain.commands.agents import RandomAgent, ZeroAgent
 from embodichain.lab.sim.sensors.opengl import opengl_problem
+from tests.agents.rl.utils.fakes import CART_POLE_ENV
 
 SMALL = ("--size", "64", "48", "--episodes", "1")
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
@@ -76,3 +78,20 @@ def test_agents_do_what_their_names_say() -> None:
         assert values.min() >= low
         assert values.max() <= high
         assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.15)
+
+
+@needs_gl
+def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--size", "64", "48")
+    assert main(["view", "train_config.json", *small]) == 0
+    out = capsys.readouterr().out
+    assert "CartPoleRL: a step is 0.04 s" in out
+    assert "robot/qpos                   [2]            columns 2 to 3" in out
+    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, rad or m" in out
+    picture = imread("scene.png")
+    assert picture.shape[:2] == (48, 64)
+    assert picture.std() > 0.02
+    assert main(["view", str(CART_POLE_ENV), *small, "--out", "no/scene.png"]) == 2
+    assert "--out no/scene.png: cannot be written" in capsys.readouterr().err

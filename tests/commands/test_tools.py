@@ -63,7 +63,7 @@ def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
     assert "valid. ppo with the policy actor_critic on CartPoleRL: 3 iterations" in (out := capsys.readouterr().out)
     assert "= 24 environment steps" in out
     assert main(["validate", str(CART_POLE_ENV)]) == 0
-    assert "CartPoleRL with 1 observation, 2 reward, 1 event and 1 action terms" in capsys.readouterr().out
+    assert "CartPoleRL with terms: 1 observation, 2 reward, 1 event, 1 action" in capsys.readouterr().out
     assert main(["validate", config, "trainer.num_evns=3", "algorithm.cfg.gamma=2"]) == 2
     err = capsys.readouterr().err
     assert "trainer.num_evns: unknown key. Did you mean 'num_envs'?" in err
