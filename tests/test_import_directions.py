@@ -89,7 +89,6 @@ OPTIONAL_EXTRAS = {
     "mujoco_warp",
     "onnx",
     "onnxruntime",
-    "optuna",
     "peft",
     "pyarrow",
     "shtab",

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             sim = env.cfg.sim_cfg
             fps = 1.0 / (sim.physics_dt * env.cfg.sim_steps_per_control)
             try:
-                video = VideoWriter(path, *args.size, fps=fps)
+                video = VideoWriter(path, args.size[0], args.size[1], fps)
 
                 def observe(
                     reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor

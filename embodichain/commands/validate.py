@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"{args.overrides[0]}: {args.config} is an environment config, which has no overrides")
         env_id, cfg = read_env_config(args.config, allowed_imports(args))
         kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
-        counts = ", ".join(f"{len(terms)} {kind}" for kind, terms in kinds.items())
+        counts = ", ".join(f"{len(cast(Sized, terms))} {kind}" for kind, terms in kinds.items())
         print(f"{args.config}: valid. {env_id} with terms: {counts}")
         return 0
     run_config = load_run_config(args.config, args.overrides, allowed_imports(args))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.export.formats import load_runner
+from embodichain.agents.rl.export.parity import record_steps
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.cli import main
 from embodichain.commands import export
@@ -88,9 +89,8 @@ def test_file_that_does_something_else_is_not_left_behind(
     run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def doubled(*args: object, **kwargs: object) -> list[object]:
-        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record(*args, **kwargs)]  # type: ignore[arg-type]
+        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]  # type: ignore[arg-type]
 
-    record = export.record_steps
     monkeypatch.setattr(export, "record_steps", doubled)
     assert main(["export", "latest", "--format", "pt2", "--observations", "16"]) == 1
     assert "the exported policy's action differs from the policy's" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_uneven_size_and_a_place_that_cannot_be_written_are_errors(
 
 
 def test_agents_do_what_their_names_say() -> None:
-    space = spaces.Box(np.float32([-1, 2, -np.inf]), np.float32([0, 3, np.inf]))
+    space = spaces.Box(np.array([-1, 2, -np.inf], np.float32), np.array([0, 3, np.inf], np.float32))
     td = TensorDict({"obs": torch.zeros(500, 4)}, batch_size=[500])
     assert not ZeroAgent(space).get_action(td)["action"].any()
     actions = RandomAgent(space).get_action(td)["action"]

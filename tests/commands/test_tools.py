@@ -90,7 +90,7 @@ def test_advice_follows_the_facts() -> None:
         "torch_cuda": "13.0", "gpus": ["a GPU"], "free_disk_gb": 100.0, "free_memory_gb": 16.0,
     }  # fmt: skip
     assert give_advice(well) == []
-    for change, words in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"pictures": "none: install libegl1"}, "libegl1"),
         ({"load_average": 6.0}, "other programs keep 6 of 8 cores busy"),
         ({"environment": {"OMP_NUM_THREADS": "2"}}, "holds updates to 2 of 8 cores"),
@@ -99,7 +99,8 @@ def test_advice_follows_the_facts() -> None:
         ({"gpus": []}, "there is no GPU"),
         ({"free_disk_gb": 0.5}, "0.5 GB are free on this disk"),
         ({"free_memory_gb": 1.0}, "1.0 GB of memory are free"),
-    ]:
+    ]
+    for change, words in cases:
         (advice,) = give_advice(well | change)
         assert words in advice
 

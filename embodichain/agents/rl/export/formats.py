@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.jit._trace import TracerWarning
 
 from embodichain.agents.rl.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
@@ -155,7 +156,7 @@ def _quiet() -> Iterator[None]:
     exporter.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            for category in (DeprecationWarning, FutureWarning, torch.jit.TracerWarning):
+            for category in (DeprecationWarning, FutureWarning, TracerWarning):
                 warnings.simplefilter("ignore", category)
             yield
     finally:

@@ -55,6 +55,9 @@ class DeployedPolicy(nn.Module):
         outputs: names of what comes out: ``action``, ``command`` where every term has one, ``next_state``.
     """
 
+    low: Tensor  # [A]
+    high: Tensor  # [A]
+
     def __init__(
         self,
         policy: Policy,

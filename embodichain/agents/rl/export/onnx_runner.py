@@ -18,19 +18,19 @@ import onnxruntime
 class PolicyRunner:
     """Maps observations by name to actions and commands, and remembers the recurrent state where there is one."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path) -> None:
         self.session = onnxruntime.InferenceSession(str(Path(path)), providers=["CPUExecutionProvider"])
         self.spec = json.loads(self.session.get_modelmeta().custom_metadata_map["embodichain"])
-        self.state = None
+        self.state: np.ndarray | None = None
 
-    def reset(self, rows=None):
+    def reset(self, rows: np.ndarray | None = None) -> None:
         """Begin new episodes, everywhere or in some rows of the observations (indices or a mask)."""
         if rows is None or self.state is None:
             self.state = None
         else:
             self.state[rows] = 0.0
 
-    def __call__(self, obs):
+    def __call__(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return ``action`` and ``command`` for an observation, or for N of them."""
         inputs = {}
         for name, entry in self.spec["inputs"].items():

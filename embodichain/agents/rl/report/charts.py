@@ -19,6 +19,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _MOST_POINTS = 300
 
 
+Numbers = Sequence[float] | np.ndarray
+
+
 @dataclass(frozen=True)
 class Series:
     """A line.
@@ -31,10 +34,10 @@ class Series:
     """
 
     name: str
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] = field(default_factory=tuple)
-    high: Sequence[float] = field(default_factory=tuple)
+    x: Numbers
+    y: Numbers
+    low: Numbers = field(default_factory=tuple)
+    high: Numbers = field(default_factory=tuple)
     has_points: bool = False
 
 

@@ -57,6 +57,6 @@ def _defaults(cfg_class: Any) -> dict[str, Any]:
         value = field.default_factory() if callable(field.default_factory) else field.default
         if value is MISSING or value is dataclasses.MISSING:
             continue
-        plain = value.to_dict() if dataclasses.is_dataclass(value) else value
+        plain = getattr(value, "to_dict", lambda value=value: value)()
         defaults[field.name] = json.loads(json.dumps(plain))
     return defaults

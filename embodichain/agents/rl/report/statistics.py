@@ -7,7 +7,7 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_interval(
-    groups: list[Scores], statistic: Callable[[list[np.ndarray]], np.ndarray], seed: int = 0
+    groups: Sequence[Scores], statistic: Callable[[list[np.ndarray]], np.ndarray], seed: int = 0
 ) -> Ends:
     """Return the 95 % percentile interval of a statistic of groups, by a stratified bootstrap.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def test_difference_is_found(tmp_path: Path) -> None:
     assert check_parity(run, module.inputs, steps) == 0.0
     for shift in (2e-5, float("nan")):
         with pytest.raises(ParityError, match="step 0 of 5: the exported policy's action differs"):
-            check_parity(lambda inputs, shift=shift: run(inputs, shift), module.inputs, steps)
+            check_parity(partial(run, shift=shift), module.inputs, steps)
     # A memory that is not cleared where episodes begin shows, too.
     never = [type(step)(step.inputs, step.action, np.zeros(20, dtype=bool)) for step in steps]
     with pytest.raises(ParityError):
