@@ -152,8 +152,8 @@ def read_stored_model(model_path: str | Path) -> StoredModel:
         )
     if hub["revision"] is None:
         raise ConfigError(
-            f"{_PLACE}: no such folder: {path.absolute()}. If '{model_path}' is meant as a hub repository, name its "
-            f"revision, so that it stays the same: {model_path}@<commit or tag>"
+            f"{_PLACE}: no such folder: {path.absolute()}. `embodichain bc` writes one; if '{model_path}' is "
+            f"meant as a hub repository, name its revision, so that it stays the same: {model_path}@<commit or tag>"
         )
     return _read_folder(_download(hub["repo"], hub["revision"]))
 
