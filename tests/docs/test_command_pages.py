@@ -54,10 +54,7 @@ def test_numbers_in_the_pages_are_those_of_the_code() -> None:
     defaults = {name: parser.parse_args([name, "run"]) for name in ("eval", "rewards", "export")}
     assert (defaults["eval"].episodes, "`--episodes` (200) episodes" in read("command_line.md")) == (200, True)
     assert (defaults["rewards"].episodes, "`--episodes` (200) with the policy" in read("reports.md")) == (200, True)
-    assert (defaults["export"].observations, "1,000 observations (`--observations`)" in read("export.md")) == (
-        1000,
-        True,
-    )
+    assert (defaults["export"].observations, "1,000 observations (`--obs" in read("export.md")) == (1000, True)
     assert (statistics.MIN_RUNS, "at least 4 runs of each task" in read("reports.md")) == (4, True)
     assert (statistics.NUM_RESAMPLES, "(5,000 times)" in read("reports.md")) == (5000, True)
     assert (_LARGEST_VIDEO, "up to 8 MB each" in read("reports.md")) == (8_000_000, True)
