@@ -83,9 +83,8 @@ class GRPO(BaseAlgorithm):
         super().__init__(cfg, policy)
         self.cfg = cfg
         self.reset_every_rollout = cfg.reset_every_rollout
-        # The fused form skips a step without anybody waiting.
-        fused = self.device.type == "cuda" or None
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=fused)
+        # The fused form skips a step without anybody waiting, and takes less time.
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=True)
         self.reference: Policy | None = None
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
