@@ -6,7 +6,10 @@ Three things take time: the policy's choice, the environments' step, and the upd
 sleep: like a computation on a GPU it holds neither the interpreter nor a core, so that what is measured is how well the
 collector overlaps them, on a busy machine too. The bound is (Tc + Tu) / max(Tc, Tu), where Tc is the time to collect a
 rollout and Tu that of an update; with two groups of environments, choices, steps and updates may all overlap:
-(Ti + Te + Tu) / max(Ti, Te, Tu). Prints a table and, last, one line of JSON.
+(Ti + Te + Tu) / max(Ti, Te, Tu). Where a policy chooses chunks of actions, it is compared with one that chooses single
+ones, in turn: an update then takes its time a decision. At the end, environments whose step is work in Python, which
+holds the interpreter's lock, beside an update that is such work too: in threads, and in a process of their own. Prints
+a table and, last, one line of JSON.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +30,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.buffer import VLABuffer
-from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, SyncCollector
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv, SyncCollector
 from embodichain.agents.rl.models import ActorCritic
 
 N = 4
@@ -34,7 +38,7 @@ N = 4
 
 @dataclass(frozen=True)
 class Case:
-    """Times of one choice, one step and one update (s), groups of environments and steps of a rollout."""
+    """Times of one choice, one step and one update (s), groups of environments, steps of a rollout and of a chunk."""
 
     name: str
     infer: float
@@ -42,13 +46,15 @@ class Case:
     update: float
     groups: int = 1
     steps: int = 10
+    chunk: int = 1
 
     @property
     def bound(self) -> float:
         """The most that overlapping can win."""
         infer, step = self.steps * self.infer, self.steps * self.step
-        parts = (infer, step, self.update) if self.groups == 2 else (infer + step, self.update)
-        return sum(parts) / max(parts)
+        in_turn = infer + step + self.update
+        infer, update = infer / self.chunk, self.update / self.chunk
+        return in_turn / (max(infer, step, update) if self.groups == 2 else max(infer + step, update))
 
 
 CASES = (
@@ -58,6 +64,8 @@ CASES = (
     Case("environments and inference against learning", 0.06, 0.04, 1.0),
     Case("two groups: environments as slow as inference and learning", 0.1, 0.1, 1.0, groups=2),
     Case("two groups: environments as slow as inference, learning fast", 0.1, 0.1, 0.5, groups=2),
+    Case("chunks of 8 against single actions", 0.1, 0.01, 3.2, steps=32, chunk=8),
+    Case("chunks of 8 against single actions, slower environments", 0.1, 0.02, 3.2, steps=32, chunk=8),
 )
 
 
@@ -74,7 +82,9 @@ class SleepingEnv:
         self.fails = threading.Event()
         self.failed_at = 0.0
 
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[TensorDict, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
         """Begin."""
         return self._obs(), {}
 
@@ -88,11 +98,48 @@ class SleepingEnv:
         info = {"rewards": {}, "metrics": {}, "success": never, "final_obs": self._obs()}
         return self._obs(), torch.zeros(N), never, never, info
 
+    def step_chunk(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Take the time of each action."""
+        for own in action.unbind(1):
+            obs, reward, terminated, truncated, info = self.step(own)
+        return obs, reward, terminated, truncated, info
+
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
         """Nothing is written."""
 
     def _obs(self) -> TensorDict:
         return TensorDict({"x": torch.zeros(N, 2)}, batch_size=[N])
+
+
+class BusyEnv(SleepingEnv):
+    """Environments whose step is work in Python."""
+
+    def __init__(self, work: int) -> None:
+        super().__init__(0.0)
+        self.work = work
+
+    def step(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Work."""
+        work_in_python(self.work)
+        return super().step(action)
+
+    def state_dict(self) -> dict[str, Any]:
+        """There is no state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is no state."""
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+def work_in_python(count: int) -> int:
+    """Do something that holds the interpreter's lock."""
+    total = 0
+    for i in range(count):
+        total += i & 3
+    return total
 
 
 class SlowPolicy(ActorCritic):
@@ -106,22 +153,22 @@ class SlowPolicy(ActorCritic):
         return super().get_action(td, deterministic)
 
 
-def make_policy(seconds: float) -> SlowPolicy:
-    """Return a policy that takes so long to choose."""
-    policy = SlowPolicy(2, 1, "cpu", nn.Linear(2, 1), nn.Linear(2, 1))
+def make_policy(seconds: float, chunk: int = 1) -> SlowPolicy:
+    """Return a policy that takes so long to choose so many actions."""
+    policy = SlowPolicy(2, 1, "cpu", nn.Linear(2, chunk), nn.Linear(2, 1), chunk_length=chunk)
     policy.seconds = seconds
     return policy
 
 
-def measure(case: Case, collector: BaseCollector, iterations: int) -> float:
+def measure(collector: BaseCollector, decisions: int, update: Callable[[], object], iterations: int) -> float:
     """Return the seconds of one iteration, after those in which the pipeline fills."""
     collector.start()
     warm_up = 3 if isinstance(collector, AsyncCollector) else 0
     for i in range(warm_up + iterations):
         if i == warm_up:
             start = time.perf_counter()
-        collector.collect(case.steps)
-        time.sleep(case.update)
+        collector.collect(decisions)
+        update()
     seconds = (time.perf_counter() - start) / iterations
     collector.stop()
     return seconds
@@ -129,12 +176,14 @@ def measure(case: Case, collector: BaseCollector, iterations: int) -> float:
 
 def run(case: Case, iterations: int) -> dict[str, Any]:
     """Measure one case, in turn and asynchronously."""
-    policy = make_policy(case.infer)
-    sync = measure(case, SyncCollector(SleepingEnv(case.step), policy, "cpu"), iterations)
+    in_turn = SyncCollector(SleepingEnv(case.step), make_policy(case.infer), "cpu")
+    sync = measure(in_turn, case.steps, partial(time.sleep, case.update), iterations)
     staleness = case.groups
     envs = [SleepingEnv(case.step) for _ in range(case.groups)]
+    policy = make_policy(case.infer, case.chunk)
     collector = AsyncCollector(envs, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
-    asynchronous = measure(case, collector, iterations)
+    update = partial(time.sleep, case.update / case.chunk)
+    asynchronous = measure(collector, case.steps // case.chunk, update, iterations)
     speedup = sync / asynchronous
     return {
         "case": case.name,
@@ -145,6 +194,22 @@ def run(case: Case, iterations: int) -> dict[str, Any]:
         "bound": round(case.bound, 2),
         "share_of_bound": round(speedup / case.bound, 3),
     }
+
+
+def lock_holding(iterations: int, steps: int = 10, seconds: float = 0.04) -> dict[str, float]:
+    """Return the seconds of an iteration with steps and updates in Python, both as long, by how it collects."""
+    start = time.perf_counter()
+    work_in_python(2_000_000)
+    work = int(2_000_000 * seconds / (time.perf_counter() - start))
+    update = partial(work_in_python, work * steps)
+    policy = make_policy(0.0)
+    times = {"in turn": measure(SyncCollector(BusyEnv(work), policy, "cpu"), steps, update, iterations)}
+    in_process = ProcessEnv(partial(BusyEnv, work))
+    for backend, env in (("thread", BusyEnv(work)), ("process", in_process)):
+        collector = AsyncCollector(env, policy, VLABuffer(2), "cpu")
+        times[backend] = measure(collector, steps, update, iterations)
+    in_process.close()
+    return {name: round(value, 3) for name, value in times.items()}
 
 
 def error_latency(repeats: int) -> dict[str, float]:
@@ -179,9 +244,12 @@ def main() -> None:
             f"{row['bound']:>6.2f}  {row['share_of_bound']:.0%}",
             flush=True,
         )
+    busy = lock_holding(args.iterations)
+    shown = ", ".join(f"{name} {value:.2f} s ({busy['in turn'] / value:.2f}x)" for name, value in busy.items())
+    print(f"steps and updates that hold the interpreter's lock: {shown}")
     latency = error_latency(20)
     print(f"from a failed step to the learner: median {latency['median_ms']} ms, at most {latency['max_ms']} ms of 20")
-    print(json.dumps({"benchmark": "async", "cases": rows, "error_latency": latency}))
+    print(json.dumps({"benchmark": "async", "cases": rows, "lock_holding_seconds": busy, "error_latency": latency}))
 
 
 if __name__ == "__main__":

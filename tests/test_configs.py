@@ -79,7 +79,9 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
         obs, _ = env.reset(seed=0)
         assert flatten_dict_observation(obs).isfinite().all()
         for _ in range(3):
-            action = torch.rand(2, *env.single_action_space.shape) * 2 - 1
+            shape = env.single_action_space.shape
+            assert shape is not None
+            action = torch.rand(2, *shape) * 2 - 1
             obs, reward, *_, info = env.step(action)
             assert flatten_dict_observation(obs).isfinite().all()
             assert reward.isfinite().all()

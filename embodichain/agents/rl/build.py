@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer
-from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.bundle import space_to_data
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
@@ -40,6 +42,7 @@ __all__ = [
     "EVAL_SEED_OFFSET",
     "RunConfig",
     "RunFolder",
+    "TrainingEnv",
     "build_env_groups",
     "build_envs",
     "build_learner",
@@ -51,6 +54,27 @@ __all__ = [
 
 EVAL_SEED_OFFSET = 1_000_003
 """Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
+
+
+class TrainingEnv(VecEnv, Protocol):
+    """What a training needs of its environments, be they in this process or in one of their own."""
+
+    @property
+    def single_action_space(self) -> spaces.Space[Any]:
+        """Of one environment."""
+
+    @property
+    def single_observation_space(self) -> spaces.Dict:
+        """The structured one of one environment."""
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Let terms write their files below a folder."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Record videos from now on."""
+
+    def close(self) -> None:
+        """Release what the environments hold."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +164,13 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
     return dataclasses.replace(run, env=share(run.env, num_envs, ranks.rank * num_envs), eval_env=eval_env)
 
 
-def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
+def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
     """Build the training environment, and the one for evaluation where the config enables it.
 
     Raises:
         ConfigError: a config does not fit the scene.
     """
-    env = build_env(run.env_id, run.env)
+    env = _build_training_env(run, run.env)
     try:
         return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
     except BaseException:
@@ -154,7 +178,7 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
         raise
 
 
-def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
+def build_env_groups(run: RunConfig) -> list[TrainingEnv]:
     """Build the further sets of training environments that asynchronous collection is to have.
 
     Raises:
@@ -162,11 +186,11 @@ def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
     """
     asynchronous = run.train.trainer.collection()
     num_groups = 1 if asynchronous is None else asynchronous.env_groups
-    envs: list[EmbodiedEnv] = []
+    envs: list[TrainingEnv] = []
     try:
         for group in range(1, num_groups):
             cfg = replace(run.env, first_env_id=run.env.first_env_id + group * run.env.num_envs)
-            envs.append(build_env(run.env_id, cfg))
+            envs.append(_build_training_env(run, cfg))
     except BaseException:
         for env in envs:
             env.close()
@@ -175,7 +199,7 @@ def build_env_groups(run: RunConfig) -> list[EmbodiedEnv]:
 
 
 def build_collector(
-    run: RunConfig, envs: Sequence[EmbodiedEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
+    run: RunConfig, envs: Sequence[TrainingEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
 ) -> BaseCollector | None:
     """Build the collector that the config asks for; None: the trainer's own.
 
@@ -197,7 +221,7 @@ def build_collector(
     return AsyncCollector(envs, policy, buffer, device, on_step, max_staleness=cfg.max_staleness)
 
 
-def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
+def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
     Raises:
@@ -219,14 +243,14 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
 def build_trainer(
     run: RunConfig,
     folder: RunFolder,
-    env: EmbodiedEnv,
+    env: TrainingEnv,
     eval_env: EmbodiedEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
-    env_groups: Sequence[EmbodiedEnv] = (),
+    env_groups: Sequence[TrainingEnv] = (),
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
@@ -290,8 +314,7 @@ def build_trainer(
             trainer.checkpoints.remove_unfinished()
             trainer.checkpoints.point_latest(resume.path)
             wall_time, last_step = rewind_metrics(folder.metrics, step)
-        config = json.dumps(run.resolved, indent=2) + "\n"
-        write_atomically(folder.path / "config.json", lambda file: file.write(config.encode()))
+        write_json(folder.path / "config.json", run.resolved, indent=2)
         if cfg.use_wandb:
             log.add(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved, last_step))
         log.add(TensorBoardSink(folder.path / "logs", step))
@@ -299,6 +322,13 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
+    collection = run.train.trainer.collection()
+    if collection is None or collection.backend == "thread":
+        return build_env(run.env_id, cfg)
+    return ProcessEnv(partial(build_env, run.env_id, cfg), run.train.trainer.import_modules)
 
 
 def _check_chunks(run: RunConfig, length: int) -> None:

@@ -22,6 +22,7 @@ import torch
 
 from embodichain.agents.rl.build import (
     RunFolder,
+    TrainingEnv,
     build_env_groups,
     build_envs,
     build_learner,
@@ -30,7 +31,7 @@ from embodichain.agents.rl.build import (
 )
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.launch import (
@@ -47,7 +48,6 @@ from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
@@ -169,7 +169,7 @@ def _run(
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
-    env_groups: list[EmbodiedEnv] = []
+    env_groups: list[TrainingEnv] = []
     stop = StopSignals()
     try:
         env_groups = build_env_groups(run)
@@ -203,15 +203,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (NonFiniteError, UnsavedTrainingError) as error:
+    except (NonFiniteError, UnsavedTrainingError, LostProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except InterruptedTraining as signal:
         print("interrupted", file=sys.stderr)
         return signal.exit_code
-    except LostProcessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except subprocess.CalledProcessError as error:
         print(f"error: the training has failed, see above (exit code {error.returncode})", file=sys.stderr)
         return 1
@@ -293,8 +290,7 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
     summary = _summarise(trainer, folder)
     try:
         draw_learning_curve(folder.metrics, folder.learning_curve, title)
-        text = json.dumps(summary, indent=2) + "\n"
-        write_atomically(folder.summary, lambda file: file.write(text.encode()))
+        write_json(folder.summary, summary, indent=2)
     except OSError as error:
         logger.log_warning(f"learning curve or summary could not be written: {error}")
     return summary

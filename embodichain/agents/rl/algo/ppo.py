@@ -80,7 +80,8 @@ class PPO(BaseAlgorithm):
     older one's (see ``behaviour_weight``). Where nothing is behind, the two are the same.
 
     Of a policy that chooses chunks of actions, ``logprob_level`` says what has a ratio r of its own; the advantage is
-    the decision's, and the means of r and of the entropy (nats of an action) are over what was executed.
+    the decision's, and the means of r and of the entropy (nats of an action) are over what was executed. Where several
+    processes share the training, each one's mean counts alike.
 
     Args:
         cfg: the settings.

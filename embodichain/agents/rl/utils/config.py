@@ -61,8 +61,9 @@ class EventsCfg:
 class AsynchronousCfg:
     """The ``trainer.asynchronous`` block: how rollouts are collected while the policy is updated."""
 
-    backend: Literal["thread"] = "thread"
-    """Where the environments are stepped and the policy infers: in a thread of the training's process."""
+    backend: Literal["thread", "process"] = "thread"
+    """Where the environments are stepped: in a thread of the training's process, or each set of them in a process of
+    its own, for those whose step holds the interpreter's lock. The policy infers in a thread."""
     max_staleness: NonNegativeInt = 1
     """How many updates a policy may be behind when a step that it chose is learned from; 0 takes turns."""
     buffer_capacity: PositiveInt | None = None

@@ -207,7 +207,7 @@ def test_actions_that_were_not_executed_contribute_no_gradient(name: str, level:
         if name == "ppo":
             PPO(PPOCfg(lr_schedule="adaptive", **shared), policy).update(rollout)
         else:
-            settings = {"group_size": 2, "truncate_at_first_done": False, "kl_coef": 0.1}
+            settings: dict[str, Any] = {"group_size": 2, "truncate_at_first_done": False, "kl_coef": 0.1}
             GRPO(GRPOCfg(**settings, **shared), policy).update(rollout)
         return policy.state_dict()
 
@@ -224,10 +224,10 @@ def test_gradient_of_an_action_that_is_never_executed_is_zero() -> None:
     batch["advantage"], batch["return"] = torch.randn(20), torch.randn(20)
     loss, _ = PPO(PPOCfg(ent_coef=0.1), policy).loss(batch)
     loss.backward()
-    assert policy.actor.weight.grad[:2].abs().min() > 0  # type: ignore[union-attr,index]
-    assert policy.actor.weight.grad[2].tolist() == [0, 0]  # type: ignore[union-attr,index]
-    assert policy.log_std.grad is not None
-    assert policy.log_std.grad[2] == 0
+    grads = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    assert grads["actor.weight"][:2].abs().min() > 0
+    assert grads["actor.weight"][2].tolist() == [0, 0]
+    assert grads["log_std"][2] == 0
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -252,3 +252,28 @@ def test_samples_of_older_policies_are_weighted_at_the_level_of_the_ratio(level:
     # one component an action: 2 for each of them, or 2^k for a chunk of k
     expected = (2.0 ** executed.sum(-1)).mean().item() if level == "chunk" else 2.0
     assert weight == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("name", "level"), [("ppo", "token"), ("ppo", "action"), ("ppo", "chunk"), ("grpo", "action")])
+def test_best_chunk_of_an_episode_of_two_of_its_three_actions_is_found(name: str, level: LogProbLevel) -> None:
+    torch.manual_seed(0)
+    policy = linear_policy(chunk_length=3)
+    shared: dict[str, Any] = {"n_epochs": 4, "batch_size": 64, "learning_rate": 0.02, "logprob_level": level}
+    ppo, grpo = (
+        PPO(PPOCfg(**shared), policy),
+        GRPO(GRPOCfg(group_size=8, truncate_at_first_done=False, **shared), policy),
+    )
+    algorithm = ppo if name == "ppo" else grpo
+    for _ in range(40):
+        rollout = TensorDict({"obs": torch.ones(64, 3, 2)}, batch_size=[64, 3])
+        policy.get_action(rollout)
+        rollout["executed"] = flags([1, 1, 0]).expand(64, 3, 3).clone()
+        rollout["done"] = rollout["terminated"] = torch.ones(64, 3, dtype=torch.bool)
+        rollout["truncated"] = torch.zeros(64, 3, dtype=torch.bool)
+        error = rollout["action"].squeeze(-1) - torch.tensor([0.5, -0.5, 9.0])
+        rollout["reward"] = -error.square() * rollout["executed"]
+        algorithm.update(rollout)
+    best = policy.get_action(TensorDict({"obs": torch.ones(1, 2)}, batch_size=[1]), deterministic=True)["action"]
+    torch.testing.assert_close(best[0, :2, 0], torch.tensor([0.5, -0.5]), atol=0.15, rtol=0)
+    assert best[0, 2, 0] < 3.0  # nobody asked for it

@@ -218,9 +218,9 @@ def built(folder: Path, **changes: Any) -> Iterator[tuple[Trainer, list[Embodied
     run = load_run_config(write_config(folder, tiny_config(trainer__enable_eval=False, **changes)))
     torch.manual_seed(3)
     env, _ = build_envs(run)
-    envs = [env, *build_env_groups(run)]
+    envs = [each for each in (env, *build_env_groups(run)) if isinstance(each, EmbodiedEnv)]
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    trainer = build_trainer(run, RunFolder.create("tiny"), env, None, policy, algorithm, env_groups=envs[1:])
+    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, env_groups=envs[1:])
     trainer.log, sink = RunLog([ListSink()]), trainer.log
     sink.close()
     yield trainer, envs

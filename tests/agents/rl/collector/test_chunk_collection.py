@@ -94,7 +94,7 @@ def test_every_chunks_log_prob_is_reproducible_from_its_tagged_version(jitter: J
             rollouts.append(collector.collect(T))
             snapshots[collector.publisher.latest.version] = collector.publisher.latest
             with torch.no_grad():
-                policy.actor.bias.add_(0.1)  # type: ignore[union-attr,operator]
+                policy.actor.bias.add_(0.1)  # type: ignore[operator]
     finally:
         collector.stop()
     for rollout in rollouts:
