@@ -49,8 +49,10 @@ class TinyVLACfg:
     """L. From the environment."""
     vocabulary_size: PositiveInt = len(VOCABULARY)
     """How many different tokens there are."""
-    channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 128])
+    channels: Annotated[list[PositiveInt], Field(min_length=2)] = field(default_factory=lambda: [32, 64, 128])
     """Output channels of the convolutions; each halves the image, and one more, to ``width``, does as well."""
+    keypoints: PositiveInt = 32
+    """Places in each image that are told by their coordinates."""
     width: PositiveInt = 160
     """D."""
     depth: PositiveInt = 2
@@ -81,10 +83,12 @@ class TinyVLACfg:
 class TinyVLA(nn.Module):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
-    Convolutions turn each image into tokens, which the instruction scales and shifts (FiLM: Perez et al., 2018). They,
-    the words, the state and one token that reads all others go through a transformer. From the reading token an MLP
-    makes the mean of all H actions at once; the deviations are parameters. The value is read from the same features
-    without changing them, so that its error does not disturb the actions.
+    The instruction scales and shifts what the first two convolutions see in an image (FiLM: Perez et al., 2018). From
+    that, further convolutions make tokens, and soft maxima over the image make keypoints (Levine et al., "End-to-End
+    Training of Deep Visuomotor Policies", 2016), which are one token. All of them, the words, the state and one token
+    that reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions at
+    once; the deviations are parameters. The value is read from the same features without changing them, so that its
+    error does not disturb the actions.
 
     Args:
         **config: see ``TinyVLACfg``.
@@ -107,12 +111,15 @@ class TinyVLA(nn.Module):
         self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
         self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         width = cfg.width
-        self.stem = _stem([3, *cfg.channels, width])
+        self.stem = nn.Sequential(*_convolutions([3, *cfg.channels[:2]]), nn.GELU())
+        self.film = nn.Linear(width, 2 * cfg.channels[1])
+        self.stages = nn.Sequential(*_convolutions([*cfg.channels[1:], width]))
+        self.heat = nn.Conv2d(cfg.channels[1], cfg.keypoints, 1)
+        self.points = nn.Linear(2 * cfg.keypoints, width)
         patches = math.prod(-(-size // 2 ** (len(cfg.channels) + 1)) for size in cfg.image_size)
         self.words = nn.Embedding(cfg.vocabulary_size, width)
-        self.film = nn.Linear(width, 2 * width)
         self.state = nn.Linear(cfg.state_dim, width)
-        count = len(cfg.cameras) * patches + cfg.instruction_length + 2
+        count = len(cfg.cameras) * (patches + 1) + cfg.instruction_length + 2
         self.places = nn.Parameter(0.02 * torch.randn(count, width))
         self.trunk = Transformer(width, cfg.depth, cfg.heads, cfg.gradient_checkpointing)
         self.actor = nn.Sequential(
@@ -188,15 +195,22 @@ class TinyVLA(nn.Module):
     def _log_std(self) -> torch.Tensor:
         return bounded(self.log_std, *self.cfg.log_std_range)
 
+    def _look(self, images: torch.Tensor, film: torch.Tensor) -> torch.Tensor:
+        """Return the tokens of images [B, height, width, 3]: [B, patches + 1, D]."""
+        scale, shift = film[:, :, None, None].chunk(2, dim=1)
+        seen = self.stem(_to_unit(images)) * (1 + scale) + shift
+        patches = self.stages(seen).flatten(2).transpose(1, 2)
+        points = self.points(_soft_maxima(self.heat(seen)))
+        return torch.cat((patches, points.unsqueeze(1)), dim=1)
+
     def _run(self, obs: Mapping[str, Any] | TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the actions' mean [B, H, A] and the values [B], float32."""
         device = self.places.device
         given = vla_observation(obs, self.observation_keys, device)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
             words = self.words(given[INSTRUCTION])
-            scale, shift = self.film(words.mean(1, keepdim=True)).chunk(2, dim=2)
-            patches = [self.stem(_to_unit(given[key])).flatten(2).transpose(1, 2) for key in self.image_keys]
-            images = [patch * (1 + scale) + shift for patch in patches]
+            film = self.film(words.mean(1))
+            images = [self._look(given[key], film) for key in self.image_keys]
             state = (given[STATE] - self.state_mean) / self.state_std
             seen = torch.cat((*images, words, self.state(state).unsqueeze(1)), dim=1)
             tokens = torch.cat((torch.zeros_like(seen[:, :1]), seen), dim=1) + self.places  # [B, S, D]
@@ -207,11 +221,20 @@ class TinyVLA(nn.Module):
         return mean, value
 
 
-def _stem(channels: list[int]) -> nn.Sequential:
+def _convolutions(channels: list[int]) -> list[nn.Module]:
+    """Return convolutions between these numbers of channels, each of which halves the image, and what is between."""
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GELU()]
-    return nn.Sequential(*layers[:-1])
+    return layers[:-1]
+
+
+def _soft_maxima(heat: torch.Tensor) -> torch.Tensor:
+    """Return where maps [B, K, height, width] are largest, [B, 2 K] in [-1, 1]: the mean place under their softmax."""
+    height, width = heat.shape[-2:]
+    weights = heat.float().flatten(2).softmax(2).unflatten(2, (height, width))
+    y, x = (torch.linspace(-1.0, 1.0, size, device=heat.device) for size in (height, width))
+    return torch.cat(((weights.sum(3) * y).sum(2), (weights.sum(2) * x).sum(2)), dim=1)
 
 
 def _to_unit(images: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import TinyVLA
+from embodichain.agents.rl.models.tiny_vla import _soft_maxima
 from embodichain.utils import ConfigError
 
 SIZES: dict[str, Any] = {
@@ -155,6 +156,14 @@ def test_bf16_forward_is_near_and_its_log_probs_are_float32_and_repeatable() -> 
     # bfloat16 has 8 bits of mantissa: some per cent after a few layers
     torch.testing.assert_close(means[0], means[1], atol=0.05, rtol=0)
     assert not torch.equal(*means)
+
+
+def test_soft_maximum_is_the_mean_place_under_the_softmax() -> None:
+    heat = torch.full((1, 2, 3, 5), -100.0)
+    heat[0, 0, 2, 1] = 0.0  # the last of 3 rows, the second of 5 columns
+    heat[0, 1, 0, 0] = heat[0, 1, 0, 4] = 0.0  # two that are equal: the middle between them
+    # y of both, then x: rows are at -1, 0, 1 and columns at -1, -0.5, 0, 0.5, 1
+    torch.testing.assert_close(_soft_maxima(heat), torch.tensor([[1.0, -1.0, -0.5, 0.0]]))
 
 
 def test_deviation_is_kept_in_its_range() -> None:

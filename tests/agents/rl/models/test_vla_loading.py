@@ -122,7 +122,7 @@ def test_pickled_code_is_not_run(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model_are_refused_with_what_differs(saved: tuple[Path, TinyVLA]) -> None:
-    with pytest.raises(ConfigError, match=r"'places' is \[14, 8\] there and \[14, 16\] here; .* more"):
+    with pytest.raises(ConfigError, match=r"'places' is \[15, 8\] there and \[15, 16\] here; .* more"):
         load_vla_model(saved[0], TINY, {"width": 16})
 
 
