@@ -89,6 +89,7 @@ OPTIONAL_EXTRAS = {
     "mujoco_warp",
     "onnx",
     "onnxruntime",
+    "optuna",
     "peft",
     "pyarrow",
     "shtab",
