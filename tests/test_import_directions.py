@@ -91,6 +91,7 @@ OPTIONAL_EXTRAS = {
     "mujoco_warp",
     "onnx",
     "onnxruntime",
+    "optuna",
     "peft",
     "pyarrow",
     "shtab",

@@ -311,7 +311,7 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
         write_json(folder.summary, summary, indent=2)
         write_json(folder.path / "machine.json", describe_machine(), indent=2)
         write_report(folder.path)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a ValueError where the logs that they are made from are not whole
         logger.log_warning(f"learning curve, summary or report could not be written: {error}")
     return summary
 
@@ -344,7 +344,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
         missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"
         print(f"{name.replace('_', ' '):15} {summary[name] or missing}")
     print(f"summary         {Path(summary['run_folder']) / 'summary.json'}")
-    print(f"report          {Path(summary['run_folder']) / REPORT}")
+    report = Path(summary["run_folder"]) / REPORT
+    print(f"report          {report if report.exists() else 'none'}")
 
 
 if __name__ == "__main__":

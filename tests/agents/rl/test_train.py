@@ -80,6 +80,9 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert printed.err == ""
     for text in ("iteration 2/2", "success rate", "training time", "tiny_step_16.pt", "learning_curve.png"):
         assert text in printed.out
+    assert f"report          {folder}/report.html\n" in printed.out
+    assert "success of 3 episodes" in (folder / "report.html").read_text(encoding="utf-8")
+    assert json.loads((folder / "machine.json").read_text(encoding="utf-8"))["cores"] >= 1
 
 
 def test_path_forms_of_the_entry_return_the_summary() -> None:
@@ -516,6 +519,22 @@ def test_picture_and_summary_that_cannot_be_written_are_a_warning(
         "[WARNING] learning curve, summary or report could not be written: [Errno 28] No space left on device\n"
     )
     assert "tiny_step_16.pt" in printed.out
+
+
+def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object) -> None:
+        raise ConfigError("no iteration has been logged yet")
+
+    monkeypatch.setattr(train, "write_report", fail)
+    assert run_main("trainer.enable_eval=false") == 0
+    printed = capsys.readouterr()
+    assert printed.err == (
+        "[WARNING] learning curve, summary or report could not be written: no iteration has been logged yet\n"
+    )
+    assert "report          none" in printed.out
+    assert (run_folder() / "summary.json").is_file()
 
 
 def test_run_folder_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

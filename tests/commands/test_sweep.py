@@ -1,0 +1,131 @@
+"""``embodichain sweep``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.cli import main
+from embodichain.commands import sweep
+from embodichain.commands.sweep import Parameter, TrialFailedError, read_parameter
+from embodichain.utils import ConfigError
+from tests.agents.rl.utils.fakes import tiny_config, write_config
+
+pytest.importorskip("optuna")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "parameter"),
+    [
+        ("a.b=1:5", Parameter("a.b", low=1, high=5)),
+        ("a=1e-4:1e-2:log", Parameter("a", low=1e-4, high=1e-2, log=True)),
+        ("a=0.5:1", Parameter("a", low=0.5, high=1)),
+        ("a=true,false", Parameter("a", choices=(True, False))),
+        ("a=elu,relu,3", Parameter("a", choices=("elu", "relu", 3))),
+    ],
+)
+def test_parameters_are_read(text: str, parameter: Parameter) -> None:
+    assert read_parameter(text) == parameter
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a=", "=1:2", "a=1:2:3", "a=1:2:log:x", "a=x:y", "a=2:1", "a=0:1:log", "a=true:2"]
+)
+def test_other_forms_are_errors(text: str) -> None:
+    with pytest.raises(ConfigError, match="--param"):
+        read_parameter(text)
+
+
+def search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, train: Any, *argv: str
+) -> dict[str, Any]:
+    """Sweep with a function in place of the trainings' processes."""
+    monkeypatch.setattr(sweep, "_train", train)
+    config = write_config(Path(), tiny_config())
+    code = main(["sweep", config, "--param", "algorithm.cfg.gamma=0.5:0.99", "--json", *argv])
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert code == int(result["best"] is None)
+    return result
+
+
+def gamma_of(overrides: list[str]) -> float:
+    return next(float(text.partition("=")[2]) for text in overrides if text.startswith("algorithm.cfg.gamma="))
+
+
+def test_best_trial_is_found_with_the_middle_of_its_seeds_and_the_study_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def train(config: str, overrides: list[str], *others: Any) -> float:
+        calls.append(overrides)
+        seed = next(int(text[-1]) for text in overrides if text.startswith("trainer.seed="))
+        return gamma_of(overrides) + 0.1 * seed
+
+    first = search(capsys, monkeypatch, train, "--trials", "3", "--seeds", "2")
+    assert len(calls) == 6
+    values = {trial["params"]["algorithm.cfg.gamma"]: trial["value"] for trial in first["trials"]}
+    assert all(value == pytest.approx(gamma + 0.15) for gamma, value in values.items())
+    assert first["best"]["params"]["algorithm.cfg.gamma"] == max(values)
+    assert "trainer.exp_name=tiny_sweep_0002_2" in calls[-1]
+    second = search(capsys, monkeypatch, train, "--trials", "1")
+    assert [trial["number"] for trial in second["trials"]] == [0, 1, 2, 3]
+
+
+def test_trials_run_side_by_side_and_one_that_fails_does_not_end_the_search(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def train(config: str, overrides: list[str], prefixes: list[str], log: Path, run_name: str, metric: str) -> float:
+        together.wait()  # passes only where two are there at a time
+        if run_name.endswith("0000_1"):
+            raise TrialFailedError("exit code 1: out of luck")
+        return 0.5
+
+    result = search(capsys, monkeypatch, train, "--trials", "4", "--jobs", "2")
+    assert [trial["value"] for trial in result["trials"]] == [None, 0.5, 0.5, 0.5]
+
+
+def test_real_trial_trains_in_a_process_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(Path(), tiny_config(trainer__iterations=1, trainer__enable_eval=False))
+    argv = ["sweep", config, "--param", "algorithm.cfg.batch_size=8", "--trials", "1", "--metric", "charts/SPS"]
+    assert main(argv) == 0
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("trial 0: ")
+    assert "train_config.json algorithm.cfg.batch_size=8 trainer.seed=101" in captured.out
+    (folder,) = Path("outputs").iterdir()
+    assert folder.name.startswith("tiny_sweep_0000_1_")
+    assert "iteration 1/1" in Path("sweeps/tiny/tiny_sweep_0000_1.log").read_text(encoding="utf-8")
+
+
+def test_training_that_fails_is_a_failed_trial_with_its_last_line(tmp_path: Path) -> None:
+    log = tmp_path / "trial.log"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweep.sys, "executable", str(script := tmp_path / "python"))
+        script.write_text("#!/bin/sh\necho warning\necho error: out of luck\nexit 2\n", encoding="utf-8")
+        script.chmod(0o755)
+        with pytest.raises(TrialFailedError, match="exit code 2: error: out of luck"):
+            sweep._train("config.json", [], [], log, "x", "eval/success_rate")
+
+
+def test_no_evaluation_to_go_by_and_a_missing_extra_are_errors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = ["sweep", write_config(Path(), tiny_config()), "--param", "algorithm.cfg.gamma=0.5:0.9"]
+    assert main([*argv, "trainer.enable_eval=false"]) == 2
+    assert "trainer.enable_eval is false" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(argv) == 2
+    assert "pip install 'embodichain-mujoco[sweep]'" in capsys.readouterr().err
