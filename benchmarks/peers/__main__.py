@@ -45,7 +45,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=int, default=2, help="iterations that are not counted, at least one")
     parser.add_argument("--iterations", type=int, default=8, help="that are counted, of each process")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each process")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="and processors of each process"
+    )
     parser.add_argument("--override", action="append", default=[], metavar="key=value", help="of the training config")
     parser.add_argument("--picture", type=Path, default=Path("outputs/peers.png"), help="png to draw")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
@@ -62,8 +64,8 @@ def main() -> None:
         for task in args.task:
             shift = k % len(args.learners)
             for learner in [*args.learners[shift:], *args.learners[:shift]]:
-                job = Job(task, learner, args.warm_up, args.iterations, args.threads, args.override)
-                rounds[task][learner].append(spawn(job))
+                job = Job(task, learner, args.warm_up, args.iterations, args.override)
+                rounds[task][learner].append(spawn(job, args.threads))
                 print(f"round {k + 1} of {args.rounds}: {task} {learner}", file=sys.stderr, flush=True)
 
     results = {task: summary(rounds[task], load_setting(task, args.override)) for task in args.task}
@@ -88,14 +90,23 @@ def main() -> None:
     )
 
 
-def spawn(job: Job) -> dict[str, Any]:
+def spawn(job: Job, threads: int) -> dict[str, Any]:
     """Do a job in a process of its own, and return what it says."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"OMP_NUM_THREADS": str(job.threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    processors = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as folder:
         content = json.dumps(asdict(job) | {"folder": folder})
         command = [sys.executable, "-m", "benchmarks.peers", "--job", content]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=lambda: os.sched_setaffinity(0, processors),
+        )
         if done.returncode:
             raise SystemExit(f"{job.learner} on {job.task} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
         result: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))

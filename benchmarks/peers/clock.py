@@ -55,7 +55,13 @@ class Clock:
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._return: np.ndarray | None = None
         self._begin()
-        register_optimizer_step_post_hook(self._count_gradient_step)
+        self._hook = register_optimizer_step_post_hook(self._count_gradient_step)
+
+    def __enter__(self) -> Clock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
 
     def watch(self, env: Any) -> None:
         """Time ``env.step`` from now on: the first iteration begins."""
@@ -109,9 +115,7 @@ class Clock:
         seconds = end - self._begun - self._own
         threads = torch.get_num_threads()
         returns = self._mean_return()
-        self.iterations.append(
-            Iteration(seconds, self._env_step, self._update, self._gradient_steps, threads, returns)
-        )
+        self.iterations.append(Iteration(seconds, self._env_step, self._update, self._gradient_steps, threads, returns))
         self._begin()
 
     def _mean_return(self) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]
         batch: B.
     """
     shapes = []
-    for i, (inputs, units) in enumerate(zip(widths, widths[1:], strict=False)):
+    for i, (inputs, units) in enumerate(pairwise(widths)):
         shapes += [(batch, inputs, units), (units, batch, inputs)]
         if i > 0:
             shapes.append((batch, units, inputs))

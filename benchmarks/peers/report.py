@@ -87,10 +87,10 @@ def print_table(task: str, result: Mapping[str, Any]) -> None:
         f"{'steps/s':>9}  {'(quartiles)':15}{'ours is':>8}  {'(quartiles)':14}{'threads':>8}  returns"
     )
     for learner, row in sorted(result["learners"].items(), key=lambda item: item[1]["seconds"]["median"]):
+        speed, faster = row["steps_per_second"], row.get("faster")
         line = f"{NAMES[learner]:20}{row['seconds']['median']:12.3f}{row['env_step']['median']:12.3f}"
-        line += f"{row['policy']['median']:10.3f}{row['update']['median']:10.3f}{row['steps_per_second']['median']:9,.0f}"
-        line += f"  {_range(row['steps_per_second'], ',.0f'):15}"
-        faster = row.get("faster")
+        line += f"{row['policy']['median']:10.3f}{row['update']['median']:10.3f}"
+        line += f"{speed['median']:9,.0f}  {_range(speed, ',.0f'):15}"
         line += f"{faster['median']:7.2f}x  {_range(faster, '.2f'):14}" if faster else " " * 24
         ends = [e for e in row["returns"] if e]
         arrow = " -> ".join(f"{statistics.median(x):.1f}" for x in zip(*ends, strict=True))

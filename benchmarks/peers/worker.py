@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import os
 from collections.abc import Sequence
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,7 @@ import torch
 from benchmarks.peers import floors
 from benchmarks.peers.clock import Clock, Iteration
 from benchmarks.peers.setting import Setting, load_setting
-from embodichain.agents.rl.build import build_envs, for_rank
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.build import build_envs
 
 __all__ = ["LEARNERS", "Job", "run_job"]
 
@@ -42,7 +41,6 @@ class Job:
         learner: one of ``LEARNERS``, or ``FLOORS``.
         warm_up: iterations that are not counted.
         iterations: those that are.
-        threads: of physics and torch.
         overrides: of the training config.
     """
 
@@ -50,12 +48,11 @@ class Job:
     learner: str
     warm_up: int
     iterations: int
-    threads: int
     overrides: Sequence[str]
 
 
 def run_job(job: Job, folder: Path) -> dict[str, Any]:
-    """Do a job, with ``folder`` as working directory from then on, where logs go.
+    """Do a job, with ``folder`` as working directory, where logs go.
 
     Raises:
         RuntimeError: the learner did not do the work that it was asked for.
@@ -63,15 +60,15 @@ def run_job(job: Job, folder: Path) -> dict[str, Any]:
     setting = load_setting(job.task, job.overrides)
     torch.manual_seed(setting.seed)
     np.random.seed(setting.seed)  # noqa: NPY002 (what libraries draw from)
-    env, _ = build_envs(for_rank(setting.run, Ranks(), job.threads))
-    os.chdir(folder)
+    env, _ = build_envs(setting.run)
     try:
-        if job.learner == FLOORS:
-            return floors.measure(job.task, setting, env, job.warm_up, job.iterations)
-        clock = Clock()
-        clock.watch(env)
-        module = importlib.import_module(f"benchmarks.peers.{LEARNERS[job.learner]}")
-        module.train(setting, env, clock, job.warm_up + job.iterations)
+        with chdir(folder):
+            if job.learner == FLOORS:
+                return floors.measure(job.task, setting, env, job.warm_up, job.iterations)
+            module = importlib.import_module(f"benchmarks.peers.{LEARNERS[job.learner]}")
+            with Clock() as clock:
+                clock.watch(env)
+                module.train(setting, env, clock, job.warm_up + job.iterations)
     finally:
         env.close()
     check_work(clock.iterations, setting, job)
