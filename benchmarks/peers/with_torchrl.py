@@ -21,7 +21,7 @@ from torchrl.envs import (
     RewardSum,
     StepCounter,
     TransformedEnv,
-    VecNormV2,
+    VecNorm,
 )
 from torchrl.modules import MLP, IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
@@ -103,7 +103,7 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     base = TorchRLEnv(env)
     wrapped = TransformedEnv(base)
     if setting.normalize_obs:
-        wrapped.append_transform(VecNormV2(in_keys=["observation"], decay=0.99999, eps=1e-2))
+        wrapped.append_transform(VecNorm(in_keys=["observation"], decay=0.99999, eps=1e-2))
         wrapped.append_transform(ClipTransform(in_keys=["observation"], low=-10, high=10))
     wrapped.append_transform(RewardSum())
     wrapped.append_transform(StepCounter())
