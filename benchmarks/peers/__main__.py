@@ -11,7 +11,7 @@ is the real trainer, built from the config. Each learner runs in a process of it
 processors; in a round they run one after another, so that a busy machine slows all, and each round begins with another.
 
 An iteration is split into ``env.step`` (the environment's own method, the same for all), the update (returns and
-advantages included), and everything else: policy, storage, adapter, logs. A round's value is the mean of its counted
+advantages included), and everything else: policy, storage, adapter, logs. A round's value is the median of its counted
 iterations; the table has the medians over the rounds, and the last line is JSON. The floors are what nobody can go
 below: the physics alone, and the update's matrix products alone.
 """
@@ -65,8 +65,10 @@ def main() -> None:
             shift = k % len(args.learners)
             for learner in [*args.learners[shift:], *args.learners[:shift]]:
                 job = Job(task, learner, args.warm_up, args.iterations, args.override)
-                rounds[task][learner].append(spawn(job, args.threads))
-                print(f"round {k + 1} of {args.rounds}: {task} {learner}", file=sys.stderr, flush=True)
+                result = spawn(job, args.threads)
+                rounds[task][learner].append(result)
+                figures = " ".join(f"{name} {x:.3f}" for name, x in result.items() if isinstance(x, float))
+                print(f"round {k + 1} of {args.rounds}: {task} {learner}: {figures}", file=sys.stderr, flush=True)
 
     results = {task: summary(rounds[task], load_setting(task, args.override)) for task in args.task}
     for task, result in results.items():

@@ -39,7 +39,7 @@ def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]
 
 
 def measure(task: str, setting: Setting, env: EmbodiedEnv, warm_up: int, iterations: int) -> dict[str, Any]:
-    """Return mean seconds of an iteration's physics, alone and in ``env.step`` alone, and of its matrix products.
+    """Return median seconds of an iteration's physics, alone and in ``env.step`` alone, and of its matrix products.
 
     Physics and ``env.step`` are those of ``benchmarks/env_step.py``, under random actions, with one torch thread; the
     products are computed with all of torch's threads, into tensors that are there.
@@ -63,9 +63,9 @@ def measure(task: str, setting: Setting, env: EmbodiedEnv, warm_up: int, iterati
     rounds = slice(warm_up, None)
     flop = setting.gradient_steps * sum(2 * m * k * n for m, k, n in shapes)
     return {
-        "bare_step": statistics.mean(map(sum, case.times.bare[rounds])),
-        "env_step_alone": statistics.mean(map(sum, case.times.env[rounds])),
-        "gemm": statistics.mean(gemm[rounds]),
+        "bare_step": statistics.median(map(sum, case.times.bare[rounds])),
+        "env_step_alone": statistics.median(map(sum, case.times.env[rounds])),
+        "gemm": statistics.median(gemm[rounds]),
         "gemm_gflop": flop / 1e9,
         "threads": num_threads,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import statistics
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -86,10 +87,10 @@ def check_work(iterations: Sequence[Iteration], setting: Setting, job: Job) -> N
 
 
 def summarise(iterations: Sequence[Iteration], warm_up: int) -> dict[str, Any]:
-    """Return the mean seconds of the counted iterations, and the returns of all."""
+    """Return the median seconds of the counted iterations and of each part of them, and the returns of all."""
     counted = iterations[warm_up:]
-    means = {
-        name: sum(getattr(iteration, name) for iteration in counted) / len(counted)
+    medians = {
+        name: statistics.median(getattr(iteration, name) for iteration in counted)
         for name in ("seconds", "env_step", "policy", "update")
     }
-    return means | {"threads": counted[-1].threads, "returns": [iteration.returns for iteration in iterations]}
+    return medians | {"threads": counted[-1].threads, "returns": [iteration.returns for iteration in iterations]}
