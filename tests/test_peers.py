@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers import clock as clock_module
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.floors import gemm_shapes
 from benchmarks.peers.setting import TASKS, load_setting
@@ -22,13 +21,9 @@ TINY = ["trainer.num_envs=4", "trainer.buffer_size=8", "algorithm.cfg.batch_size
 
 
 class Seconds:
-    """Stands in for the time module: nothing takes time but what says so."""
+    """Stands in for the time: nothing takes any but what says so."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
+    now = 0.0
 
 
 class ScriptedEnv:
@@ -75,12 +70,11 @@ class ScriptedLearner:
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def watched() -> Clock:
     seconds = Seconds()
-    monkeypatch.setattr(clock_module, "time", seconds)
     env = ScriptedEnv(seconds)
     learner = ScriptedLearner(env, seconds)
-    with Clock() as clock:
+    with Clock(lambda: seconds.now) as clock:
         clock.watch(env)
         clock.count_as_update(learner, "compute_returns")
         clock.count_as_update(learner, "update", is_last=True)
@@ -129,7 +123,7 @@ def test_an_unknown_key_in_an_override_is_refused() -> None:
 def test_a_learner_that_makes_other_gradient_steps_is_an_error(watched: Clock) -> None:
     setting = load_setting("CartPoleRL")
     with pytest.raises(RuntimeError, match=r"asked for 3 iterations of 40 gradient steps, made \[2, 2, 2\]"):
-        check_work(watched.iterations[:3], setting, Job("CartPoleRL", "ours", 1, 2, []))
+        check_work(watched.iterations[:3], setting, Job("CartPoleRL", "ours", 1, 2, False, []))
 
 
 def test_our_trainer_and_cleanrl_s_loop_run_beside_the_floors(

@@ -14,6 +14,9 @@ An iteration is split into ``env.step`` (the environment's own method, the same 
 advantages included), and everything else: policy, storage, adapter, logs. A round's value is the median of its counted
 iterations; the table has the medians over the rounds, and the last line is JSON. The floors are what nobody can go
 below: the physics alone, and the update's matrix products alone.
+
+Where other work cannot be kept off the machine, ``--cpu-time`` measures the processor seconds of one thread: what each
+library has to compute, which other work hardly moves. It says nothing of how well threads are used.
 """
 
 from __future__ import annotations
@@ -48,6 +51,11 @@ def main() -> None:
     parser.add_argument(
         "--threads", type=int, default=len(os.sched_getaffinity(0)), help="and processors of each process"
     )
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="measure processor seconds of one thread, which a busy machine hardly moves",
+    )
     parser.add_argument("--override", action="append", default=[], metavar="key=value", help="of the training config")
     parser.add_argument("--picture", type=Path, default=Path("outputs/peers.png"), help="png to draw")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
@@ -56,6 +64,8 @@ def main() -> None:
         folder = Path(args.job.pop("folder"))
         (folder / "result.json").write_text(json.dumps(run_job(Job(**args.job), folder)), encoding="utf-8")
         return
+    if args.cpu_time:
+        args.threads = 1  # more would wait for each other, spinning
     if args.warm_up < 1:
         parser.error("--warm-up: at least 1, since the first iteration holds what is done once")
 
@@ -64,7 +74,7 @@ def main() -> None:
         for task in args.task:
             shift = k % len(args.learners)
             for learner in [*args.learners[shift:], *args.learners[:shift]]:
-                job = Job(task, learner, args.warm_up, args.iterations, args.override)
+                job = Job(task, learner, args.warm_up, args.iterations, args.cpu_time, args.override)
                 result = spawn(job, args.threads)
                 rounds[task][learner].append(result)
                 figures = " ".join(f"{name} {x:.3f}" for name, x in result.items() if isinstance(x, float))
@@ -83,6 +93,7 @@ def main() -> None:
                 "rounds": args.rounds,
                 "iterations": args.iterations,
                 "threads": args.threads,
+                "cpu_time": args.cpu_time,
                 "processors": len(os.sched_getaffinity(0)),
                 "load": round(os.getloadavg()[0], 1),
                 "versions": _versions(),

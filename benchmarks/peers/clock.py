@@ -48,9 +48,13 @@ class Clock:
     """Watches an environment's ``step`` and a learner's update.
 
     What the clock itself does at a step (it keeps the rewards, to see that the learner learns) is in none of the times.
+
+    Args:
+        now: tells the time, s.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
         self.iterations: list[Iteration] = []
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._return: np.ndarray | None = None
@@ -68,13 +72,13 @@ class Clock:
         step = env.step
 
         def timed(action: Any) -> Any:
-            begun = time.perf_counter()
+            begun = self._now()
             result = step(action)
-            end = time.perf_counter()
+            end = self._now()
             self._env_step += end - begun
             _, reward, terminated, truncated, _ = result
             self._seen.append((reward.clone(), terminated | truncated))
-            self._own += time.perf_counter() - end
+            self._own += self._now() - end
             return result
 
         env.step = timed
@@ -99,9 +103,9 @@ class Clock:
     @contextmanager
     def updating(self, is_last: bool = False) -> Iterator[None]:
         """Count what happens inside as part of the update; ``is_last``: the iteration ends with it."""
-        begun = time.perf_counter()
+        begun = self._now()
         yield
-        end = time.perf_counter()
+        end = self._now()
         self._update += end - begun
         if is_last:
             self._end_iteration(end)
@@ -109,7 +113,7 @@ class Clock:
     def _begin(self) -> None:
         self._env_step = self._update = self._own = 0.0
         self._gradient_steps = 0
-        self._begun = time.perf_counter()
+        self._begun = self._now()
 
     def _end_iteration(self, end: float) -> None:
         seconds = end - self._begun - self._own

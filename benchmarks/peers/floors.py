@@ -6,7 +6,6 @@ Legend: B minibatch, I inputs and U units of a layer.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -38,11 +37,13 @@ def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]
     return shapes
 
 
-def measure(task: str, setting: Setting, env: EmbodiedEnv, warm_up: int, iterations: int) -> dict[str, Any]:
+def measure(
+    task: str, setting: Setting, env: EmbodiedEnv, warm_up: int, iterations: int, now: Callable[[], float]
+) -> dict[str, Any]:
     """Return median seconds of an iteration's physics, alone and in ``env.step`` alone, and of its matrix products.
 
     Physics and ``env.step`` are those of ``benchmarks/env_step.py``, under random actions, with one torch thread; the
-    products are computed with all of torch's threads, into tensors that are there.
+    products are computed with all of torch's threads, into tensors that are there. ``now`` tells the time, s.
     """
     widths = [env.flattened_observation_space.shape[-1], *setting.hidden_sizes]
     shapes = gemm_shapes([*widths, env.single_action_space.shape[0]], setting.batch_size)
@@ -50,14 +51,14 @@ def measure(task: str, setting: Setting, env: EmbodiedEnv, warm_up: int, iterati
     update = _products(shapes, setting.gradient_steps)
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    case = Case(task, setting.num_envs, resets=True)
+    case = Case(task, setting.num_envs, resets=True, now=now)
     gemm = []
     for _ in range(warm_up + iterations):
         case.round(setting.num_steps)
         torch.set_num_threads(num_threads)
-        begun = time.perf_counter()
+        begun = now()
         update()
-        gemm.append(time.perf_counter() - begun)
+        gemm.append(now() - begun)
         torch.set_num_threads(1)
     case.env.close()
     rounds = slice(warm_up, None)

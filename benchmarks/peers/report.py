@@ -110,7 +110,7 @@ def _range(values: Mapping[str, Any], form: str) -> str:
 
 def draw(results: Mapping[str, Mapping[str, Any]], picture: Path) -> None:
     """Draw each task's iterations as stacked bars, and the floors below them."""
-    height = 0.9 + 0.38 * max(len(result["learners"]) + 1 for result in results.values())
+    height = 1.3 + 0.36 * max(len(result["learners"]) + 1 for result in results.values())
     figure = Figure(figsize=(6.5 * len(results), height), layout="constrained")
     for axis, (task, result) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):
         rows = sorted(result["learners"].items(), key=lambda item: item[1]["seconds"]["median"])
@@ -130,6 +130,7 @@ def draw(results: Mapping[str, Mapping[str, Any]], picture: Path) -> None:
         axis.set_xlim(right=1.25 * max(left))
         axis.invert_yaxis()
         axis.set(title=task, xlabel="seconds an iteration (median of rounds)")
-        axis.legend(fontsize=8, loc="lower right")
+    handles, names = axis.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import statistics
+import time
 from collections.abc import Sequence
 from contextlib import chdir
 from pathlib import Path
@@ -42,6 +43,7 @@ class Job:
         learner: one of ``LEARNERS``, or ``FLOORS``.
         warm_up: iterations that are not counted.
         iterations: those that are.
+        cpu_time: measure seconds of the process on processors instead of those that pass.
         overrides: of the training config.
     """
 
@@ -49,6 +51,7 @@ class Job:
     learner: str
     warm_up: int
     iterations: int
+    cpu_time: bool
     overrides: Sequence[str]
 
 
@@ -62,12 +65,13 @@ def run_job(job: Job, folder: Path) -> dict[str, Any]:
     torch.manual_seed(setting.seed)
     np.random.seed(setting.seed)  # noqa: NPY002 (what libraries draw from)
     env, _ = build_envs(setting.run)
+    now = time.process_time if job.cpu_time else time.perf_counter
     try:
         with chdir(folder):
             if job.learner == FLOORS:
-                return floors.measure(job.task, setting, env, job.warm_up, job.iterations)
+                return floors.measure(job.task, setting, env, job.warm_up, job.iterations, now)
             module = importlib.import_module(f"benchmarks.peers.{LEARNERS[job.learner]}")
-            with Clock() as clock:
+            with Clock(now) as clock:
                 clock.watch(env)
                 module.train(setting, env, clock, job.warm_up + job.iterations)
     finally:
