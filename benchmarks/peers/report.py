@@ -51,7 +51,7 @@ def summary(rounds: Rounds, setting: Setting) -> dict[str, Any]:
             result["floors"] = {name: spread([v[name] for v in values], 4) for name in names}
             result["floors"]["gemm_gflop"] = round(values[0]["gemm_gflop"], 2)
             continue
-        row = {name: spread([v[name] for v in values], 4) for name in ("seconds", *PARTS)}
+        row: dict[str, Any] = {name: spread([v[name] for v in values], 4) for name in ("seconds", *PARTS)}
         row["steps_per_second"] = spread([steps / v["seconds"] for v in values], 0)
         if learner != "ours" and "ours" in rounds:
             pairs = zip(values, rounds["ours"], strict=True)

@@ -93,7 +93,7 @@ def check_work(iterations: Sequence[Iteration], setting: Setting, job: Job) -> N
 def summarise(iterations: Sequence[Iteration], warm_up: int) -> dict[str, Any]:
     """Return the median seconds of the counted iterations and of each part of them, and the returns of all."""
     counted = iterations[warm_up:]
-    medians = {
+    medians: dict[str, Any] = {
         name: statistics.median(getattr(iteration, name) for iteration in counted)
         for name in ("seconds", "env_step", "policy", "update")
     }
