@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 CONFIG ?= configs/agents/rl/push_cube/train_config_quickstart.json
-# More arguments for `make train` (ARGS="trainer.seed=3") or for pytest under `make test` (ARGS="-m 'not learning'").
+# More arguments for `make train` (ARGS="trainer.seed=3"), for pytest under `make test` (ARGS="-m 'not learning'") or for
+# `make bench` (ARGS="--task CartPoleRL --rounds 3").
 ARGS   ?=
 # An index with other builds of PyTorch; https://download.pytorch.org/whl/cpu has small ones without CUDA.
 TORCH_INDEX ?=
@@ -13,7 +14,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-inpu
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format schema docs setup setup-dev lock clean
+.PHONY: help train test bench check format schema docs setup setup-dev lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +26,11 @@ train: setup ## Set up, then train PushCube with the quickstart config (CONFIG=.
 test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
 	@sh scripts/setup_gl.sh $(BIN)/python
 	$(BIN)/python -m pytest $(ARGS)
+
+bench: setup ## Set up, then measure training beside that of other libraries, which are installed too (ARGS=...)
+	@sh scripts/setup_gl.sh $(BIN)/python
+	$(PIP_INSTALL) --no-deps --requirement benchmarks/peers/requirements.txt
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 check: setup-dev ## Set up, then lint, formatting and types
 	$(BIN)/ruff check .

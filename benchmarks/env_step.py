@@ -18,6 +18,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,10 @@ class Times:
 
 
 class Case:
-    """One environment, and a bare batch on its model."""
+    """One environment, and a bare batch on its model; ``now`` tells the time, s."""
 
-    def __init__(self, task: str, num_envs: int, resets: bool) -> None:
+    def __init__(self, task: str, num_envs: int, resets: bool, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
         config = load_json(CONFIGS / TASKS[task] / "gym_config.json")
         config["num_envs"] = num_envs
         if not resets:
@@ -98,18 +100,18 @@ class Case:
         env_times, bare_times = [], []
         for action in actions:
             before = {name: backend.read(name) for name in STATE}
-            start = time.perf_counter()
+            start = self._now()
             _, _, terminated, truncated, _ = self.env.step(action)
-            env_times.append(time.perf_counter() - start)
+            env_times.append(self._now() - start)
             recorded.append((before, backend.read("ctrl"), terminated | truncated))
         for before, ctrl, done in recorded:
             # Where an episode ended, the targets of the step are gone: those of the step before stand in for them.
             before["ctrl"] = torch.where(done[:, None], before["ctrl"], ctrl)
             for name in STATE:
                 self.bare.bind(name)[:] = before[name]
-            start = time.perf_counter()
+            start = self._now()
             self.bare.step(nstep=self.env.cfg.sim_steps_per_control)
-            bare_times.append(time.perf_counter() - start)
+            bare_times.append(self._now() - start)
         self.times.resets += sum(int(done.sum()) for _, _, done in recorded)
         self.times.env.append(env_times)
         self.times.bare.append(bare_times)

@@ -94,8 +94,8 @@ class PPO(BaseAlgorithm):
         super().__init__(cfg, policy)
         self.cfg = cfg
         self._adapts = cfg.lr_schedule == "adaptive"
-        # The adapted rate is a tensor, which nobody waits for. Of Adam's forms the fused one takes it everywhere, skips a
-        # step without anybody waiting, and needs a quarter of the others' time for networks of 64 units.
+        # The adapted rate is a tensor, which nobody waits for. Of Adam's forms the fused one takes it everywhere, skips
+        # a step without anybody waiting, and needs a quarter of the others' time for networks of 64 units.
         rate = torch.tensor(cfg.learning_rate, device=self.device) if self._adapts else cfg.learning_rate
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=True)
 

@@ -1,0 +1,26 @@
+"""This library, all of it: config, managers, trainer, guards, logs."""
+
+from __future__ import annotations
+
+from benchmarks.peers.clock import Clock
+from benchmarks.peers.setting import Setting
+from embodichain.agents.rl.build import RunFolder, build_learner, build_trainer
+from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.utils.stop import StopSignals
+from embodichain.lab.gym.envs import EmbodiedEnv
+
+
+def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:
+    """Train as ``python -m embodichain.agents.rl.train`` does."""
+    run = setting.run
+    policy, algorithm = build_learner(run, env, resolve_device(run.train.trainer.device))
+    stop = StopSignals()
+    folder = RunFolder.create(run.train.trainer.exp_name)
+    clock.count_as_update(algorithm, "update", is_last=True)
+    clock.count_as_update(policy, "update_normalizer")  # follows the update: counts for the next iteration
+    trainer = build_trainer(run, folder, env, None, policy, algorithm, None, stop.check)
+    try:
+        with stop:
+            trainer.train(iterations * setting.iteration_steps)
+    finally:
+        trainer.log.close()

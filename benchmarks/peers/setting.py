@@ -1,0 +1,118 @@
+"""What is equal for all learners: the environment and the hyperparameters, from a training config of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
+
+__all__ = ["TASKS", "Setting", "load_setting"]
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "agents" / "rl"
+TASKS = {
+    "PushCubeRL": ("push_cube", ["algorithm.cfg.n_epochs=10", "algorithm.cfg.lr_schedule=constant"]),
+    "CartPoleRL": ("basic/cart_pole", []),
+}
+"""Folder of each task's quickstart, and what is changed in it for the comparison."""
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The hyperparameters of a PPO with an actor and a critic of the same shape.
+
+    Attributes:
+        run: our own config, all of it.
+        num_envs: environments.
+        num_steps: of each of them in a rollout.
+        num_minibatches: in an epoch.
+        value_coef: of the mean squared error, without a factor 1/2.
+    """
+
+    run: RunConfig
+    num_envs: int
+    num_steps: int
+    hidden_sizes: tuple[int, ...]
+    activation: str
+    normalize_obs: bool
+    orthogonal_init: bool
+    init_log_std: float
+    learning_rate: float
+    num_epochs: int
+    batch_size: int
+    num_minibatches: int
+    gamma: float
+    gae_lambda: float
+    clip: float
+    entropy_coef: float
+    value_coef: float
+    max_grad_norm: float
+    seed: int
+
+    @property
+    def gradient_steps(self) -> int:
+        """Of an iteration."""
+        return self.num_epochs * self.num_minibatches
+
+    @property
+    def iteration_steps(self) -> int:
+        """Environment steps of an iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def activation_class(self) -> type[nn.Module]:
+        """PyTorch's class."""
+        return ACTIVATIONS[self.activation]
+
+
+def load_setting(task: str, overrides: Sequence[str] = ()) -> Setting:
+    """Return the setting of a task's quickstart: no evaluation, no videos, on the CPU.
+
+    Args:
+        task: one of ``TASKS``.
+        overrides: of the training config, ``trainer.num_envs=4``.
+
+    Raises:
+        ConfigError: the overrides are wrong.
+        ValueError: they ask for something that not every learner can do.
+    """
+    folder, changes = TASKS[task]
+    quiet = ["trainer.enable_eval=false", "trainer.events={}", "trainer.device=cpu", 'trainer.save_freq="1000000 it"']
+    path = CONFIGS / folder / "train_config_quickstart.json"
+    run = load_run_config(str(path), [*quiet, *changes, *overrides])
+    trainer, policy, algo = run.train.trainer, run.train.policy, run.train.algorithm.cfg
+    network: dict[str, Any] = policy["actor"]["network_cfg"]
+    if policy["critic"]["network_cfg"] != network:
+        raise ValueError("actor and critic must have the same shape")
+    if algo.get("lr_schedule", "constant") != "constant":
+        raise ValueError("the learning rate must be constant")
+    steps = run.env.num_envs * trainer.buffer_size
+    if steps % algo["batch_size"]:
+        raise ValueError(f"{steps} steps do not divide into minibatches of {algo['batch_size']}: not all can do that")
+    return Setting(
+        run=run,
+        num_envs=run.env.num_envs,
+        num_steps=trainer.buffer_size,
+        hidden_sizes=tuple(network["hidden_sizes"]),
+        activation=network["activation"],
+        normalize_obs=policy.get("normalize_obs", False),
+        orthogonal_init=network.get("orthogonal_init", False),
+        init_log_std=policy.get("init_log_std", 0.0),
+        learning_rate=algo["learning_rate"],
+        num_epochs=algo["n_epochs"],
+        batch_size=algo["batch_size"],
+        num_minibatches=steps // algo["batch_size"],
+        gamma=algo["gamma"],
+        gae_lambda=algo["gae_lambda"],
+        clip=algo["clip_coef"],
+        entropy_coef=algo["ent_coef"],
+        value_coef=algo["vf_coef"] / 2,  # our value loss has the factor 1/2
+        max_grad_norm=algo["max_grad_norm"],
+        seed=trainer.seed,
+    )

@@ -1,0 +1,100 @@
+"""One learner in a process of its own: build the environment, train for some iterations, say how long they took."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers import floors
+from benchmarks.peers.clock import Clock, Iteration
+from benchmarks.peers.setting import Setting, load_setting
+from embodichain.agents.rl.build import build_envs
+
+__all__ = ["LEARNERS", "Job", "run_job"]
+
+LEARNERS = {
+    "ours": "ours",
+    "rsl_rl": "with_rsl_rl",
+    "skrl": "with_skrl",
+    "sb3": "with_sb3",
+    "torchrl": "with_torchrl",
+    "cleanrl": "cleanrl_loop",
+}
+"""Module of each learner; it has ``train(setting, env, clock, iterations)``."""
+
+FLOORS = "floors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a process does.
+
+    Attributes:
+        task: one of ``setting.TASKS``.
+        learner: one of ``LEARNERS``, or ``FLOORS``.
+        warm_up: iterations that are not counted.
+        iterations: those that are.
+        cpu_time: measure seconds of the process on processors instead of those that pass.
+        overrides: of the training config.
+    """
+
+    task: str
+    learner: str
+    warm_up: int
+    iterations: int
+    cpu_time: bool
+    overrides: Sequence[str]
+
+
+def run_job(job: Job, folder: Path) -> dict[str, Any]:
+    """Do a job, with ``folder`` as working directory, where logs go.
+
+    Raises:
+        RuntimeError: the learner did not do the work that it was asked for.
+    """
+    setting = load_setting(job.task, job.overrides)
+    torch.manual_seed(setting.seed)
+    np.random.seed(setting.seed)  # noqa: NPY002 (what libraries draw from)
+    env, _ = build_envs(setting.run)
+    now = time.process_time if job.cpu_time else time.perf_counter
+    try:
+        with chdir(folder):
+            if job.learner == FLOORS:
+                return floors.measure(job.task, setting, env, job.warm_up, job.iterations, now)
+            module = importlib.import_module(f"benchmarks.peers.{LEARNERS[job.learner]}")
+            with Clock(now) as clock:
+                clock.watch(env)
+                module.train(setting, env, clock, job.warm_up + job.iterations)
+    finally:
+        env.close()
+    check_work(clock.iterations, setting, job)
+    return summarise(clock.iterations, job.warm_up)
+
+
+def check_work(iterations: Sequence[Iteration], setting: Setting, job: Job) -> None:
+    """Check that as many iterations and gradient steps were made as the setting says."""
+    made = [iteration.gradient_steps for iteration in iterations]
+    if made != [setting.gradient_steps] * (job.warm_up + job.iterations):
+        raise RuntimeError(
+            f"{job.learner}: asked for {job.warm_up + job.iterations} iterations of {setting.gradient_steps} gradient "
+            f"steps, made {made}"
+        )
+
+
+def summarise(iterations: Sequence[Iteration], warm_up: int) -> dict[str, Any]:
+    """Return the median seconds of the counted iterations and of each part of them, and the returns of all."""
+    counted = iterations[warm_up:]
+    medians: dict[str, Any] = {
+        name: statistics.median(getattr(iteration, name) for iteration in counted)
+        for name in ("seconds", "env_step", "policy", "update")
+    }
+    return medians | {"threads": counted[-1].threads, "returns": [iteration.returns for iteration in iterations]}
