@@ -21,7 +21,7 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
     get_sensor_pose_in_robot_frame,
 )
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
-from embodichain.lab.gym.envs.managers.targets import target_pos
+from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pos
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Marker
 
@@ -42,6 +42,8 @@ __all__ = [
     "get_sensor_intrinsics",
     "get_sensor_pose_in_robot_frame",
     "normalize_robot_joint_data",
+    "offset_from_eef",
+    "offset_from_target",
     "target_position",
 ]
 
@@ -105,6 +107,28 @@ def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Ten
         target_pose_key: under which the target pose is stored.
     """
     return target_pos(env, target_pose_key)
+
+
+def offset_from_eef(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, part_name: str = "arm") -> Tensor:
+    """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+        part_name: the control part.
+    """
+    return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
+
+
+def offset_from_target(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
+    """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
+
+    Args:
+        env: the environment.
+        entity_cfg: the body.
+        target_pose_key: under which the target pose is stored.
+    """
+    return offset_to_target(env, entity_cfg.uid, target_pose_key)
 
 
 class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function, as configs name it)

@@ -66,6 +66,16 @@ def test_target_position_is_that_of_the_named_pose(env: EmbodiedEnv) -> None:
     assert observations.target_position(env, "elsewhere").tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_offsets_lead_from_the_tool_and_from_the_target_to_the_body(env: EmbodiedEnv) -> None:
+    poses = torch.tensor([[1.0, 2, 3, 1, 0, 0, 0], [4.0, 5, 6, 1, 0, 0, 0]])
+    env.sim.get_rigid_object("cube").set_local_pose(poses)
+    env.elsewhere = torch.eye(4).repeat(2, 1, 1)  # type: ignore[attr-defined]
+    env.elsewhere[:, :3, 3] = torch.tensor([[1.0, 1, 1], [2, 2, 2]])  # type: ignore[attr-defined]
+    assert observations.offset_from_target(env, CUBE, "elsewhere").tolist() == [[0, 1, 2], [2, 3, 4]]
+    tool = observations.get_robot_eef_pose(env, position_only=True)
+    torch.testing.assert_close(observations.offset_from_eef(env, CUBE), poses[:, :3] - tool)
+
+
 def test_joint_data_are_minus_one_and_one_at_the_limits(env: EmbodiedEnv) -> None:
     limits = env.robot.body_data.qpos_limits[0]
     params: dict[str, Any] = {"joint_ids": [0, 2, 6]}
