@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,34 +55,32 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     table = EpisodeTable(args.episodes)
-    with _stage(args) as (env, policy, camera, path):
-        photographer = Photographer(env, camera, tuple(args.size))
-        try:
-            sim = env.cfg.sim_cfg
-            fps = 1.0 / (sim.physics_dt * env.cfg.sim_steps_per_control)
-            try:
-                video = VideoWriter(path, args.size[0], args.size[1], fps)
+    with (
+        _stage(args) as (env, policy, camera, path),
+        closing(Photographer(env, camera, tuple(args.size))) as photographer,
+    ):
+        fps = 1.0 / (env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control)
+        seed = args.seed + _SEED_OFFSET
+        evaluator = Evaluator(env, args.episodes, seed, torch.device(args.device), path.parent)
+        with _writing(path), closing(VideoWriter(path, args.size[0], args.size[1], fps)) as video:
 
-                def observe(
-                    reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor
-                ) -> None:
-                    table.on_step(reward, info, done, episode)
-                    video.write(photographer.shoot())
+            def observe(reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor) -> None:
+                table.on_step(reward, info, done, episode)
+                video.write(photographer.shoot())
 
-                evaluator = Evaluator(
-                    env, args.episodes, args.seed + _SEED_OFFSET, torch.device(args.device), path.parent
-                )
-                try:
-                    evaluator.run(policy, "", observe=observe)
-                finally:
-                    video.close()
-            except OSError as error:
-                raise ConfigError(f"--out {path}: the video cannot be written: {error}") from error
-        finally:
-            photographer.close()
+            evaluator.run(policy, "", observe=observe)
     print(_text(table.columns()))
     print(f"video      {path}")
     return 0
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ConfigError about the video."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--out {path}: the video cannot be written: {error}") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from pathlib import Path
 
 from matplotlib.image import imsave
@@ -43,11 +44,8 @@ def run(args: argparse.Namespace) -> int:
     env = build_env(env_id, replace(without_records(cfgs[0]), num_envs=1, group_size=1, seed=args.seed))
     try:
         env.reset(seed=args.seed)
-        photographer = Photographer(env, config_camera(cfgs), tuple(args.size))
-        try:
+        with closing(Photographer(env, config_camera(cfgs), tuple(args.size))) as photographer:
             picture = photographer.shoot()
-        finally:
-            photographer.close()
         try:
             imsave(args.out, picture)
         except (OSError, ValueError) as error:

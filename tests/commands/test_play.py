@@ -95,3 +95,11 @@ def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
     assert picture.std() > 0.02
     assert main(["view", str(CART_POLE_ENV), *small, "--out", "no/scene.png"]) == 2
     assert "--out no/scene.png: cannot be written" in capsys.readouterr().err
+
+
+@needs_gl
+def test_video_that_cannot_be_written_is_one_line(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run_folder / "a_file").touch()
+    assert main(["play", "latest", *SMALL, "--out", str(run_folder / "a_file" / "x.mp4")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a_file/x.mp4: the video cannot be written" in line
