@@ -15,7 +15,17 @@ __all__ = ["TASKS", "Setting", "load_setting"]
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "agents" / "rl"
 TASKS = {
-    "PushCubeRL": ("push_cube", ["algorithm.cfg.n_epochs=10", "algorithm.cfg.lr_schedule=constant"]),
+    "PushCubeRL": (
+        "push_cube",
+        [
+            "algorithm.cfg.n_epochs=10",
+            "algorithm.cfg.batch_size=2048",
+            "algorithm.cfg.learning_rate=0.001",
+            "algorithm.cfg.lr_schedule=constant",
+            "policy.actor.network_cfg.hidden_sizes=[256,256]",
+            "policy.critic.network_cfg.hidden_sizes=[256,256]",
+        ],
+    ),
     "CartPoleRL": ("basic/cart_pole", []),
 }
 """Folder of each task's quickstart, and what is changed in it for the comparison."""
