@@ -5,7 +5,6 @@ Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence l
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Annotated, Any
 
 import torch
@@ -89,7 +88,7 @@ class GRPO(BaseAlgorithm):
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=fused)
         self.reference: Policy | None = None
         if cfg.kl_coef > 0:
-            self.reference = deepcopy(policy).eval().requires_grad_(False)
+            self.reference = policy.reference()
         if not cfg.reset_every_rollout:
             logger.log_warning(
                 "algorithm.cfg.reset_every_rollout is false: from the second rollout on, the members of a group are "

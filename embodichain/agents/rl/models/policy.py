@@ -7,6 +7,7 @@ length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from typing import Protocol
 
 import torch
@@ -153,6 +154,10 @@ class Policy(nn.Module, ABC):
         The trainer calls this between two updates and never within one, so that the log-probabilities of a rollout and
         those of its update are computed from the same inputs.
         """
+
+    def reference(self) -> Policy:
+        """Return a policy that stays as this one is now, to be compared with: here a frozen copy."""
+        return deepcopy(self).eval().requires_grad_(False)
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """Return scalars on the policy's state, to be logged beside the losses."""

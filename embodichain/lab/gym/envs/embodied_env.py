@@ -235,6 +235,10 @@ class EmbodiedEnv(BaseEnv):
     def _begin_step(self, obs: TensorDict) -> None:
         self.dataset_manager.begin(obs)
 
+    def instructions(self) -> list[str]:
+        """Return each environment's task in words, N of them; empty where the task gives none."""
+        return [""] * self.num_envs
+
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
         """Let terms write their files below a folder from now on.
 
