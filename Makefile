@@ -38,6 +38,7 @@ format: setup-dev ## Correct the formatting, and what the linter can correct by 
 schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of docs/configuration.md, from the code
 	$(BIN)/python -m embodichain.cli schema --kind train --out configs/schema/train.schema.json
 	$(BIN)/python -m embodichain.cli schema --kind env --out configs/schema/env.schema.json
+	$(BIN)/python -m embodichain.cli schema --kind bc --out configs/schema/bc.schema.json
 	$(BIN)/python scripts/config_docs.py
 
 docs: $(VENV)/.installed-docs ## Build the documentation site into site/; a warning or a broken link is an error

@@ -15,6 +15,7 @@ from types import ModuleType
 
 from embodichain import __version__
 from embodichain.commands import (
+    bc,
     compare,
     completion,
     doctor,
@@ -41,6 +42,7 @@ __all__ = ["COMMANDS", "main", "make_parser"]
 COMMANDS: dict[str, ModuleType] = {
     "train": train,
     "resume": resume,
+    "bc": bc,
     "eval": evaluate,
     "play": play,
     "export": export,

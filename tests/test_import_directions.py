@@ -69,6 +69,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
             "agents.rl.run_config",
             "agents.rl.build",
             "agents.rl.train",
+            "agents.rl.bc",
             "agents.rl.saved_run",
             "agents.rl.export",
             "schema",
@@ -84,6 +85,7 @@ ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
 OPTIONAL_EXTRAS = {
+    "huggingface_hub",
     "lerobot",
     "mujoco_menagerie",
     "mujoco_warp",

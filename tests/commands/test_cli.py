@@ -13,6 +13,7 @@ from embodichain.cli import COMMANDS, main, make_parser
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "train": (["absent.json"], 2, "absent.json: no such file"),
     "resume": (["absent"], 2, "--resume absent: must be a run's folder"),
+    "bc": (["absent.json"], 2, "absent.json: no such file"),
     "eval": (["absent"], 2, "absent: no such run: must be a run's folder"),
     "play": (["absent"], 2, "absent: no such run"),
     "export": (["absent"], 2, "absent: no such run"),

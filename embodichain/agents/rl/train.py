@@ -20,7 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.build import (
+    RunFolder,
+    TrainingEnv,
+    build_env_groups,
+    build_envs,
+    build_learner,
+    build_trainer,
+    for_rank,
+)
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.report.page import REPORT, write_report
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -38,6 +46,7 @@ from embodichain.agents.rl.utils.launch import (
     start_local_processes,
 )
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
@@ -168,19 +177,30 @@ def _run(
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
+    env_groups: list[TrainingEnv] = []
     stop = StopSignals()
     try:
+        env_groups = build_env_groups(run)
         policy, algorithm = build_learner(run, env, device)
         folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes)
+        trainer = build_trainer(
+            run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
+        )
+        profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
+        if profiler is not None:
+            profiler.watch_training(trainer, [env, *env_groups])
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
+            if profiler is not None:
+                profiler.save()
+                print(profiler.report())
     finally:
-        env.close()
+        for each in (env, *env_groups):
+            each.close()
         if eval_env is not None:
             eval_env.close()
     with ranks.busy():
@@ -233,7 +253,10 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
-    return run.train.trainer.distributed if distributed is None else distributed
+    cfg = run.train.trainer
+    is_distributed = cfg.distributed if distributed is None else distributed
+    cfg.check_distributed(is_distributed)
+    return is_distributed
 
 
 def _load_run(

@@ -143,7 +143,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushCubeRL, ReachRL",
+        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushColoredCubeRL, PushCubeRL, ReachRL",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),

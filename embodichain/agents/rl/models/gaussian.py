@@ -138,6 +138,10 @@ class TanhSquash(nn.Module):
         """Return the actions of raw ones, [..., A] both."""
         return self.centre + self.half_range * raw.tanh()
 
+    def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""
+        return 2 * (math.log(2) - raw - softplus(-2 * raw)) + self.half_range.log()
+
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of raw actions u [..., A]: [...].
 

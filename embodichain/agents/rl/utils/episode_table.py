@@ -26,13 +26,12 @@ class EpisodeTable:
         self._ends: Tensor | None = None  # [metrics, E], at the last step
 
     def on_step(self, reward: Tensor, info: dict[str, Any], done: Tensor, episode: Tensor) -> None:
-        """Take in one step."""
+        """Take in one step, or one chunk of H with everything [N, H] and ``info["executed"]``."""
         metrics = info["metrics"]
-        ones = torch.ones_like(reward)
-        columns = {"return": reward, "length": ones}
+        columns = {"return": reward, "length": info.get("executed", torch.ones_like(reward))}
         columns |= {f"rewards/{name}": value for name, value in info["rewards"].items()}
         columns |= {f"metrics/{name}": value for name, value in metrics.items()}
-        values = torch.stack([value.double() for value in columns.values()])
+        values = torch.stack([_summed(value) for value in columns.values()])
         if self._sums is None:
             self._names = list(columns)
             self._sums = torch.zeros_like(values)
@@ -46,7 +45,8 @@ class EpisodeTable:
         self._rows[:-1, rows] = self._sums[:, ended]
         self._rows[-1, rows] = info["success"][ended].double()
         if metrics:
-            self._ends[:, rows] = torch.stack([value[ended].double() for value in metrics.values()])
+            last = {name: _last(value, info) for name, value in metrics.items()}
+            self._ends[:, rows] = torch.stack([value[ended].double() for value in last.values()])
         self._sums[:, done] = 0.0
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -63,3 +63,16 @@ class EpisodeTable:
         table |= {name: table[name] / table["length"] for name in metrics}
         table |= {f"{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
         return {"success": rows[-1], **table}
+
+
+def _summed(value: Tensor) -> Tensor:
+    """Return the sum over a chunk's steps, of which those that were not made are 0, or the one step's value: [N]."""
+    return value.double() if value.dim() == 1 else value.double().sum(dim=1)
+
+
+def _last(value: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return a value at the last step that was made, [N]."""
+    if value.dim() == 1:
+        return value
+    at = info["executed"].sum(dim=1, keepdim=True) - 1
+    return value.gather(1, at.clamp(min=0)).squeeze(1)

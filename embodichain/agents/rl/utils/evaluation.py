@@ -13,13 +13,13 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.vec_env import VecEnv, step_with
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator", "StepObserver", "wilson_interval"]
 
 StepObserver = Callable[[Tensor, dict[str, Any], Tensor, Tensor], None]
-"""Called with a step's reward [N], ``info`` (see ``VecEnv.step``), done [N] bool, and the numbers of the episodes that
-the environments play [N] int64; those from E on do not count."""
+"""Called with a step's reward [N] (a chunk's: [N, H]), ``info`` (see ``VecEnv.step`` and ``StepsChunks``), done [N]
+bool, and the numbers of the episodes that the environments play [N] int64; those from E on do not count."""
 
 
 class EvalEnv(VecEnv, Protocol):
@@ -130,13 +130,15 @@ class Evaluator:
         so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
         obs, _ = env.reset(seed=self._seed, options=_numbering(ranks))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
+        take = step_with(env, policy.chunk_length)
         num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
         while num_done < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
-            obs, reward, terminated, truncated, info = env.step(step["action"].to(env.device))
+            obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
             check_stop()
-            so_far[0] += reward
-            so_far[1] += 1
+            is_chunk = policy.chunk_length > 1
+            so_far[0] += reward.sum(1) if is_chunk else reward
+            so_far[1] += info["executed"].sum(1) if is_chunk else 1
             done = terminated | truncated
             if observe is not None:
                 observe(reward, info, done, episode)

@@ -31,6 +31,7 @@ _MAY_CHANGE = (
     "trainer.eval_freq",
     "trainer.save_freq",
     "trainer.keep_last",
+    "trainer.profile",
     "trainer.max_skipped_updates",
     "trainer.use_wandb",
     "trainer.wandb_project_name",

@@ -15,11 +15,13 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import Interval
+from embodichain.lab.gym.envs.managers.eef_plane import EefPlaneTerm
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.utils import ConfigError
 
 __all__ = [
     "DeltaQposTerm",
+    "EefPlaneTerm",
     "EefPoseTerm",
     "GripperTerm",
     "QfTerm",

@@ -43,13 +43,14 @@ class EventManager(Manager):
         """Count one control step and call the interval events that are due."""
         self._steps += 1
         env = self._env
+        stepping = env.stepping_ids
         for term in self._by_mode["interval"]:
             if term.cfg.is_global or getattr(term.func, "is_global", False):
                 if self._steps % term.cfg.interval_step == 0:
                     with env.random.stream(term.name, tick=self._steps):
-                        term.func(env, env.all_env_ids, **term.params)
+                        term.func(env, stepping, **term.params)
                 continue
-            due = (env.elapsed_steps % term.cfg.interval_step == 0).nonzero().squeeze(1)
+            due = stepping[env.elapsed_steps[stepping] % term.cfg.interval_step == 0]
             if len(due):
                 with env.random.stream(term.name, tick=env.elapsed_steps):
                     term.func(env, due, **term.params)
