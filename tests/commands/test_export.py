@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ from embodichain.commands import export
 from tests.commands.conftest import GAINS
 
 pytest.importorskip("onnxscript")
+
+PAGE = Path(__file__).parents[2] / "docs/export.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture
@@ -75,14 +79,27 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
         runner({**obs, "robot/qpos": [0.0, 0.0, 0.0]})
 
 
-def test_runner_needs_nothing_but_numpy_and_onnx_runtime(exported: Path) -> None:
-    code = (
-        "import sys; from policy_runner import PolicyRunner; p = PolicyRunner('policy.onnx')\n"
-        "out = p({'robot/qpos': [0, .01], 'robot/qvel': [.1, 0], 'robot/qf': [0, 0]})\n"
-        "print(round(float(out['action'][0]), 5), [m for m in ('torch', 'embodichain') if m in sys.modules])"
-    )
+def test_runner_as_the_page_has_it_needs_nothing_but_numpy_and_onnx_runtime(exported: Path) -> None:
+    code = f"""
+import sys
+qpos, qvel, qf = [0, .01], [.1, 0], [0, 0]
+{SNIPPETS[0]}
+print(round(float(out["action"][0]), 5), [m for m in ("torch", "embodichain") if m in sys.modules])
+"""
     result = subprocess.run([sys.executable, "-c", code], cwd=exported.parent, capture_output=True, text=True)
     assert (result.returncode, result.stdout, result.stderr) == (0, "-0.3 []\n", "")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.load. is deprecated:DeprecationWarning")
+def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["export", "latest", "--format", "torchscript", "--observations", "16"]) == 0
+    monkeypatch.chdir(run_folder / "export")
+    names = {"qpos": torch.tensor([[0, 0.01]]), "qvel": torch.tensor([[0.1, 0]]), "qf": torch.zeros(1, 2)}
+    exec(SNIPPETS[1], names)
+    assert names["action"].tolist() == [[pytest.approx(-0.3)]]
+    assert names["command"].tolist() == [[pytest.approx(-0.03)]]
+    spec = json.loads(names["files"]["embodichain"])  # type: ignore[call-overload]
+    assert list(spec["inputs"]) == ["robot/qf", "robot/qpos", "robot/qvel"]
 
 
 def test_file_that_does_something_else_is_not_left_behind(

@@ -113,7 +113,7 @@ def test_real_trial_trains_in_a_process_of_its_own(capsys: pytest.CaptureFixture
 def test_training_that_fails_is_a_failed_trial_with_its_last_line(tmp_path: Path) -> None:
     log = tmp_path / "trial.log"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep.sys, "executable", str(script := tmp_path / "python"))
+        patch.setattr(sys, "executable", str(script := tmp_path / "python"))
         script.write_text("#!/bin/sh\necho warning\necho error: out of luck\nexit 2\n", encoding="utf-8")
         script.chmod(0o755)
         with pytest.raises(TrialFailedError, match="exit code 2: error: out of luck"):
