@@ -6,9 +6,10 @@
     python -m benchmarks.peers --task CartPoleRL --rounds 1 --iterations 30    # do all of them learn?
 
 All train the same environments with PPO at the same hyperparameters, those of the quickstart configs (see
-``setting.py``), in float32: as many environments, steps, epochs and minibatches, the same networks, observations normalised, logs in TensorBoard. Ours
-is the real trainer, built from the config. Each learner runs in a process of its own, with as many threads as there are
-processors; in a round they run one after another, so that a busy machine slows all, and each round begins with another.
+``setting.py``), in float32: as many environments, steps, epochs and minibatches, the same networks, observations
+normalised, logs in TensorBoard. Ours is the real trainer, built from the config. Each learner runs in a process of its
+own, with as many threads as there are processors; in a round they run one after another, so that a busy machine slows
+all, and each round begins with another.
 
 An iteration is split into ``env.step`` (the environment's own method, the same for all), the update (returns and
 advantages included), and everything else: policy, storage, adapter, logs. A round's value is the median of its counted
