@@ -276,8 +276,7 @@ class MujocoWarpBackend(Backend):
             self._data = mujoco_warp.make_data(
                 self.model, nworld=self.num_envs, nconmax=room.contacts, njmax=room.constraints
             )
-        views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
-        self._views = {name: view for name, view in views.items() if view.numel()}
+        self._views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
         self._casts.clear()
         self._graphs.clear()
         self._computed = dict.fromkeys(self._computed, -1)

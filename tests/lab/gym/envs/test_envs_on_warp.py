@@ -1,0 +1,101 @@
+"""Environments whose host runs ahead of the physics. Shapes: N environments, O observation size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils.observations import flatten_dict_observation
+from tests.lab.scenes import actions_for
+from tests.lab.warp_scenes import PUSH, env_on, needs_warp
+from tests.no_sync import no_host_sync
+
+pytestmark = needs_warp
+
+N = 4
+RANDOMISED: dict[str, Any] = {
+    "mass": {
+        "func": "randomize_rigid_object_mass",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "cube"}, "mass_range": [0.5, 2.0]},
+    },
+    "friction": {
+        "func": "randomize_rigid_object_friction",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "cube"}, "friction_range": [0.3, 1.0]},
+    },
+    "drives": {
+        "func": "randomize_joint_drive",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "UR10"}, "stiffness_range": [0.8, 1.2]},
+    },
+    "moves": {
+        "func": "randomize_target_pose",
+        "mode": "interval",
+        "interval_step": 3,
+        "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "goal_pose"},
+    },
+}
+
+
+def push(**cfg: Any) -> EmbodiedEnv:
+    return env_on("warp", PUSH, N, env={"events": shipped_events() | RANDOMISED}, max_episode_steps=5, **cfg)
+
+
+def shipped_events() -> dict[str, Any]:
+    from embodichain.utils.utility import load_json
+    from tests.lab.warp_scenes import CONFIGS
+
+    events: dict[str, Any] = load_json(CONFIGS / PUSH)["env"]["events"]
+    return events
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[EmbodiedEnv, EmbodiedEnv]]:
+    """Two environments, of which the second is told by number who begins an episode."""
+    by_mask, by_ids = push(), push()
+    assert by_mask._chooses_by_mask
+    by_ids._chooses_by_mask = False
+    yield by_mask, by_ids
+    by_mask.close()
+    by_ids.close()
+
+
+def row_of(env: EmbodiedEnv, obs: Any) -> Tensor:
+    return torch.cat((flatten_dict_observation(obs), env.sim.backend.qpos, env.sim.backend.ctrl), dim=1)
+
+
+def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
+    for env in pair:
+        env.reset(seed=5)
+        # so that episodes end at different times
+        env.elapsed_steps += torch.tensor([0, 1, 2, 2])
+    for action in actions_for(pair[0], 14):
+        (one, reward, *ends, info), (two, other, *others, noted) = (env.step(action) for env in pair)
+        assert torch.equal(row_of(pair[0], one), row_of(pair[1], two))
+        assert torch.equal(reward, other)
+        assert all(torch.equal(a, b) for a, b in zip(ends, others, strict=True))
+        assert info["metrics"].keys() == noted["metrics"].keys()
+        for name in ("body_mass", "geom_friction", "actuator_gainprm"):
+            assert torch.equal(*(env.sim.backend.read_model(name) for env in pair))
+        assert torch.equal(*(env.random.episode for env in pair))
+        assert torch.equal(*(env.goal_pose for env in pair))  # type: ignore[attr-defined]
+    assert pair[0].random.episode.tolist() == [2, 2, 3, 3]  # from 0, 15 steps of 5 less the head start
+
+
+def test_step_of_the_environment_never_waits_for_the_device(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = pair[0]
+    env.reset(seed=1)
+    actions = actions_for(env, 6)
+    for action in actions:  # what is sent to the device once, is there then
+        env.step(action)
+    with no_host_sync(monkeypatch):
+        for action in actions:  # episodes of 5 steps: some end
+            env.step(action)
