@@ -11,8 +11,9 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for
-from tests.lab.warp_scenes import PUSH, env_on, needs_warp
+from tests.lab.warp_scenes import CONFIGS, PUSH, env_on, needs_warp
 from tests.no_sync import no_host_sync
 
 pytestmark = needs_warp
@@ -32,7 +33,7 @@ RANDOMISED: dict[str, Any] = {
     "drives": {
         "func": "randomize_joint_drive",
         "mode": "reset",
-        "params": {"entity_cfg": {"uid": "UR10"}, "stiffness_range": [0.8, 1.2]},
+        "params": {"entity_cfg": {"uid": "Manipulator"}, "stiffness_range": [0.8, 1.2]},
     },
     "moves": {
         "func": "randomize_target_pose",
@@ -44,15 +45,8 @@ RANDOMISED: dict[str, Any] = {
 
 
 def push(**cfg: Any) -> EmbodiedEnv:
-    return env_on("warp", PUSH, N, env={"events": shipped_events() | RANDOMISED}, max_episode_steps=5, **cfg)
-
-
-def shipped_events() -> dict[str, Any]:
-    from embodichain.utils.utility import load_json
-    from tests.lab.warp_scenes import CONFIGS
-
-    events: dict[str, Any] = load_json(CONFIGS / PUSH)["env"]["events"]
-    return events
+    shipped = load_json(CONFIGS / PUSH)["env"]["events"]
+    return env_on("warp", PUSH, N, env={"events": shipped | RANDOMISED}, max_episode_steps=5, **cfg)
 
 
 @pytest.fixture(scope="module")
