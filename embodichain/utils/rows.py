@@ -42,7 +42,7 @@ class _Kept(NamedTuple):
     name: str
     tensor: Tensor
     copy: Tensor
-    version: int
+    version: int | None
 
 
 @contextmanager
@@ -68,9 +68,9 @@ def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
     merged: dict[tuple[int, int], Tensor] = {}
     for owner, name, before, copy, version in kept:
         now = vars(owner).get(name)
-        if not isinstance(now, Tensor) or (now is before and _version(now) == version and not now.is_inference()):
+        if not isinstance(now, Tensor) or not now.dim() or len(now) != num_envs:
             continue
-        if not now.dim() or len(now) != num_envs:
+        if now is before and version is not None and version == _version(now):
             continue
         key = (id(before), id(now))
         if key not in merged:
@@ -80,6 +80,6 @@ def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
             setattr(owner, name, merged[key])
 
 
-def _version(tensor: Tensor) -> int:
-    """Return how often a tensor was written to; of those made in inference mode nobody knows."""
-    return 0 if tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> int | None:
+    """Return how often a tensor was written to; None where nobody knows: NumPy and inference mode do not count."""
+    return None if tensor.is_cpu or tensor.is_inference() else tensor._version

@@ -26,7 +26,7 @@ ENGINES = {"batch": "cpu", "warp": "warp:cpu"}
 
 
 def env_on(engine: str, config: str, num_envs: int = 3, env: dict[str, Any] | None = None, **cfg: Any) -> EmbodiedEnv:
-    """Build the environment of a shipped config on an engine, with changes to its block ``env`` and its typed config."""
+    """Build the environment of a shipped config on an engine, with changes of its ``env`` block and typed config."""
     data = load_json(CONFIGS / config)
     data["env"] = data["env"] | (env or {})
     typed = config_to_cfg(data)

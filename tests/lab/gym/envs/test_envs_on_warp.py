@@ -79,7 +79,7 @@ def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv
             assert torch.equal(*(env.sim.backend.read_model(name) for env in pair))
         assert torch.equal(*(env.random.episode for env in pair))
         assert torch.equal(*(env.goal_pose for env in pair))  # type: ignore[attr-defined]
-    assert pair[0].random.episode.tolist() == [2, 2, 3, 3]  # from 0, 15 steps of 5 less the head start
+    assert pair[0].random.episode.tolist() == [2, 3, 3, 3]  # ends at 5, 10; 4, 9, 14; 3, 8, 13 twice
 
 
 def test_step_of_the_environment_never_waits_for_the_device(
