@@ -25,6 +25,7 @@ _READING_OPERATORS = (
     "_local_scalar_dense",
     "nonzero.",
     "masked_select",
+    "_unique",
     "unique",
     "equal.",
     "is_nonzero",
@@ -34,7 +35,7 @@ _READING_OPERATORS = (
 )
 _READING_METHODS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__")
 # Data of the host goes to the device, from memory that is not pinned.
-_SENDING_FUNCTIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
+_SENDING_FUNCTIONS = ("tensor", "as_tensor", "asarray")
 
 
 class _Operators(TorchDispatchMode):
@@ -70,8 +71,13 @@ def no_host_sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Raise HostSyncError wherever the host would wait for a device, if the tensors were on one."""
     # On the CPU random numbers are drawn by NumPy, on a device by torch.
     monkeypatch.setattr("embodichain.utils.random._fast", lambda value: value)
+    monkeypatch.setattr(torch, "from_numpy", _refuse_numpy)
     with _Functions(), _Operators():
         yield
+
+
+def _refuse_numpy(array: np.ndarray) -> Tensor:
+    raise HostSyncError("torch.from_numpy has data of the host, and to send it to the device means to wait")
 
 
 def _is_mask(part: Any) -> bool:
