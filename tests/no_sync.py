@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["HostSyncError", "no_host_sync"]
+__all__ = ["HostSyncError", "no_host_sync", "work_as_on_a_device"]
 
 
 class HostSyncError(AssertionError):
@@ -66,11 +66,15 @@ class _Functions(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def work_as_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let code that takes a shorter way with tensors on the CPU take the one of a device."""
+    monkeypatch.setattr("embodichain.utils.random._fast", lambda value: value)
+    monkeypatch.setattr("embodichain.agents.rl.collector.sync_collector._is_free_to_read", lambda flags: False)
+
+
 @contextmanager
 def no_host_sync(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Raise HostSyncError wherever the host would wait for a device, if the tensors were on one."""
-    # On the CPU random numbers are drawn by NumPy, on a device by torch.
-    monkeypatch.setattr("embodichain.utils.random._fast", lambda value: value)
     monkeypatch.setattr(torch, "from_numpy", _refuse_numpy)
     with _Functions(), _Operators():
         yield

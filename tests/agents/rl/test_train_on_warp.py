@@ -16,7 +16,7 @@ from embodichain.agents.rl.utils.divergence import Divergences
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from tests.agents.rl.utils.fakes import tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
-from tests.no_sync import no_host_sync
+from tests.no_sync import no_host_sync, work_as_on_a_device
 
 pytestmark = needs_warp
 
@@ -35,7 +35,7 @@ def test_run_of_the_train_command_ends_well_and_is_resumed(
     assert main(["--resume", str(folder), "trainer.iterations=3"]) == 0
     capsys.readouterr()
     assert main(["--resume", str(folder), "trainer.iterations=4", "trainer.sim_device=cpu"]) == 2
-    assert "the checkpoint's physics ran on mujoco_warp: resume it with the same sim_device" in capsys.readouterr().err
+    assert 'trainer.sim_device: "warp:cpu" in the run, "cpu" now' in capsys.readouterr().err
 
 
 def test_device_of_the_physics_is_checked_with_the_rest(
@@ -49,12 +49,11 @@ def test_device_of_the_physics_is_checked_with_the_rest(
     assert "trainer.sim_device: 'cuda:0' cannot be used: CUDA is not available here" in error
     assert "algorithm.cfg.gama" in error
     assert main(["--config", config, "trainer.sim_device=gpu"]) == 2
-    assert (
-        "trainer.sim_device: must be 'auto', 'cpu', 'cuda:<number>' or 'warp:cpu', got 'gpu'" in capsys.readouterr().err
-    )
+    assert "trainer.sim_device: must be 'auto', 'cpu', 'cuda:<number>' or 'warp:cpu'" in capsys.readouterr().err
 
 
 def test_rollout_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    work_as_on_a_device(monkeypatch)
     env = env_on("warp", CART, num_envs=4, max_episode_steps=3)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
     policy = build_policy(
@@ -70,12 +69,10 @@ def test_rollout_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> 
         divergences.on_step(info)
 
     collector = SyncCollector(env, policy, "cpu", on_step)
-    rollout = collector.collect(4)
-    monkeypatch.setattr("embodichain.agents.rl.collector.sync_collector._is_free_to_read", lambda flags: False)
+    collector.collect(4)
     monkeypatch.setattr(env, "_report", lambda: None)  # once a rollout it may
     with no_host_sync(monkeypatch):
-        collector.collect(4)
+        rollout = collector.collect(4)
     assert rollout["truncated"][:, :4].any()  # episodes of 3 steps ended
     assert (rollout["final_value"][rollout["truncated"]] != 0.0).all()
-    assert stats.finish_rollout(rollout)["charts/episode_length_avg_100"] == 3.0
     env.close()

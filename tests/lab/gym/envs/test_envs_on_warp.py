@@ -14,7 +14,7 @@ from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for
 from tests.lab.warp_scenes import CONFIGS, PUSH, env_on, needs_warp
-from tests.no_sync import no_host_sync
+from tests.no_sync import no_host_sync, work_as_on_a_device
 
 pytestmark = needs_warp
 
@@ -86,6 +86,7 @@ def test_step_of_the_environment_never_waits_for_the_device(
     pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = pair[0]
+    work_as_on_a_device(monkeypatch)
     env.reset(seed=1)
     actions = actions_for(env, 6)
     for action in actions:  # what is sent to the device once, is there then
