@@ -35,7 +35,7 @@ from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.utils.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
-CONFIG = ROOT / "configs/agents/rl/push_cube/train_config.json"
+CONFIG = ROOT / "configs/agents/rl/push_cube/train_config_quickstart.json"
 KINDS = {"one": (1, False), "two apart": (2, False), "two together": (2, True)}  # processes; whether they share
 NETWORKS = {"25 Gbit/s Ethernet": (30e-6, 25e9 / 8), "200 Gbit/s InfiniBand": (5e-6, 200e9 / 8)}  # s a message; bytes/s
 RANKS = (2, 4, 8, 16, 32, 64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.bundle import space_to_data
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
@@ -232,8 +231,7 @@ def build_trainer(
             trainer.checkpoints.remove_unfinished()
             trainer.checkpoints.point_latest(resume.path)
             wall_time, last_step = rewind_metrics(folder.metrics, step)
-        config = json.dumps(run.resolved, indent=2) + "\n"
-        write_atomically(folder.path / "config.json", lambda file: file.write(config.encode()))
+        write_json(folder.path / "config.json", run.resolved, indent=2)
         if cfg.use_wandb:
             log.add(WandbSink(cfg.wandb_project_name, folder.path.name, folder.path, run.resolved, last_step))
         log.add(TensorBoardSink(folder.path / "logs", step))

@@ -23,7 +23,7 @@ import torch
 from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, for_rank
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.launch import (
@@ -190,15 +190,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (NonFiniteError, UnsavedTrainingError) as error:
+    except (NonFiniteError, UnsavedTrainingError, LostProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except InterruptedTraining as signal:
         print("interrupted", file=sys.stderr)
         return signal.exit_code
-    except LostProcessError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except subprocess.CalledProcessError as error:
         print(f"error: the training has failed, see above (exit code {error.returncode})", file=sys.stderr)
         return 1
@@ -277,8 +274,7 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
     summary = _summarise(trainer, folder)
     try:
         draw_learning_curve(folder.metrics, folder.learning_curve, title)
-        text = json.dumps(summary, indent=2) + "\n"
-        write_atomically(folder.summary, lambda file: file.write(text.encode()))
+        write_json(folder.summary, summary, indent=2)
     except OSError as error:
         logger.log_warning(f"learning curve or summary could not be written: {error}")
     return summary

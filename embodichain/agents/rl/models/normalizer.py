@@ -51,9 +51,10 @@ class RunningNormalizer(nn.Module):
     def update(self, batch: torch.Tensor) -> None:
         """Merge a batch [..., O], and with it those of all processes that share the training, into the statistics."""
         x = batch.reshape(-1, self.mean.shape[0]).double()
-        if not x.sum(0).isfinite().all():  # in float64 that is so only where a component is not
-            x = x[x.isfinite().all(1)]
-        n, batch_mean, batch_m2 = merged_moments(get_ranks().gather(moments(x)))
+        own = moments(x)
+        if not own.isfinite().all():  # in float64 that is so only where a component is not
+            own = moments(x[x.isfinite().all(1)])
+        n, batch_mean, batch_m2 = merged_moments(get_ranks().gather(own))
         if not n:
             return
         delta = batch_mean - self.mean

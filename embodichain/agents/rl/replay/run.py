@@ -18,7 +18,13 @@ from embodichain.agents.rl.algo.updates import watching_steps
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.replay.report import StepReport, UpdateReport
 from embodichain.agents.rl.utils.bundle import space_from_data
-from embodichain.agents.rl.utils.nonfinite import Origin, describe_batch, describe_rollout, find_origin
+from embodichain.agents.rl.utils.nonfinite import (
+    Origin,
+    describe_batch,
+    describe_rollout,
+    find_origin,
+    parameters_are_finite,
+)
 from embodichain.utils.observations import entry_columns
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
@@ -55,7 +61,7 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
         reward_terms=[name for name, value in figures if name.startswith("rewards/") and not math.isfinite(value)],
         steps=observer.steps,
         skipped_in_run=bundle["skipped"],
-        is_broken=not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()),
+        is_broken=not parameters_are_finite(policy),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,14 @@ import torch
 
 from embodichain.utils import ConfigError
 
-__all__ = ["FORMAT_VERSION", "DamagedCheckpointError", "load_checkpoint", "save_checkpoint", "write_atomically"]
+__all__ = [
+    "FORMAT_VERSION",
+    "DamagedCheckpointError",
+    "load_checkpoint",
+    "save_checkpoint",
+    "write_atomically",
+    "write_json",
+]
 
 FORMAT_VERSION = 2
 
@@ -53,6 +61,12 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.fsync(folder)  # so that the name is on the disk, too
     finally:
         os.close(folder)
+
+
+def write_json(path: Path, data: object, indent: int | None = None) -> None:
+    """Write plain data as JSON and a line's end; see :func:`write_atomically`."""
+    text = json.dumps(data, indent=indent) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from embodichain.agents.rl.utils.checkpoint import (
     DamagedCheckpointError,
     load_checkpoint,
     save_checkpoint,
-    write_atomically,
+    write_json,
 )
 from embodichain.utils import ConfigError, logger
 
@@ -104,8 +104,7 @@ class CheckpointFolder:
 
     def _point(self, name: str, path: Path, **others: float) -> None:
         step = int(path.stem.rpartition("_")[2])
-        text = json.dumps({"file": path.name, "step": step, **others}) + "\n"
-        write_atomically(self.path / name, lambda file: file.write(text.encode()))
+        write_json(self.path / name, {"file": path.name, "step": step, **others})
 
     def _pointed(self, name: str) -> Path | None:
         """Return the file that a pointer names, if there is one; it never leads out of the folder."""

@@ -15,7 +15,7 @@ from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.bundle import save_bundle
 from embodichain.agents.rl.utils.divergence import MAX_DIVERGENCE_RATE, Divergences
-from embodichain.agents.rl.utils.nonfinite import find_origin
+from embodichain.agents.rl.utils.nonfinite import find_origin, parameters_are_finite
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state
 
@@ -92,7 +92,7 @@ class Guards:
         """
         num_diverged = int(get_ranks().sum(torch.tensor(self._check_physics(rollout, step))))
         asked, skipped = self._algorithm.take_step_counts()
-        broken = not _are_finite(self._policy)
+        broken = not parameters_are_finite(self._policy)
         if skipped or broken:
             self._report_update(rollout, before, figures, step, asked, skipped, broken)
         self._was_skipping = skipped > 0
@@ -171,11 +171,6 @@ class Guards:
         if self._last_bundle is None:
             return "There is no bundle of it"
         return f"'embodichain replay {self._last_bundle}' shows where it began"
-
-
-def _are_finite(policy: Policy) -> bool:
-    flags = [parameter.detach().isfinite().all() for parameter in policy.parameters()]
-    return not flags or bool(torch.stack(flags).all())
 
 
 def _describe_origin(rollout: TensorDict, figures: Mapping[str, float]) -> str:

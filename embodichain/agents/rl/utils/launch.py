@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.utils import ConfigError
@@ -163,8 +163,7 @@ def as_arguments(
 
 def record_launch(folder: Path, launch: Launch) -> None:
     """Note in a run's folder what works on it, for processes that are started again."""
-    text = json.dumps(asdict(launch)) + "\n"
-    write_atomically(folder / _RECORD, lambda file: file.write(text.encode()))
+    write_json(folder / _RECORD, asdict(launch))
 
 
 def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bool) -> Path | None:

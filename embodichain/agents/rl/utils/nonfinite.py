@@ -10,8 +10,17 @@ from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDict
+from torch import nn
 
-__all__ = ["EXTREME", "FieldStats", "Origin", "describe_batch", "describe_rollout", "find_origin"]
+__all__ = [
+    "EXTREME",
+    "FieldStats",
+    "Origin",
+    "describe_batch",
+    "describe_rollout",
+    "find_origin",
+    "parameters_are_finite",
+]
 
 EXTREME = 1e6  # a number further from 0 than this is called extreme
 
@@ -96,6 +105,12 @@ def find_origin(rollout: TensorDict) -> Origin | None:
         origin = Origin(name, env, step, column if bad.shape[2] > 1 else None, envs)
         found.append((step, order.get(_group(name), len(order)), origin))
     return min(found, key=lambda item: item[:2])[2] if found else None
+
+
+def parameters_are_finite(module: nn.Module) -> bool:
+    """Return whether all parameters are numbers; the host waits for the device once."""
+    flags = [parameter.detach().isfinite().all() for parameter in module.parameters()]
+    return not flags or bool(torch.stack(flags).all())
 
 
 def _real_floats(rollout: TensorDict) -> Iterator[tuple[str, torch.Tensor]]:

@@ -152,6 +152,11 @@ class BaseEnv(gym.Env[Any, Any]):
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
 
+    @property
+    def step_dt(self) -> float:
+        """How long one step is, s."""
+        return self.cfg.sim_cfg.physics_dt * self.cfg.sim_steps_per_control
+
     # --- what a task writes ------------------------------------------------------------------------------------------
 
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:

@@ -140,14 +140,12 @@ class MujocoBatchBackend(Backend):
     ) -> None:
         field = self._batch.expand(name)
         at = index if isinstance(index, tuple) else (index,)
-        rows: Any = slice(None)
-        if env_ids is not None:
-            rows = env_ids.numpy()
-            if any(isinstance(part, list) for part in at):
-                rows = rows[:, None]
-        field[(rows, *at)] = values.numpy()
+        rows: Any = slice(None) if env_ids is None else env_ids.numpy()
+        # NumPy combines a list of rows with a list of columns only where they are told to span a table.
+        is_table = env_ids is not None and list in map(type, at)
+        field[(rows[:, None] if is_table else rows, *at)] = values.numpy()
         if derive and name in _CONSTANTS_FOLLOW:
-            self._has_stale_constants[slice(None) if env_ids is None else env_ids.numpy()] = True
+            self._has_stale_constants[rows] = True
             self._constants_are_stale = True
         self.version += 1
 

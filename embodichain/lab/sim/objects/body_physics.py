@@ -52,8 +52,9 @@ class BodyPhysics:
         self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
         self._is_centred = not variants and bool(model.body_simple[self._body])
         self._scale = torch.ones(n, 3, device=device)
-        # [N, 6], of 1 kg, in the free joint's directions: mass or moment of inertia, and (the mean of) its inverse
-        self._unit_weight, self._unit_ease = torch.ones(n, 6, device=device), torch.ones(n, 6, device=device)
+        # [N, 18], of 1 kg, in the free joint's six directions: mass or moment of inertia, damping, and (the mean of)
+        # the first's inverse
+        self._units = torch.ones(n, 18, device=device)
         self._update_shape(torch.arange(n, device=device))
         self._offset = torch.zeros(n, 3, device=device)
         self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
@@ -76,7 +77,7 @@ class BodyPhysics:
 
     def get_inertia(self) -> Tensor:
         """Return the moments of inertia about the principal axes, [N, 3], kg m^2."""
-        return self._mass[:, None] * self._unit_weight[:, 3:]
+        return self._mass[:, None] * self._units[:, 3:6]
 
     def get_friction(self) -> Tensor:
         """Return the sliding friction coefficient, [N, 1]."""
@@ -99,7 +100,7 @@ class BodyPhysics:
         """Set the mass [n] (kg) of a dynamic body; its moments of inertia and its damping follow in proportion."""
         self._check_dynamic("mass")
         self._mass = self._mass.index_copy(0, env_ids, mass)
-        self._write_inertia(env_ids)
+        self._write_inertia(mass[:, None], env_ids)
 
     def set_friction(self, friction: Tensor, env_ids: Tensor) -> None:
         """Set the sliding friction coefficient [n]; of two touching bodies the larger counts."""
@@ -139,7 +140,7 @@ class BodyPhysics:
         size = self._size[: len(sides)] * scale[:, constant(tuple(sides), scale.device)]
         self._backend.write_model("geom_size", (self._geom, slice(0, len(sides))), size, env_ids)
         if self._cfg.body_type == "dynamic":
-            self._write_inertia(env_ids)
+            self._write_inertia(self._mass[env_ids, None], env_ids)
 
     def choose_variant(self, choice: Tensor, env_ids: Tensor) -> None:
         """Give environments [n] the meshes number ``choice`` [n] int64, with their masses; 0 is the configured one."""
@@ -161,30 +162,28 @@ class BodyPhysics:
         squares = self._squares[env_ids] * self._scale[env_ids].square()
         inertia = squares.sum(dim=1, keepdim=True) - squares
         ones = torch.ones_like(inertia)
-        self._unit_weight = self._unit_weight.index_copy(0, env_ids, torch.cat((ones, inertia), dim=1))
+        weight = torch.cat((ones, inertia), dim=1)
         means = (1.0 / inertia).mean(dim=1, keepdim=True).expand(-1, 3)
-        self._unit_ease = self._unit_ease.index_copy(0, env_ids, torch.cat((ones, means), dim=1))
+        self._units = self._units.index_copy(0, env_ids, torch.cat((weight, weight * self._decay, ones, means), dim=1))
 
-    def _write_inertia(self, env_ids: Tensor) -> None:
-        """Write mass and moments of inertia, and what follows from them.
+    def _write_inertia(self, mass: Tensor, env_ids: Tensor) -> None:
+        """Write mass [n, 1] and moments of inertia, and what follows from them.
 
         The constants of a free body whose centre of mass is at its origin are known: they are its mass along each axis,
         and its moment of inertia about it. Of others the engine derives them, which takes longer.
         """
-        mass = self._mass[env_ids, None]
-        weight = mass * self._unit_weight[env_ids]
-        inertia = weight[:, 3:]
-        write = self._backend.write_model
-        write("body_mass", self._body, mass[:, 0], env_ids, derive=not self._is_centred)
-        write("body_inertia", self._body, inertia, env_ids, derive=not self._is_centred)
-        dofs = slice(self._dof, self._dof + 6)
-        write("dof_damping", dofs, weight * self._decay, env_ids)
+        units = self._units[env_ids]
+        weight = units[:, :12] * mass
+        write, dofs = self._backend.write_model, slice(self._dof, self._dof + 6)
+        write("body_mass", self._body, weight[:, 0], env_ids, derive=not self._is_centred)
+        write("body_inertia", self._body, weight[:, 3:6], env_ids, derive=not self._is_centred)
+        write("dof_damping", dofs, weight[:, 6:], env_ids)
         if self._is_centred:
-            ease = self._unit_ease[env_ids] / mass
-            write("body_subtreemass", self._body, mass[:, 0], env_ids)
+            ease = units[:, 12:] / mass
+            write("body_subtreemass", self._body, weight[:, 0], env_ids)
             write("body_invweight0", self._body, ease[:, ::3], env_ids)
             write("dof_invweight0", dofs, ease, env_ids)
-            write("dof_M0", dofs, weight, env_ids)
+            write("dof_M0", dofs, weight[:, :6], env_ids)
 
     def _check_collides(self) -> None:
         if self._geom < 0:

@@ -142,8 +142,7 @@ class LeRobotRecorder(Functor):
         while LeRobotWriter.is_there(folder):
             count += 1
             folder = wanted.with_name(f"{wanted.name}_{count}")
-        step = self.env.cfg.sim_cfg.physics_dt * self.env.cfg.sim_steps_per_control
-        return LeRobotWriter(folder, round(1.0 / step), self._robot_type, self._features)
+        return LeRobotWriter(folder, round(1.0 / self.env.step_dt), self._robot_type, self._features)
 
 
 def _cameras(meta: dict[str, Any], env: EmbodiedEnv) -> list[str]:

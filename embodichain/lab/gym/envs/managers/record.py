@@ -145,8 +145,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def _pictures_per_second(self) -> float:
         assert isinstance(self.cfg, EventCfg)
-        sim, env = self.env.cfg.sim_cfg, self.env.cfg
-        return 1.0 / (sim.physics_dt * env.sim_steps_per_control * self.cfg.interval_step)
+        return 1.0 / (self.env.step_dt * self.cfg.interval_step)
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)

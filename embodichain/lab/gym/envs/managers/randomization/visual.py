@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, CameraEntity, FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.objects.light import ambient_of
@@ -35,6 +36,8 @@ __all__ = [
 Vec3 = tuple[float, float, float]
 Range1 = tuple[float, float]
 Range3 = tuple[Vec3, Vec3]
+
+_ANY_COLOR: Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def randomize_light(
@@ -61,9 +64,9 @@ def randomize_light(
     if position_range is not None:
         light.set_local_pose(_around(env, env_ids, light.cfg.init_pos, position_range), env_ids)
     if color_range is not None:
-        light.set_color(_draw(env, env_ids, color_range), env_ids)
+        light.set_color(draw(env, env_ids, color_range, 3), env_ids)
     if intensity_range is not None:
-        light.set_intensity(_draw_number(env, env_ids, intensity_range), env_ids)
+        light.set_intensity(draw_number(env, env_ids, intensity_range), env_ids)
     if direction_range is not None:
         light.set_direction(_around(env, env_ids, light.cfg.direction, direction_range), env_ids)
 
@@ -84,11 +87,11 @@ def randomize_emission_light(
     """
     indirect = env.cfg.light.indirect
     cfg = EmissionLightCfg() if indirect is None else indirect.emission_light
-    color = torch.tensor(cfg.color, device=env.device) if color_range is None else _draw(env, env_ids, color_range)
+    color = torch.tensor(cfg.color, device=env.device) if color_range is None else draw(env, env_ids, color_range, 3)
     parts = color * torch.tensor(ambient_of(EmissionLightCfg()), device=env.device)
     intensity = torch.full((1,), cfg.intensity, device=env.device)
     if intensity_range is not None:
-        intensity = _draw_number(env, env_ids, intensity_range)
+        intensity = draw_number(env, env_ids, intensity_range)
     ambient = parts * intensity[:, None] / EmissionLightCfg().intensity
     env.sim.appearance.write("headlight_ambient", None, ambient, env_ids)
 
@@ -151,7 +154,7 @@ def randomize_camera_extrinsics(
         camera.look_at(eye, target, _around(env, env_ids, where.up, up_range or nothing), env_ids)
         return
     pos = _around(env, env_ids, where.pos, pos_range or nothing)
-    turn = matrix_from_euler(_draw(env, env_ids, euler_range or nothing) * (math.pi / 180))
+    turn = matrix_from_euler(draw(env, env_ids, euler_range or nothing, 3) * (math.pi / 180))
     configured = matrix_from_quat(torch.nn.functional.normalize(torch.tensor(where.quat, device=env.device), dim=0))
     camera.set_local_pose(pose_from_pos_matrix(pos, configured @ turn), env_ids)
 
@@ -218,7 +221,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         roughness_range: Range1 | None = None,
         ior_range: Range1 | None = None,
     ) -> None:
-        color = _draw(env, env_ids, base_color_range or ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)))
+        color = draw(env, env_ids, base_color_range or _ANY_COLOR, 3)
         uid = "ground" if entity_cfg.uid == GROUND_UID else entity_cfg.uid
         rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)
         env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
@@ -229,14 +232,5 @@ def _rgba(cfg: VisualMaterialCfg, env: EmbodiedEnv) -> Tensor:
     return torch.tensor([color if len(color) == 4 else (*color, 1.0)], device=env.device)
 
 
-def _draw(env: EmbodiedEnv, env_ids: Tensor, bounds: Range3) -> Tensor:
-    low, high = torch.tensor(bounds, dtype=torch.float32, device=env.device)
-    return env.random.uniform(env_ids, low, high, 3)
-
-
-def _draw_number(env: EmbodiedEnv, env_ids: Tensor, bounds: Range1) -> Tensor:
-    return env.random.uniform(env_ids, bounds[0], bounds[1], 1).squeeze(1)
-
-
 def _around(env: EmbodiedEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:
-    return torch.tensor(middle, device=env.device) + _draw(env, env_ids, bounds)
+    return torch.tensor(middle, device=env.device) + draw(env, env_ids, bounds, 3)

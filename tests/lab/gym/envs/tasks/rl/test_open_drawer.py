@@ -39,14 +39,44 @@ def test_observation_has_the_drawer_and_the_way_to_its_handle(env: OpenDrawerEnv
 
 
 def test_pulling_is_rewarded_and_a_tool_that_is_turned_costs(env: OpenDrawerEnv) -> None:
-    env.cabinet.set_qvel(torch.tensor([[0.05], [-0.4]]), joint_ids=[0])
     down = torch.tensor([[0.0, -1.57, 1.57, -1.57, -1.57, 1.57], [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]])
     env.robot.set_qpos(down, name="arm", target=False)
+    # In a step of 0.04 s 0.002 m are 0.05 m/s, a quarter of the speed that is rewarded with 1; -0.016 m are -0.4 m/s.
+    assert env.step_dt == pytest.approx(0.04)
+    env.cabinet.set_qpos(torch.tensor([[0.002], [-0.016]]), joint_ids=[0], target=False)
+    rewards = rewards_of_step(env)
+    assert rewards["pull"].tolist() == pytest.approx([0.25, -2.0], rel=1e-4)
+    # The fingers close along the world's x axis in the first environment, along y in the second.
+    assert rewards["align"].tolist() == pytest.approx([0.0, -1.0], abs=2e-2)
+    # 0.098 and 0.016 m: both faster than counts.
+    env.cabinet.set_qpos(torch.tensor([[0.1], [0.0]]), joint_ids=[0], target=False)
+    assert rewards_of_step(env)["pull"].tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_a_drawer_that_shakes_wins_nothing(env: OpenDrawerEnv) -> None:
+    # Always fast outwards when a step ends, and always back where it was a step later.
+    pulls = []
+    for i in range(6):
+        env.cabinet.set_qpos(torch.full((2, 1), 0.004 * (1 - i % 2)), joint_ids=[0], target=False)
+        env.cabinet.set_qvel(torch.full((2, 1), 0.3), joint_ids=[0])
+        pulls.append(rewards_of_step(env)["pull"])
+    torch.testing.assert_close(torch.stack(pulls).sum(0), torch.zeros(2), atol=1e-4, rtol=0)
+
+
+def test_what_the_episode_before_has_opened_is_not_closed_by_the_reset(env: OpenDrawerEnv) -> None:
+    env.cabinet.set_qpos(torch.full((2, 1), 0.1), joint_ids=[0], target=False)
+    rewards_of_step(env)
+    env.reset(seed=2)
+    assert rewards_of_step(env)["pull"].tolist() == pytest.approx([0.0, 0.0], abs=1e-4)
+
+
+def rewards_of_step(env: OpenDrawerEnv) -> dict[str, torch.Tensor]:
+    """Return the reward's terms as after a step in which the physics has made what is there now."""
+    env._update_sim_state()
     info = env.get_info()
     env.get_reward(env.get_obs(), torch.zeros(2, 6), info)
-    assert info["rewards"]["pull"].tolist() == pytest.approx([0.25, -1.0])
-    # The fingers close along the world's x axis in the first environment, along y in the second.
-    assert info["rewards"]["align"].tolist() == pytest.approx([0.0, -1.0], abs=2e-2)
+    rewards: dict[str, torch.Tensor] = info["rewards"]
+    return rewards
 
 
 def test_fingers_that_are_pulled_behind_the_bar_open_the_drawer(env: OpenDrawerEnv) -> None:

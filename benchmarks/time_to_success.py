@@ -1,0 +1,139 @@
+"""How soon variants of a config reach a success rate: the sweep by which the quickstarts' settings are chosen.
+
+    python benchmarks/time_to_success.py configs/agents/rl/push_cube/train_config_quickstart.json \\
+        --seeds 1 2 3 --steps 900000 --every 65536 \\
+        --variant "quickstart" --variant "small networks: policy.actor.network_cfg.hidden_sizes=[128,128] ..."
+
+A variant is a name and, after a colon, overrides of the config. Each training is a process of its own with one thread,
+``--jobs`` of them side by side; it ends after ``--steps`` environment steps, with the learning rate's schedule over all
+of them. After every ``--every`` steps the policy is evaluated on 200 fixed episodes. Time is the processor's, without
+the evaluations: it does not depend on what else the machine does, and two threads take a little more than half of it.
+
+Success is reached at the first of two evaluations in a row at ``--success`` or above. The table has the median over the
+seeds of the steps and seconds until then, and the last evaluation's median; the last line printed is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.utils.run_log import RunLog
+from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+
+EVAL_SEED = 1_000_004
+EVAL_EPISODES = 200
+
+
+class TimedEvaluator(Evaluator):
+    """Counts the processor time of the evaluations, and prints how long the training took until each."""
+
+    seconds = 0.0
+
+    def run(self, policy: Policy, label: str, *args: Any) -> Evaluation:
+        """Evaluate."""
+        start = time.process_time()
+        result = super().run(policy, label, *args)
+        point = {"seconds": start - self.seconds, "success": result.success_rate, "step": int(label.split("_")[1])}
+        print(json.dumps(point), flush=True)
+        self.seconds += time.process_time() - start
+        return result
+
+
+def train(config: str, overrides: list[str], seed: int, steps: int, every: int) -> None:
+    """Train in this process and print the points of the learning curve."""
+    torch.set_num_threads(1)
+    run = load_run_config(config, [*overrides, "trainer.events={}", "trainer.enable_eval=true", f"trainer.seed={seed}"])
+    cfg = run.train.trainer
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (the generator that users' code draws from)
+    env, eval_env = build_envs(run)
+    assert eval_env is not None
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    with TemporaryDirectory() as folder:
+        options = TrainerOptions(cfg.exp_name, cfg.buffer_size, every, "1000000 it", Path(folder), {})
+        evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
+        evaluator.seconds = time.process_time()
+        Trainer(options, env, policy, algorithm, RunLog([]), evaluator).train(steps)
+
+
+def run_child(task: list[str]) -> list[dict[str, float]]:
+    """Train in a process of its own; return the points of its learning curve."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [sys.executable, __file__, *task], env=environment, capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        raise SystemExit(result.stderr)
+    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+
+
+def time_to(points: list[dict[str, float]], success: float) -> tuple[float, float]:
+    """Return steps and seconds until the first of two points in a row at ``success``; infinite where there is none."""
+    for point, following in itertools.pairwise(points):
+        if min(point["success"], following["success"]) >= success:
+            return point["step"], point["seconds"]
+    return math.inf, math.inf
+
+
+def main() -> None:
+    """Run the sweep and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config")
+    parser.add_argument("--variant", action="append", metavar="NAME: key=value ...", default=[])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=900_000)
+    parser.add_argument("--every", type=int, default=65_536)
+    parser.add_argument("--success", type=float, default=0.95)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--child", nargs="*", metavar="key=value", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child is not None:
+        train(args.config, args.child, args.seeds[0], args.steps, args.every)
+        return
+    variants = {name.strip(): rest.split() for name, _, rest in (v.partition(":") for v in args.variant or ["config"])}
+    print(f"{'variant':28}{'steps':>10}{'cpu s':>8}{'in time':>9}{'last':>8}{'at cpu s':>10}")
+    results = []
+    with ThreadPoolExecutor(args.jobs) as pool:
+        size = ["--steps", str(args.steps), "--every", str(args.every)]
+        futures = {
+            name: [
+                pool.submit(run_child, [args.config, "--seeds", str(seed), *size, "--child", *overrides])
+                for seed in args.seeds
+            ]
+            for name, overrides in variants.items()
+        }
+        for name, runs in futures.items():
+            curves = [future.result() for future in runs]
+            reached = [time_to(curve, args.success) for curve in curves]
+            steps, seconds = (statistics.median(column) for column in zip(*reached, strict=True))
+            last = statistics.median(curve[-1]["success"] for curve in curves)
+            total = statistics.median(curve[-1]["seconds"] for curve in curves)
+            count = sum(math.isfinite(step) for step, _ in reached)
+            print(
+                f"{name:28}{steps:>10,.0f}{seconds:>8.1f}{f'{count}/{len(curves)}':>9}{last:>8.1%}{total:>10.1f}",
+                flush=True,
+            )
+            results.append({"variant": name, "overrides": variants[name], "seeds": args.seeds, "curves": curves})
+    print(json.dumps({"config": args.config, "success": args.success, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
