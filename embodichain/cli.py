@@ -2,6 +2,7 @@
 
 embodichain schema --kind env --out env.schema.json
 embodichain doctor --algo ppo
+embodichain verify-backends configs/agents/rl/push_cube/train_config.json
 embodichain replay outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from embodichain.agents.rl.doctor import command as doctor
 from embodichain.agents.rl.replay import command as replay
+from embodichain.agents.rl.verify import command as verify
 from embodichain.schema import SCHEMAS
 from embodichain.utils import ConfigError
 
@@ -28,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_schema(commands)
     _add_doctor(commands)
     _add_replay(commands)
+    _add_verify(commands)
     args = parser.parse_args(argv)
     try:
         code: int = args.run(args)
@@ -71,6 +74,15 @@ def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser("replay", help=text, description=text, epilog=f"{example}. {codes}")
     replay.add_arguments(parser)
     parser.set_defaults(run=replay.run)
+
+
+def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    text = "Compare the two physics engines: the same states and actions on both, and one policy's success."
+    example = "example: %(prog)s configs/agents/rl/push_cube/train_config.json --checkpoint RUN/checkpoints/LAST.pt"
+    codes = "exit code: 0 they agree, 1 they do not, 2 wrong usage or config"
+    parser = commands.add_parser("verify-backends", help=text, description=text, epilog=f"{example}. {codes}")
+    verify.add_arguments(parser)
+    parser.set_defaults(run=verify.run)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,11 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
     ),
     # The files that know both worlds.
-    ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "schema", "cli"], ["*"]),
+    (
+        "build",
+        ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "agents.rl.verify", "schema", "cli"],
+        ["*"],
+    ),
 ]
 
 # Third-party packages that belong to one layer.

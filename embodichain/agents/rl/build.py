@@ -34,6 +34,7 @@ from embodichain.utils.configclass import replace
 __all__ = [
     "RunConfig",
     "RunFolder",
+    "build_env_policy",
     "build_envs",
     "build_learner",
     "build_trainer",
@@ -146,15 +147,20 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
         raise
 
 
-def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
-    """Build the policy and the algorithm that improves it."""
-    policy = build_policy(
+def build_env_policy(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> Policy:
+    """Build the policy for an environment."""
+    return build_policy(
         run.train.policy,
         env.flattened_observation_space,
         env.single_action_space,
         device,
         observation_space=env.single_observation_space,
     )
+
+
+def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
+    """Build the policy and the algorithm that improves it."""
+    policy = build_env_policy(run, env, device)
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm

@@ -251,7 +251,7 @@ class MujocoWarpBackend(Backend):
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.get("engine") != "mujoco_warp":
-            raise ConfigError("the checkpoint's physics ran on threads: resume it with the same sim_device, 'cpu'")
+            raise ConfigError("the checkpoint's physics ran on threads: resume it with the same sim_device, cpu")
         for name, values in state["model"].items():
             self._fields.open(name).copy_(values)
         for name, values in state["state"].items():
