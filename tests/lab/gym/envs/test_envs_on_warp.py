@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for
-from tests.lab.warp_scenes import CONFIGS, PUSH, env_on, needs_warp
+from tests.lab.warp_scenes import CART, CONFIGS, PUSH, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
 pytestmark = needs_warp
@@ -94,3 +96,67 @@ def test_step_of_the_environment_never_waits_for_the_device(
     with no_host_sync(monkeypatch):
         for action in actions:  # episodes of 5 steps: some end
             env.step(action)
+
+
+def test_divergence_ends_the_episode_and_is_told_once_a_rollout(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], caplog: pytest.LogCaptureFixture
+) -> None:
+    env = pair[0]
+    env.reset(seed=1)
+    actions = actions_for(env, 2)
+    _, _, terminated, _, info = env.step(actions[0])
+    assert not terminated.any()
+    assert not info["diverged"].any()
+    actions[1, 2] = float("nan")
+    obs, reward, terminated, _, info = env.step(actions[1])
+    assert terminated.tolist() == [False, False, True, False]
+    assert info["diverged"].tolist() == [False, False, True, False]
+    assert float(reward[2]) == 0.0
+    assert flatten_dict_observation(obs).isfinite().all()
+    assert flatten_dict_observation(info["final_obs"]).isfinite().all()
+    assert env.elapsed_steps.tolist() == [2, 2, 0, 2]
+    assert caplog.messages == []
+    rollout = allocate_rollout(N, 2, 1, 1, "cpu")
+    env.set_rollout_buffer(rollout)
+    env._rollout = None
+    assert caplog.messages == [
+        "physics or action invalid in some environments: their episodes end and reset (1 so far)"
+    ]
+
+
+def test_want_of_room_is_told_once_a_rollout(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = pair[1]
+    monkeypatch.setattr(env.sim.backend, "report", lambda: ["no room"])
+    env.set_rollout_buffer(allocate_rollout(N, 2, 1, 1, "cpu"))
+    env._rollout = None
+    assert caplog.messages == ["no room"]
+
+
+def count_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """A user's event, which does not say that it may be called for all environments."""
+    env.counted = getattr(env, "counted", 0) + len(env_ids)  # type: ignore[attr-defined]
+
+
+def test_event_that_does_not_say_else_is_told_who_begins_an_episode(caplog: pytest.LogCaptureFixture) -> None:
+    events = {"count": EventCfg(func=count_resets, mode="reset")}
+    env = env_on("warp", CART, N, max_episode_steps=2, events=events)
+    assert "each step waits for the device to know which environments begin an episode, because of count" in caplog.text
+    env.reset(seed=1)
+    env.counted = 0  # type: ignore[attr-defined]
+    env.elapsed_steps += torch.tensor([0, 0, 0, 1])
+    for action in actions_for(env, 2):
+        env.step(action)
+    assert env.counted == 4  # type: ignore[attr-defined]  # env 3 after a step, the others after two
+    env.close()
+
+
+def test_interval_event_by_mask_leaves_the_others_alone(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
+    env = pair[0]
+    env.reset(seed=1)
+    env.elapsed_steps += torch.tensor([0, 1, 2, 0])
+    before = env.goal_pose.clone()  # type: ignore[attr-defined]
+    env.step(actions_for(env, 1)[0])  # now 1, 2, 3, 1: due every third step
+    moved = (env.goal_pose != before).flatten(1).any(dim=1)  # type: ignore[attr-defined]
+    assert moved.tolist() == [False, False, True, False]
