@@ -22,6 +22,7 @@ needs_warp = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None,
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "agents" / "rl"
 PUSH, CART, DRAWER = "push_cube/gym_config.json", "basic/cart_pole/gym_config.json", "open_drawer/gym_config.json"
+PICK = "pick_cube/gym_config.json"
 ENGINES = {"batch": "cpu", "warp": "warp:cpu"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -17,10 +18,12 @@ from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend import choice as choice_module
 from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
+from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for
-from tests.lab.warp_scenes import CART, DRAWER, ENGINES, PUSH, env_on, needs_warp
+from tests.lab.warp_scenes import CART, DRAWER, ENGINES, PICK, PUSH, env_on, needs_warp
 
 pytestmark = needs_warp
 
@@ -263,6 +266,40 @@ def test_constants_follow_the_model_field_in_its_rows_alone(envs: dict[str, Embo
         results.append(after)
         backend.write_model("body_mass", body, mass[:, body])
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-3)
+
+
+def test_contact_sensors_feel_alike() -> None:
+    batch, warp = (env_on(engine, PICK, 1) for engine in ENGINES)
+    for env in (batch, warp):
+        env.reset(seed=1)
+        tool = env.robot.get_eef_pose()[:, :3, 3]
+        upright = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+        env.sim.get_rigid_object("cube").set_local_pose(torch.cat((tool, upright), dim=1))
+    closed = torch.zeros(1, batch.action_manager.total_action_dim)
+    closed[:, -1] = 1.0
+    for _ in range(10):
+        batch.step(closed)
+    # At rest: two boxes that turn against each other have other points of contact in the two engines (by 0.04 mm).
+    copy_state(batch.sim.backend, warp.sim.backend)
+    finger = "gripper_finger1_link"
+    one, other = (env.sim.get_contact_force(env.robot.uid, finger) for env in (batch, warp))
+    assert torch.linalg.vector_norm(one) > 20.0  # N
+    assert torch.linalg.vector_norm(one - other) < 0.01 * torch.linalg.vector_norm(one)
+
+
+def test_meshes_that_were_not_chosen_are_not_there(tmp_path: Path) -> None:
+    faces = "f 1 2 4 3\nf 5 7 8 6\nf 1 5 6 2\nf 3 4 8 7\nf 1 3 7 5\nf 2 6 8 4\n"
+    corners = "".join(f"v {x} {y} {z}\n" for x in (-1, 1) for y in (-1, 1) for z in (-1, 1))
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.obj").write_text(corners + faces)
+    sim = SimulationManager(SimulationManagerCfg(num_envs=3, sim_device="warp:cpu"))
+    sim.add_rigid_object(RigidObjectCfg(uid="body", shape=MeshCfg(fpath=str(tmp_path / "one.obj"))))
+    sim.add_mesh_variants("body", [tmp_path / "two.obj"])
+    sim.build()
+    sim.get_rigid_object("body").physics.choose_variant(torch.tensor([1, 1]), torch.tensor([0, 2]))
+    backend: Any = sim.backend
+    # The ground is no mesh; then the two meshes, of which each environment has one.
+    assert backend.read_model("geom_dataid")[:, -2:].tolist() == [[-1, 1], [0, -1], [-1, 1]]
 
 
 def test_field_that_cannot_differ_between_envs_is_refused_by_name(envs: dict[str, EmbodiedEnv]) -> None:
