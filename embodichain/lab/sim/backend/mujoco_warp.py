@@ -196,8 +196,8 @@ class MujocoWarpBackend(Backend):
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        for name, initial in self._initial.items():
-            self._put(self._views[name], (), initial, env_ids)
+        for name in self._filled:
+            self._put(self._views[name], (), self._initial[name], env_ids)
         self._put(self._diverged, (), torch.zeros_like(self._diverged[0]), env_ids)
         self.version += 1
 
@@ -277,6 +277,7 @@ class MujocoWarpBackend(Backend):
                 self.model, nworld=self.num_envs, nconmax=room.contacts, njmax=room.constraints
             )
         self._views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
+        self._filled = [name for name, view in self._views.items() if view.numel()]
         self._casts.clear()
         self._graphs.clear()
         self._computed = dict.fromkeys(self._computed, -1)
@@ -306,15 +307,24 @@ class MujocoWarpBackend(Backend):
 
     def _put(self, field: Tensor, at: tuple[Any, ...], values: Tensor, env_ids: Tensor | None) -> None:
         """Write a part of a field [N, ...] in environments [n], of these only the chosen ones."""
-        rows: Any = slice(None) if env_ids is None else env_ids
-        if env_ids is not None and any(not isinstance(part, int | slice) for part in at):
-            rows = env_ids[:, None]
+        values = values.to(field.dtype)
+        is_table = any(not isinstance(part, int | slice) for part in at)
+        if env_ids is self._all_env_ids:
+            env_ids = None  # in this order
+        rows: Any = slice(None)
+        if env_ids is not None:
+            rows = env_ids[:, None] if is_table else env_ids
         where = (rows, *(self._indices(part) if isinstance(part, list) else part for part in at))
-        if self._mask is not None:
-            present = field[where]
-            chosen = self._mask if env_ids is None else self._mask[env_ids]
-            values = torch.where(chosen.reshape(-1, *[1] * (present.dim() - 1)), values.to(field.dtype), present)
-        field[where] = values.to(field.dtype)
+        if self._mask is None:
+            field[where] = values
+            return
+        present = field[where]
+        chosen = self._mask if env_ids is None else self._mask[env_ids]
+        chosen = chosen.reshape(-1, *[1] * (present.dim() - 1))
+        if env_ids is None and not is_table:
+            torch.where(chosen, values, present, out=present)  # a view, so that is all
+        else:
+            field[where] = torch.where(chosen, values, present)
 
     def _indices(self, part: list[int]) -> Tensor:
         """Return indices as a tensor; a list would be sent to the device at each use."""
@@ -325,7 +335,8 @@ class MujocoWarpBackend(Backend):
 
     def _choose(self, rows: Tensor, values: dict[str, Tensor]) -> None:
         """Write values of the whole state, [N, ...] or of one environment, into the rows of a mask [N]."""
-        for name, view in self._views.items():
+        for name in self._filled:
+            view = self._views[name]
             torch.where(rows.reshape(-1, *[1] * (view.dim() - 1)), values[name], view, out=view)
 
     def _compute(self, what: str) -> None:
