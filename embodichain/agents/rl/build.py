@@ -108,8 +108,8 @@ def _writing(folder: RunFolder) -> Iterator[None]:
         raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
 
 
-def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
-    """Return the config for one of several processes: its share of the environments' ids, and of the processors.
+def for_rank(run: RunConfig, ranks: Ranks, num_threads: int, device: torch.device) -> RunConfig:
+    """Return the config for one of several processes: its share of the environments' ids, and of the machine.
 
     Only rank 0 records videos, trajectories and datasets, all of its own environments.
 
@@ -117,10 +117,14 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
         run: the config, the same on all ranks.
         ranks: of the training.
         num_threads: of the physics, where the config does not say.
+        device: the process's own; what the config has on a GPU is on this one.
     """
 
     def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
-        sim_cfg = replace(cfg.sim_cfg, num_threads=cfg.sim_cfg.num_threads or num_threads)
+        own = {"num_threads": cfg.sim_cfg.num_threads or num_threads}
+        places = {name: getattr(cfg.sim_cfg, name) for name in ("sim_device", "render_device")}
+        on_gpu = {name: str(device) for name, place in places.items() if place.startswith("cuda")}
+        sim_cfg = replace(cfg.sim_cfg, **own, **on_gpu)
         changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
         if not ranks.is_main:
             changes["dataset"] = {}
