@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
 from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
+from embodichain.lab.sim.backend.warp_graphs import Graphs
 from embodichain.lab.sim.backend.warp_model import CONSTANTS, WarpModel
 from embodichain.utils import ConfigError
 
@@ -98,7 +99,7 @@ class MujocoWarpBackend(Backend):
         self._mask: Tensor | None = None
         self._all_env_ids = torch.arange(num_envs, device=device)
         self._index_cache: dict[tuple[int, ...], Tensor] = {}
-        self._graphs: dict[str, Any] = {}
+        self._graphs = Graphs(device)
         self._graphs_version = 0
         self._stale_fields: list[str] = []
         self._has_stale_constants = torch.zeros(num_envs, dtype=torch.bool, device=device)
@@ -271,15 +272,16 @@ class MujocoWarpBackend(Backend):
 
     def _allocate(self) -> None:
         """Make room for the simulations."""
+        self._graphs.clear()
         room = self.capacity
         with warp.ScopedDevice(str(self.device)):
             self._data = mujoco_warp.make_data(
                 self.model, nworld=self.num_envs, nconmax=room.contacts, njmax=room.constraints
             )
+        self._graphs.wait()
         self._views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
         self._filled = [name for name, view in self._views.items() if view.numel()]
         self._casts.clear()
-        self._graphs.clear()
         self._computed = dict.fromkeys(self._computed, -1)
 
     def _read_initial(self) -> dict[str, Tensor]:
@@ -403,34 +405,8 @@ class MujocoWarpBackend(Backend):
         geom_xmat[:, geoms] = turn @ mat
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
-        """Do work of the engine, as a graph that is captured at the first call of this name."""
+        """Do work of the engine."""
         if self._graphs_version != self._fields.version:
             self._graphs.clear()
             self._graphs_version = self._fields.version
-        graph = self._graphs.get(name)
-        if graph is None:
-            graph = self._graphs[name] = self._capture(work)
-        if self.device.type == "cuda":
-            warp.capture_launch(graph, stream=warp.stream_from_torch(self.device))
-        else:
-            warp.capture_launch(graph)
-
-    def _capture(self, work: Callable[[], None]) -> Any:
-        """Return the graph of some work, which leaves the state as it is."""
-        # A first call compiles and loads the kernels, which must not be captured.
-        saved = {name: view.clone() for name, view in self._views.items()}
-        with warp.ScopedDevice(str(self.device)):
-            self._wait()
-            work()
-            self._wait()
-            for name, view in self._views.items():
-                view.copy_(saved[name])
-            self._wait()
-            with warp.ScopedCapture() as capture:
-                work()
-        return capture.graph
-
-    def _wait(self) -> None:
-        """Wait for the device: while graphs are made, torch and Warp use different streams."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        self._graphs.run(name, work, self._views.values())

@@ -117,6 +117,8 @@ class WarpModel:
         own = shared[:1].repeat(self._num_envs, *[1] * (shared.dim() - 1))
         replacement = warp.from_torch(own, dtype=array.dtype)
         replacement._is_batched = True
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # what is running may still read the rows that are given up
         setattr(self.device_model, name, replacement)
         self.version += 1
         return own
