@@ -12,9 +12,10 @@ from tensordict import TensorDict
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.divergence import Divergences
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
 
@@ -36,6 +37,22 @@ def test_run_of_the_train_command_ends_well_and_is_resumed(
     capsys.readouterr()
     assert main(["--resume", str(folder), "trainer.iterations=4", "trainer.sim_device=cpu"]) == 2
     assert "the checkpoint's physics ran on mujoco_warp: resume it with the same sim_device" in capsys.readouterr().err
+
+
+def test_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policies = []
+    for name, lengths in (("whole", [3]), ("parts", [1, 3])):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        config = write_config(Path(), tiny_config(trainer__enable_eval=False))
+        start = ["--config", config, "trainer.sim_device=warp:cpu"]
+        for length in lengths:
+            assert main([*start, f"trainer.iterations={length}"]) == 0
+            (folder,) = Path("outputs").iterdir()
+            start = ["--resume", str(folder)]
+        (checkpoint,) = folder.glob("checkpoints/*_step_24.pt")  # 3 iterations x 4 steps x 2 environments
+        policies.append(load_checkpoint(checkpoint)["policy"])
+    assert_same(*policies)
 
 
 def test_device_of_the_physics_is_checked_with_the_rest(
