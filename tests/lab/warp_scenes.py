@@ -24,6 +24,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "agents" / "rl"
 PUSH, CART, DRAWER = "push_cube/gym_config.json", "basic/cart_pole/gym_config.json", "open_drawer/gym_config.json"
 PICK = "pick_cube/gym_config.json"
 ENGINES = {"batch": "cpu", "warp": "warp:cpu"}
+"""What is compared everywhere; on a machine with a GPU there is `cuda`, too."""
 
 
 def env_on(engine: str, config: str, num_envs: int = 3, env: dict[str, Any] | None = None, **cfg: Any) -> EmbodiedEnv:
@@ -31,5 +32,5 @@ def env_on(engine: str, config: str, num_envs: int = 3, env: dict[str, Any] | No
     data = load_json(CONFIGS / config)
     data["env"] = data["env"] | (env or {})
     typed = config_to_cfg(data)
-    sim_cfg = replace(typed.sim_cfg, sim_device=ENGINES[engine], num_threads=1)
+    sim_cfg = replace(typed.sim_cfg, sim_device={**ENGINES, "cuda": "cuda:0"}[engine], num_threads=1)
     return build_env(data["id"], base_env_cfg=replace(typed, num_envs=num_envs, sim_cfg=sim_cfg, **cfg))

@@ -52,6 +52,7 @@ _OVERFLOWS = {
     "contacts": int(_Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD),
     "constraints": int(_Overflow.NEFC | _Overflow.NJMAX_NNZ),
 }
+_INEXACT = (_Overflow.CONTACT_MATCH, _Overflow.HFIELD, _Overflow.EPA_HORIZON)  # of what has a fixed size
 
 
 class MujocoWarpBackend(Backend):
@@ -220,23 +221,26 @@ class MujocoWarpBackend(Backend):
 
     @override
     def report(self) -> list[str]:
-        overflow = warp.to_torch(self._data.overflow).cpu()
-        lost = {kind: int((overflow & flags != 0).sum()) for kind, flags in _OVERFLOWS.items()}
-        if not any(lost.values()):
-            return []
-        before, self.capacity = self.capacity, self.capacity.grown(*(count > 0 for count in lost.values()))
-        state = {name: view.clone() for name, view in self._views.items()}
-        self._allocate()
-        for name, view in self._views.items():
-            view.copy_(state[name])
-        self._statics_are_stale = bool(self._fields.own)
-        self.version += 1
-        found = " and ".join(f"{kind} in {count}" for kind, count in lost.items() if count)
-        return [
-            f"physics left out {found} of {self.num_envs} environments, for want of room: there was room for "
-            f"{before.contacts} contacts (on average) and {before.constraints} constraints in each, now there is for "
-            f"{self.capacity.contacts} and {self.capacity.constraints}"
+        flags = warp.to_torch(self._data.overflow)
+        overflow = flags.clone().cpu()
+        flags.zero_()
+        inexact = {flag.name: int((overflow & int(flag) != 0).sum()) for flag in _INEXACT}
+        problems = [
+            f"physics is inexact in {count} of {self.num_envs} environments: MuJoCo Warp's {name} overflowed"
+            for name, count in inexact.items()
+            if count
         ]
+        lost = {kind: int((overflow & bits != 0).sum()) for kind, bits in _OVERFLOWS.items()}
+        if any(lost.values()):
+            before, self.capacity = self.capacity, self.capacity.grown(*(count > 0 for count in lost.values()))
+            self._move()
+            found = " and ".join(f"{kind} in {count}" for kind, count in lost.items() if count)
+            problems.append(
+                f"physics left out {found} of {self.num_envs} environments, for want of room: there was room for "
+                f"{before.contacts} contacts (on average) and {before.constraints} constraints in each, now there is "
+                f"for {self.capacity.contacts} and {self.capacity.constraints}"
+            )
+        return problems
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -283,6 +287,15 @@ class MujocoWarpBackend(Backend):
         self._filled = [name for name, view in self._views.items() if view.numel()]
         self._casts.clear()
         self._computed = dict.fromkeys(self._computed, -1)
+
+    def _move(self) -> None:
+        """Go on in other memory, of the present capacity."""
+        state = {name: view.clone() for name, view in self._views.items()}
+        self._allocate()
+        for name, view in self._views.items():
+            view.copy_(state[name])
+        self._statics_are_stale = bool(self._fields.own)
+        self.version += 1
 
     def _read_initial(self) -> dict[str, Tensor]:
         """Return what a reset puts into one environment, by field."""
@@ -366,7 +379,10 @@ class MujocoWarpBackend(Backend):
         fields = {name: self._fields.open(name) for name in sorted(names) if self._fields.has(name)}
         before = {name: field.clone() for name, field in fields.items()}
         model, data = self._fields.device_model, self._data
-        self._run("constants", lambda: mujoco_warp.set_const(model, data))
+        # The inertias of all bodies take a hundred launches; a geom's bounds take one.
+        what = "FIXED" if self._stale_fields == ["geom_size"] else "ALL"
+        groups = mujoco_warp.SetConstGroup[what]
+        self._run(f"constants {what}", lambda: mujoco_warp.set_const(model, data, groups))
         for name, field in fields.items():
             stale = self._has_stale_constants.reshape(-1, *[1] * (field.dim() - 1))
             torch.where(stale, field, before[name], out=field)
