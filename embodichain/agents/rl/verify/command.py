@@ -23,6 +23,7 @@ from embodichain.agents.rl.verify.compare import (
     LIMIT,
     Actor,
     Difference,
+    Spread,
     compare_runs,
     compare_steps,
     random_actions,
@@ -38,7 +39,6 @@ from embodichain.utils.module_utils import imports_allowed_by_environment
 __all__ = ["add_arguments", "run"]
 
 _SHOWN = (1, 2, 5)  # and tens of these
-_MOST_BEYOND = 0.01  # share of single steps that may be further apart: where a contact begins, engines may differ
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,14 @@ class Verdict:
 
     Attributes:
         devices: the engines, as ``sim_device``.
-        largest: after one step from the same state, of all environments and steps, by field.
-        beyond: share of the steps in which some environment was further apart than the limit.
+        steps: how far they are apart after one step from the same state, by field.
         drift: step by step, without bringing the states together again.
         success: of the policy on either engine; empty without one.
         agree: whether they agree.
     """
 
     devices: tuple[str, str]
-    largest: dict[str, float]
-    beyond: float
+    steps: dict[str, Spread]
     drift: list[Difference]
     success: list[Evaluation]
     agree: bool
@@ -133,16 +131,14 @@ def _verify(
 ) -> Verdict:
     policy = None if content is None else _load_policy(config, envs[0], content, args.checkpoint)
     act = random_actions(envs[0], args.seed) if policy is None else _actor(policy)
-    singles = compare_steps(envs, act, args.steps, args.seed)
+    steps = compare_steps(envs, act, args.steps, args.seed)
     drift = compare_runs(envs, act, args.steps, args.seed)
-    largest = {name: max(single.largest[name] for single in singles) for name in FIELDS} if singles else {}
-    beyond = sum(max(single.largest.values()) > LIMIT for single in singles) / max(len(singles), 1)
     success = []
     if policy is not None:
         cpu = torch.device("cpu")
         success = [Evaluator(env, args.episodes, args.seed, cpu, Path("videos")).run(policy, "verify") for env in envs]
-    agree = bool(singles) and beyond <= _MOST_BEYOND and _overlap(success)
-    return Verdict(devices, largest, beyond, drift, success, agree)
+    agree = bool(steps) and all(spread.median <= LIMIT for spread in steps.values()) and _overlap(success)
+    return Verdict(devices, steps, drift, success, agree)
 
 
 def _load_policy(config: RunConfig, env: EmbodiedEnv, content: dict[str, Any], path: Path) -> Policy:
@@ -180,10 +176,14 @@ def _overlap(success: Sequence[Evaluation]) -> bool:
 def _describe(verdict: Verdict, args: argparse.Namespace) -> str:
     one, other = verdict.devices
     lines = [f"engines: mujoco.batch on {one}, MuJoCo Warp on {other}; {args.envs} environments", ""]
-    found = ", ".join(f"{name} {value:.1e}" for name, value in verdict.largest.items()) or "nothing: all episodes ended"
+    for name, spread in verdict.steps.items():
+        lines.append(
+            f"one step from the same state, {spread.count} times, {name}: median {spread.median:.1e} apart, "
+            f"nine in ten {spread.ninetieth:.1e}, at most {spread.largest:.1e}"
+        )
+    if not verdict.steps:
+        lines.append("one step from the same state: nothing to compare, all episodes ended in their first step")
     lines += [
-        f"one step from the same state, {args.steps} times: at most {found} apart; more than {LIMIT:g} in "
-        f"{verdict.beyond:.1%} of the steps",
         "",
         "the same start and the same actions:",
         f"{'step':>6}{'envs':>6}" + "".join(f"{name + part:>13}" for name in FIELDS for part in (" median", " max")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 
-__all__ = ["FIELDS", "LIMIT", "Difference", "compare_runs", "compare_steps", "random_actions"]
+__all__ = ["FIELDS", "LIMIT", "Difference", "Spread", "compare_runs", "compare_steps", "random_actions"]
 
 FIELDS = ("qpos", "qvel")
 LIMIT = 1e-4
-"""Largest difference after one step from the same state that counts as agreement; rad, m, rad/s, m/s."""
+"""Largest median difference after one step from the same state that counts as agreement; rad, m, rad/s, m/s."""
 
 _STATE = ("qpos", "qvel", "ctrl", "qacc_warmstart", "qfrc_applied", "mocap_pos", "mocap_quat")
 
@@ -42,6 +42,21 @@ class Difference:
     reward: float
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Of differences after single steps."""
+
+    median: float
+    ninetieth: float
+    largest: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Tensor) -> Spread:
+        """Return the spread of some numbers."""
+        return cls(float(values.median()), float(values.quantile(0.9)), float(values.max()), len(values))
+
+
 def random_actions(env: EmbodiedEnv, seed: int) -> Actor:
     """Return an actor that holds random actions for 5 steps each, between -1 and 1 or narrower limits."""
     generator = torch.Generator().manual_seed(seed)
@@ -66,20 +81,34 @@ def compare_runs(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: 
         num_steps: T.
         seed: of the episodes.
     """
-    return _follow(envs, act, num_steps, seed, resync=False)
+    return [
+        Difference(
+            step,
+            len(reward),
+            {name: float(values.median()) for name, values in apart.items()},
+            {name: float(values.max()) for name, values in apart.items()},
+            float(reward.max()),
+        )
+        for step, apart, reward in _follow(envs, act, num_steps, seed, resync=False)
+    ]
 
 
-def compare_steps(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int) -> list[Difference]:
-    """Return what a single step makes of the same state, at each step of the first environment's run."""
-    return _follow(envs, act, num_steps, seed, resync=True)
+def compare_steps(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int) -> dict[str, Spread]:
+    """Return what single steps make of the same state, at each step of the first environment's run, by field."""
+    found = [apart for _, apart, _ in _follow(envs, act, num_steps, seed, resync=True)]
+    if not found:
+        return {}
+    return {name: Spread.of(torch.cat([apart[name] for apart in found])) for name in FIELDS}
 
 
-def _follow(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int, resync: bool) -> list[Difference]:
+def _follow(
+    envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int, resync: bool
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
+    """Yield after each step how far the engines are apart, by field, and in their rewards, [environments] each."""
     one, other = envs
     obs, _ = one.reset(seed=seed)
     other.reset(seed=seed)
     alive = torch.ones(one.num_envs, dtype=torch.bool)
-    differences = []
     for step in range(1, num_steps + 1):
         if step == 1 or resync:
             _copy_state(one, other)
@@ -89,18 +118,12 @@ def _follow(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int, 
         for _, _, terminated, truncated, _ in results:
             alive &= ~(terminated | truncated).cpu()
         if not alive.any():
-            break
-        reward = (results[0][1].cpu() - results[1][1].cpu()).abs()[alive]
-        differences.append(_difference(one, other, alive, reward, step))
-    return differences
-
-
-def _difference(one: EmbodiedEnv, other: EmbodiedEnv, alive: Tensor, reward: Tensor, step: int) -> Difference:
-    median, largest = {}, {}
-    for name in FIELDS:
-        apart = (one.sim.backend.read(name).cpu() - other.sim.backend.read(name).cpu()).abs()[alive].amax(dim=1)
-        median[name], largest[name] = float(apart.median()), float(apart.max())
-    return Difference(step, int(alive.sum()), median, largest, float(reward.max()))
+            return
+        apart = {}
+        for name in FIELDS:
+            ours, theirs = (env.sim.backend.read(name).cpu()[alive] for env in envs)
+            apart[name] = (ours - theirs).abs().amax(dim=1)
+        yield step, apart, (results[0][1].cpu() - results[1][1].cpu()).abs()[alive]
 
 
 def _copy_state(source: EmbodiedEnv, target: EmbodiedEnv) -> None:

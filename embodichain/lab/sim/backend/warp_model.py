@@ -58,7 +58,7 @@ class WarpModel:
         self._model = model
         self._num_envs = num_envs
         self._device = device
-        self.device_model = mujoco_warp.put_model(_with_friction(model))
+        self.device_model = mujoco_warp.put_model(_for_warp(model))
         # They are read once an iteration, and reported.
         self.device_model.opt.warn_overflow = 0
         self.version = 0
@@ -124,10 +124,11 @@ class WarpModel:
         return own
 
 
-def _with_friction(model: mujoco.MjModel) -> mujoco.MjModel:
-    """Return the model, or a copy in which what has no friction has the least that the engines compute with anyway."""
-    if (model.geom_friction >= _LEAST_FRICTION).all():
-        return model
+def _for_warp(model: mujoco.MjModel) -> mujoco.MjModel:
+    """Return a copy of the model that MuJoCo Warp simulates as MuJoCo does the original."""
     changed = copy.copy(model)
+    # The least that both engines compute with anyway.
     changed.geom_friction[:] = np.maximum(model.geom_friction, _LEAST_FRICTION)
+    # Two boxes collide by a function of their own then, as in MuJoCo. The general one finds fewer points of contact.
+    changed.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_NATIVECCD)
     return changed

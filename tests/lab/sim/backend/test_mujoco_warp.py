@@ -352,6 +352,15 @@ def test_want_of_room_is_reported_and_mended(envs: dict[str, EmbodiedEnv]) -> No
     torch.testing.assert_close(physics(small), physics(copy)[:2], atol=1e-5, rtol=0)
 
 
+def test_what_has_a_fixed_size_and_overflows_is_told_once(envs: dict[str, EmbodiedEnv]) -> None:
+    backend: Any = envs["warp"].sim.backend
+    room = backend.capacity
+    backend._data.overflow.numpy()[1] = 1 << 6  # more than 64 contacts for one sensor
+    assert backend.report() == ["physics is inexact in 1 of 3 environments: MuJoCo Warp's CONTACT_MATCH overflowed"]
+    assert backend.report() == []
+    assert backend.capacity == room
+
+
 def test_probe_finds_room_for_what_random_motions_need(envs: dict[str, EmbodiedEnv]) -> None:
     room = probe(envs["batch"].sim.model)
     # A box on the ground alone has 4 contacts, with 4 rows each.
