@@ -18,6 +18,7 @@ from pydantic_core import core_schema, to_jsonable_python
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.bc.config import BCCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.utils.config import TrainCfg
@@ -73,8 +74,6 @@ def env_schema() -> Json:
     cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
     known = cfg["properties"] | file["properties"]
     known["id"] = _name("Registered name of the task.", [e for e in get_registered_env_ids() if _is_shipped_env(e)])
-    for name in ("sensor", "light", "rigid_object_group"):
-        known[name] |= {"maxItems": 0, "maxProperties": 0}
     env = {name: known[name] for name in ENV_KEYS}
     for name in TERM_BLOCKS:
         env[name] |= _block_schema(name, defs)
@@ -94,7 +93,13 @@ def env_schema() -> Json:
     return _file("Environment config", root, defs)
 
 
-SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema}
+def bc_schema() -> Json:
+    """Return the schema of the config of behaviour cloning."""
+    defs: Json = {}
+    return _file("Behaviour cloning config", _of(BCCfg, defs), defs)
+
+
+SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema, "bc": bc_schema}
 """By the kind of file."""
 
 

@@ -127,7 +127,7 @@ def camera_that_looks_nowhere(train: Config, env: Config) -> tuple[str, str]:
 @mistake
 def unknown_policy(train: Config, env: Config) -> tuple[str, str]:
     train["policy"]["name"] += "_"
-    return "policy", "Did you mean 'actor_"
+    return "policy", "Did you mean 'vla'" if train["policy"]["name"] == "vla_" else "Did you mean 'actor_"
 
 
 @mistake
@@ -376,12 +376,22 @@ def unknown_mode_of_an_event(train: Config, env: Config) -> tuple[str, str]:
     return "env.events.more.mode", "'reset'"
 
 
+ABOUT_GROUPS = (environments_that_make_no_whole_groups, group_of_one)
+ABOUT_NETWORKS = (missing_network, unknown_activation, layer_of_negative_size, typo_in_a_network)
+
+
+def can_be_made(plant: Mistake, train: Config) -> bool:
+    """Return whether a config has what the mistake is about."""
+    if plant in ABOUT_GROUPS:
+        return "group_size" in train["algorithm"]["cfg"]
+    return plant not in ABOUT_NETWORKS or "actor" in train["policy"]
+
+
 CASES = [
     pytest.param(plant, path, id=f"{plant.__name__}-{path.parent.name}/{path.stem}")
     for path in CONFIGS
     for plant in MISTAKES
-    if plant not in (environments_that_make_no_whole_groups, group_of_one)
-    or "group_size" in load_json(path)["algorithm"]["cfg"]
+    if can_be_made(plant, load_json(path))
 ]
 
 

@@ -18,6 +18,7 @@ from embodichain.utils.utility import load_json
 REPOSITORY = Path(__file__).resolve().parent.parent
 TRAIN_CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
 ENV_CONFIGS = sorted(REPOSITORY.glob("configs/**/gym_config*.json"))
+BC_CONFIGS = sorted(REPOSITORY.glob("configs/**/bc_config*.json"))
 # A run of seconds at the sizes of the documents, without videos: those are tested elsewhere.
 TINY = [
     "trainer.num_envs=2",
@@ -29,12 +30,20 @@ TINY = [
     "algorithm.cfg.n_epochs=1",
     "algorithm.cfg.batch_size=8",
 ]
+# Its model is another command's, and chooses two actions at a time.
+TINY_VLA = [
+    "policy.vla_config.model_path=null",
+    "policy.vla_config.model_config.chunk_length=2",
+    "policy.vla_config.model_config.width=20",
+    "algorithm.cfg.batch_size=4",
+]
 
 
 def tiny(path: Path) -> list[str]:
     """Return the overrides that make a config tiny."""
-    groups = ["algorithm.cfg.group_size=2"] if "group_size" in load_json(path)["algorithm"]["cfg"] else []
-    return [*TINY, *groups]
+    data = load_json(path)
+    groups = ["algorithm.cfg.group_size=2"] if "group_size" in data["algorithm"]["cfg"] else []
+    return [*TINY, *groups, *(TINY_VLA if data["policy"]["name"] == "vla" else [])]
 
 
 def name_of(path: Path) -> str:
@@ -46,9 +55,9 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
 
 
-def test_there_are_configs_of_both_kinds_and_of_no_other() -> None:
+def test_there_are_configs_of_three_kinds_and_of_no_other() -> None:
     assert {path.name for path in REPOSITORY.glob("configs/agents/**/*.json")} == {
-        path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS]
+        path.name for path in [*TRAIN_CONFIGS, *ENV_CONFIGS, *BC_CONFIGS]
     }
     for folder in ("push_cube", "basic/cart_pole", "reach", "open_drawer", "pick_cube"):
         for name in ("gym_config.json", "train_config.json", "train_config_quickstart.json"):
@@ -70,7 +79,9 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
         obs, _ = env.reset(seed=0)
         assert flatten_dict_observation(obs).isfinite().all()
         for _ in range(3):
-            action = torch.rand(2, *env.single_action_space.shape) * 2 - 1
+            shape = env.single_action_space.shape
+            assert shape is not None
+            action = torch.rand(2, *shape) * 2 - 1
             obs, reward, *_, info = env.step(action)
             assert flatten_dict_observation(obs).isfinite().all()
             assert reward.isfinite().all()
@@ -103,4 +114,5 @@ def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
     assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
     (summary,) = tmp_path.glob("outputs/*/summary.json")
-    assert load_json(summary)["env_steps"] == 16  # 2 iterations x 4 steps x 2 environments
+    # 2 iterations x 4 steps x 2 environments; an episode of 5 steps leaves no sixth for its third chunk of 2
+    assert load_json(summary)["env_steps"] == (14 if load_json(path)["policy"]["name"] == "vla" else 16)

@@ -57,10 +57,26 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["agents.rl.replay"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
     ),
+    (
+        "rl report",
+        ["agents.rl.report"],
+        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
+    ),
     # The files that know both worlds.
     (
         "build",
-        ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "agents.rl.verify", "schema", "cli"],
+        [
+            "agents.rl.run_config",
+            "agents.rl.build",
+            "agents.rl.train",
+            "agents.rl.bc",
+            "agents.rl.saved_run",
+            "agents.rl.export",
+            "agents.rl.verify",
+            "schema",
+            "commands",
+            "cli",
+        ],
         ["*"],
     ),
 ]
@@ -70,12 +86,15 @@ ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
 OPTIONAL_EXTRAS = {
+    "huggingface_hub",
     "lerobot",
     "mujoco_menagerie",
     "mujoco_warp",
     "onnx",
+    "onnxruntime",
     "peft",
     "pyarrow",
+    "shtab",
     "transformers",
     "viser",
     "wandb",

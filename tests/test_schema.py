@@ -24,7 +24,8 @@ SHIPPED = sorted(REPOSITORY.glob("configs/agents/**/*.json"))
 
 
 def kind_of(path: Path) -> str:
-    return "train" if path.name.startswith("train_config") else "env"
+    kinds = {"train_config": "train", "bc_config": "bc"}
+    return next((kind for start, kind in kinds.items() if path.name.startswith(start)), "env")
 
 
 def errors(kind: str, data: Any) -> list[str]:
@@ -127,6 +128,19 @@ def test_required_keys_are_missed() -> None:
     assert errors("train", {}) == ["$"] * 3
     assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}}) == ["$"]
     assert errors("train", PUSH_CUBE_TRAIN | {"policy": {"name": "actor_critic"}}) == ["$.policy"] * 2
+
+
+@pytest.mark.parametrize(
+    ("block", "value"),
+    [
+        ("sensor", [{"sensor_type": "Camera", "uid": "front", "width": 64, "height": 64}]),
+        ("light", {"direct": [{"uid": "lamp", "light_type": "point", "intensity": 50, "init_pos": [0, 1.5, 2]}]}),
+        ("rigid_object_group", [{"uid": "cubes", "rigid_objects": {"one": {"shape": {"shape_type": "Cube"}}}}]),
+    ],
+)
+def test_blocks_that_the_tasks_leave_empty_may_be_filled(block: str, value: Any) -> None:
+    assert errors("env", change(PUSH_CUBE, block, value)) == []
+    assert errors("env", change(PUSH_CUBE, block, [3]))
 
 
 @pytest.mark.parametrize(

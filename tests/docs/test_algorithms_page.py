@@ -48,6 +48,7 @@ def test_every_diagnostic_has_its_row() -> None:
     policy = ActorCritic(2, 1, "cpu", MLP(2, 1, [4]), MLP(2, 1, [4]))
     rollout = allocate_rollout(2, 3, 2, 1, "cpu")
     rollout.update(policy.get_action(TensorDict({"obs": torch.randn(2, 4, 2)}, batch_size=[2, 4])))
+    rollout["lag"] = torch.ones(2, 4, dtype=torch.int64)  # as of asynchronous collection
     logged = PPO(PPOCfg(lr_schedule="adaptive"), policy).update(rollout)
     logged |= GRPO(GRPOCfg(group_size=2, kl_coef=0.1), policy).update(rollout)
     assert set(rows(section("Reading the diagnostics"))) == set(logged)

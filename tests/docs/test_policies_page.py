@@ -30,6 +30,9 @@ SPACE = spaces.Dict(
         "robot": spaces.Dict({"qpos": NUMBERS, "qvel": NUMBERS}),
         "object": spaces.Dict({"goal_pos": NUMBERS, "cube_pos": NUMBERS}),
         "sensor": spaces.Dict({"cam": spaces.Dict({"color": spaces.Box(0, 255, (84, 84, 3), np.uint8)})}),
+        "image": spaces.Dict({"front": spaces.Box(0, 255, (64, 64, 3), np.uint8)}),
+        "state": NUMBERS,
+        "instruction": spaces.Box(0, 50, (8,), np.int64),
     }
 )
 

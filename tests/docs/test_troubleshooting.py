@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, WINDOW
 from embodichain.agents.rl.replay.report import StepReport, UpdateReport, format_report
 from embodichain.agents.rl.utils.config import TrainerCfg
-from embodichain.agents.rl.utils.divergence import MAX_DIVERGENCE_RATE, WINDOW
 from embodichain.agents.rl.utils.guards import MAX_BUNDLES
 from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
 

@@ -9,12 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from gymnasium import spaces
+from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.buffer import VLABuffer, check_sequences
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -24,6 +30,7 @@ from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
@@ -32,8 +39,11 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 
 __all__ = [
+    "EVAL_SEED_OFFSET",
     "RunConfig",
     "RunFolder",
+    "TrainingEnv",
+    "build_env_groups",
     "build_env_policy",
     "build_envs",
     "build_learner",
@@ -43,7 +53,29 @@ __all__ = [
     "load_run_config",
 ]
 
-_EVAL_SEED_OFFSET = 1_000_003  # keeps the evaluation's episodes apart from the training's
+EVAL_SEED_OFFSET = 1_000_003
+"""Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
+
+
+class TrainingEnv(VecEnv, Protocol):
+    """What a training needs of its environments, be they in this process or in one of their own."""
+
+    @property
+    def single_action_space(self) -> spaces.Space[Any]:
+        """Of one environment."""
+
+    @property
+    def single_observation_space(self) -> spaces.Dict:
+        """The structured one of one environment."""
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Let terms write their files below a folder."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Record videos from now on."""
+
+    def close(self) -> None:
+        """Release what the environments hold."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +169,13 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int, device: torch.devic
     return dataclasses.replace(run, env=share(run.env, num_envs, ranks.rank * num_envs), eval_env=eval_env)
 
 
-def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
+def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
     """Build the training environment, and the one for evaluation where the config enables it.
 
     Raises:
         ConfigError: a config does not fit the scene.
     """
-    env = build_env(run.env_id, run.env)
+    env = _build_training_env(run, run.env)
     try:
         return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
     except BaseException:
@@ -151,7 +183,50 @@ def build_envs(run: RunConfig) -> tuple[EmbodiedEnv, EmbodiedEnv | None]:
         raise
 
 
-def build_env_policy(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> Policy:
+def build_env_groups(run: RunConfig) -> list[TrainingEnv]:
+    """Build the further sets of training environments that asynchronous collection is to have.
+
+    Raises:
+        ConfigError: the config does not fit the scene.
+    """
+    asynchronous = run.train.trainer.collection()
+    num_groups = 1 if asynchronous is None else asynchronous.env_groups
+    envs: list[TrainingEnv] = []
+    try:
+        for group in range(1, num_groups):
+            cfg = replace(run.env, first_env_id=run.env.first_env_id + group * run.env.num_envs)
+            envs.append(_build_training_env(run, cfg))
+    except BaseException:
+        for env in envs:
+            env.close()
+        raise
+    return envs
+
+
+def build_collector(
+    run: RunConfig, envs: Sequence[TrainingEnv], policy: Policy, device: torch.device, check_stop: Callable[[], None]
+) -> BaseCollector | None:
+    """Build the collector that the config asks for; None: the trainer's own.
+
+    Args:
+        run: its config.
+        envs: the sets of training environments.
+        policy: the learner's policy.
+        device: of the learner.
+        check_stop: see ``Trainer``.
+    """
+    cfg = run.train.trainer.collection()
+    if cfg is None:
+        return None
+    buffer = VLABuffer(cfg.buffer_capacity or cfg.max_staleness + 1)
+
+    def on_step(step: TensorDict, info: dict[str, Any]) -> None:
+        check_stop()
+
+    return AsyncCollector(envs, policy, buffer, device, on_step, max_staleness=cfg.max_staleness)
+
+
+def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:
     """Build the policy for an environment."""
     return build_policy(
         run.train.policy,
@@ -162,9 +237,17 @@ def build_env_policy(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> 
     )
 
 
-def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
-    """Build the policy and the algorithm that improves it."""
+def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
+    """Build the policy and the algorithm that improves it.
+
+    Raises:
+        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
+            the rollouts.
+    """
     policy = build_env_policy(run, env, device)
+    _check_chunks(run, policy.chunk_length)
+    num_decisions = run.train.trainer.buffer_size // policy.chunk_length
+    check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
@@ -173,13 +256,14 @@ def build_learner(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> tup
 def build_trainer(
     run: RunConfig,
     folder: RunFolder,
-    env: EmbodiedEnv,
+    env: TrainingEnv,
     eval_env: EmbodiedEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
     resume: ResumePoint | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
+    env_groups: Sequence[TrainingEnv] = (),
 ) -> Trainer:
     """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
@@ -193,6 +277,7 @@ def build_trainer(
         resume: where to go on.
         check_stop: see ``Trainer``.
         allowed_writes: folders beside the run's that a ``save_path`` may name.
+        env_groups: further sets of training environments, from ``build_env_groups``.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -203,7 +288,7 @@ def build_trainer(
         eval_env.write_into(folder.path / "eval", allowed_writes)
     evaluator = None
     if eval_env is not None:
-        seed = cfg.seed + _EVAL_SEED_OFFSET
+        seed = cfg.seed + EVAL_SEED_OFFSET
         evaluator = Evaluator(eval_env, cfg.num_eval_episodes, seed, algorithm.device, folder.path / "videos")
     options = TrainerOptions(
         exp_name=cfg.exp_name,
@@ -214,6 +299,7 @@ def build_trainer(
         config=run.resolved,
         keep_last=cfg.keep_last,
         max_skipped_updates=cfg.max_skipped_updates,
+        precision=cfg.precision,
         spaces={
             "flat": space_to_data(env.flattened_observation_space),
             "action": space_to_data(env.single_action_space),
@@ -228,7 +314,8 @@ def build_trainer(
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
-        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop)
+        collector = build_collector(run, [env, *env_groups], policy, algorithm.device, check_stop)
+        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop, collector)
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
             trainer.load_state_dict(resume.content)
@@ -249,6 +336,31 @@ def build_trainer(
         env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
         undo.pop_all()
     return trainer
+
+
+def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
+    collection = run.train.trainer.collection()
+    if collection is None or collection.backend == "thread":
+        return build_env(run.env_id, cfg)
+    return ProcessEnv(partial(build_env, run.env_id, cfg), run.train.trainer.import_modules)
+
+
+def _check_chunks(run: RunConfig, length: int) -> None:
+    """Check that rollouts can be made of chunks of so many actions, and minibatches of them."""
+    size = run.train.trainer.buffer_size
+    if length == 1:
+        return
+    if size % length:
+        below = size // length * length
+        near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
+        raise ConfigError(
+            f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
+            f"(policy.chunk_length); the nearest multiple is {near}"
+        )
+    cfg = get_algo_class(run.train.algorithm.name).cfg_class(**run.train.algorithm.cfg)
+    problems = cfg.check_run(run.env.num_envs, size // length)
+    if problems:
+        raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 
 
 def _records(event: EventCfg) -> bool:

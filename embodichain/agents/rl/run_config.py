@@ -122,6 +122,7 @@ def _check_config(
     # Each check reads the plain data, so that an error in one place hides none in another.
     with collected(problems):
         train = parse_train_config(data)
+        train.trainer.check_distributed(train.trainer.distributed)
     if isinstance(trainer.get("device"), str):
         with collected(problems):
             resolve_device(trainer["device"])

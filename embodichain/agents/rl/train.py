@@ -20,8 +20,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import RunFolder, build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.build import (
+    RunFolder,
+    TrainingEnv,
+    build_env_groups,
+    build_envs,
+    build_learner,
+    build_trainer,
+    for_rank,
+)
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
+from embodichain.agents.rl.report.page import REPORT, write_report
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
@@ -37,13 +46,15 @@ from embodichain.agents.rl.utils.launch import (
     start_local_processes,
 )
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.machine import describe_machine
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
-__all__ = ["main", "parse_args", "train_from_config"]
+__all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -59,6 +70,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="RUN",
         help="go on with a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
     )
+    add_options(parser)
+    args = parser.parse_intermixed_args(argv)
+    if args.config is None and args.resume is None:
+        parser.error("one of --config and --resume is needed")
+    return args
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said beside config and run: the rest of what ``parse_args`` returns."""
     parser.add_argument(
         "--distributed",
         action=argparse.BooleanOptionalAction,
@@ -81,10 +101,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="let a save_path of the config lead into this folder, outside the run's own",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
-    args = parser.parse_intermixed_args(argv)
-    if args.config is None and args.resume is None:
-        parser.error("one of --config and --resume is needed")
-    return args
 
 
 def train_from_config(
@@ -161,19 +177,30 @@ def _run(
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
+    env_groups: list[TrainingEnv] = []
     stop = StopSignals()
     try:
+        env_groups = build_env_groups(run)
         policy, algorithm = build_learner(run, env, device)
         folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
-        trainer = build_trainer(run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes)
+        trainer = build_trainer(
+            run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
+        )
+        profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
+        if profiler is not None:
+            profiler.watch_training(trainer, [env, *env_groups])
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
+            if profiler is not None:
+                profiler.save()
+                print(profiler.report())
     finally:
-        env.close()
+        for each in (env, *env_groups):
+            each.close()
         if eval_env is not None:
             eval_env.close()
     with ranks.busy():
@@ -182,7 +209,11 @@ def _run(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
-    args = parse_args(argv)
+    return run_training(parse_args(argv))
+
+
+def run_training(args: argparse.Namespace) -> int:
+    """Do what ``parse_args`` read; return the exit code."""
     try:
         summary = train_from_config(
             args.config, args.distributed, args.overrides, args.allow_import, args.resume, args.allow_write
@@ -222,7 +253,10 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
-    return run.train.trainer.distributed if distributed is None else distributed
+    cfg = run.train.trainer
+    is_distributed = cfg.distributed if distributed is None else distributed
+    cfg.check_distributed(is_distributed)
+    return is_distributed
 
 
 def _load_run(
@@ -275,8 +309,10 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
     try:
         draw_learning_curve(folder.metrics, folder.learning_curve, title)
         write_json(folder.summary, summary, indent=2)
+        write_json(folder.path / "machine.json", describe_machine(), indent=2)
+        write_report(folder.path)
     except OSError as error:
-        logger.log_warning(f"learning curve or summary could not be written: {error}")
+        logger.log_warning(f"learning curve, summary or report could not be written: {error}")
     return summary
 
 
@@ -308,6 +344,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"
         print(f"{name.replace('_', ' '):15} {summary[name] or missing}")
     print(f"summary         {Path(summary['run_folder']) / 'summary.json'}")
+    print(f"report          {Path(summary['run_folder']) / REPORT}")
 
 
 if __name__ == "__main__":

@@ -5,14 +5,19 @@ Legend: N envs, T rollout steps, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-__all__ = ["SavesState", "VecEnv"]
+from embodichain.utils import ConfigError
+
+__all__ = ["SavesState", "Step", "StepsChunks", "VecEnv", "step_with"]
+
+Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
+"""``VecEnv.step`` or ``StepsChunks.step_chunk``."""
 
 
 @runtime_checkable
@@ -75,6 +80,28 @@ class VecEnv(Protocol):
 
 
 @runtime_checkable
+class StepsChunks(Protocol):
+    """Environments that take several actions at a time, H; for policies that choose so many."""
+
+    def step_chunk(
+        self, action: torch.Tensor
+    ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """Make H control steps, in each environment up to the end of its episode.
+
+        An environment whose episode ends is reset at the end of the chunk. A rollout that is shared by
+        ``set_rollout_buffer`` has ``reward`` and ``executed`` [N, T+1, H], of which each chunk fills a slot.
+
+        Args:
+            action: float32 [N, H, A], never written to.
+
+        Returns:
+            As ``VecEnv.step``, but for ``reward`` and the entries of ``info["rewards"]`` and ``info["metrics"]``:
+            [N, H], 0 where nothing was executed; and ``info["executed"]`` [N, H] bool. ``success``, ``fail`` and
+            ``elapsed_steps`` [N] are of the last step that was executed.
+        """
+
+
+@runtime_checkable
 class SavesState(Protocol):
     """Environments that go on where a checkpoint left them; others begin new episodes when a training is resumed."""
 
@@ -83,3 +110,19 @@ class SavesState(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
+
+
+def step_with(env: VecEnv, chunk_length: int) -> Step:
+    """Return what takes a policy's actions: ``env.step``, or ``env.step_chunk`` where it chooses several at a time.
+
+    Raises:
+        ConfigError: it does, and the environment takes single ones only.
+    """
+    if chunk_length == 1:
+        return env.step
+    if not isinstance(env, StepsChunks):
+        raise ConfigError(
+            f"the policy chooses chunks of {chunk_length} actions (policy.chunk_length), and the environment "
+            f"{type(env).__name__} takes single ones: it has no step_chunk"
+        )
+    return env.step_chunk

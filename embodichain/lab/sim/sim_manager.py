@@ -329,6 +329,13 @@ class SimulationManager:
         """Return a camera; KeyError names the known ones."""
         return _get(self._sensors, "sensor", uid)
 
+    def hold_images(self, is_held: bool) -> None:
+        """Let cameras keep the images that they have, without drawing, or draw again when they are asked."""
+        for sensor in self._sensors.values():
+            sensor.is_held = is_held
+            if isinstance(sensor, StereoCamera):
+                sensor.right.is_held = is_held
+
     def close(self) -> None:
         """Let go of what draws."""
         if self._drawing is not None:

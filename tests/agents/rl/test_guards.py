@@ -71,13 +71,14 @@ def replay(name: str, *argv: str) -> int:
     return cli(["replay", str(run_folder() / "bundles" / name), *ALLOW, *argv])
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+@pytest.mark.parametrize(("algorithm", "asynchronous"), [("ppo", None), ("grpo", None), ("ppo", {"max_staleness": 2})])
 def test_reward_that_is_not_a_number_costs_its_updates_and_the_run_goes_on(
-    algorithm: str, capsys: pytest.CaptureFixture[str]
+    algorithm: str, asynchronous: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Steps 6 and 7 are in the second iteration: its 2 gradient steps are skipped, those of the others are made.
     term = {"func": f"{FAILURES}.bad_reward", "params": {"since": 6, "until": 8}}
-    assert train(["--config", config(env_with("rewards", **term), algorithm), *ALLOW]) == 0
+    path = config(env_with("rewards", **term), algorithm, trainer__asynchronous=asynchronous)
+    assert train(["--config", path, *ALLOW]) == 0
     assert [row["train/skipped_steps"] for row in rows()] == [0, 2, 0, 0]
     assert [row["train/policy_loss"] is None for row in rows()] == [False, True, False, False]
     run = run_folder()

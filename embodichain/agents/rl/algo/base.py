@@ -9,6 +9,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo.chunks import LogProbLevel
 from embodichain.agents.rl.algo.updates import take_step_counts
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import configclass
@@ -32,6 +33,9 @@ class AlgorithmCfg:
     """Discount per control step."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Weight of longer returns in the advantage: 0 is the one-step error, 1 the whole return."""
+    logprob_level: LogProbLevel = "action"
+    """Of policies that choose chunks of actions: what has a probability ratio of its own. Each entry of an action that
+    the policy tells apart (``"token"``), each action, or the whole chunk; what was not executed never counts."""
     max_grad_norm: PositiveFloat = 0.5
     """Norm to which the gradient of all parameters together is cut."""
 
@@ -73,7 +77,8 @@ class BaseAlgorithm(ABC):
         """Improve the policy.
 
         Args:
-            rollout: complete rollout [N, T+1] (fields in ``buffer/layout.py``) of the policy as it is now.
+            rollout: complete rollout [N, T+1] (fields in ``buffer/layout.py``) of the policy as it is now, or of
+                earlier versions of it where it has ``lag``.
 
         Returns:
             Scalars to log: name -> value.

@@ -5,14 +5,18 @@ Legend: N envs, T rollout steps, A action size; ... any shape, of samples. A tim
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.algo.chunks import chunk_rewards
 from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
 
 __all__ = [
     "adapted_learning_rate",
     "approx_kl",
+    "behaviour_weight",
     "clipped_surrogate",
     "clipped_value_error",
     "compute_gae",
@@ -35,11 +39,12 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
 
     V' is the value of the state that followed s_t: 0 where the episode terminated, ``final_value`` where it was
     truncated (slot t+1 already belongs to the next episode), else ``value`` of slot t+1. A step that is both terminated
-    and truncated counts as terminated. Both cut the lambda-chain.
+    and truncated counts as terminated. Both cut the lambda-chain. Of a policy that chooses chunks of actions, a step is
+    a decision: r_t is what its k executed actions earn, and gamma^k takes the place of gamma; see ``chunk_rewards``.
 
     Args:
-        rollout: batch size [N, T+1]; has ``reward``, ``value``, ``terminated``, ``truncated``, and ``final_value`` if
-            any step is truncated. Of slot T only ``value`` is read.
+        rollout: batch size [N, T+1]; has ``reward``, ``value``, ``terminated``, ``truncated``, ``final_value`` if
+            any step is truncated, and ``executed`` with chunks. Of slot T only ``value`` is read.
         gamma: discount per step.
         gae_lambda: weight of longer returns.
 
@@ -49,8 +54,11 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
     Raises:
         ValueError: a step is truncated and there is no ``final_value``.
     """
+    earned, discount = chunk_rewards(rollout, gamma)
+    if isinstance(discount, torch.Tensor):
+        discount = discount.transpose(0, 1)
     reward, terminated, truncated = (
-        rollout[name][:, :-1].transpose(0, 1) for name in ("reward", "terminated", "truncated")
+        x.transpose(0, 1) for x in (earned, rollout["terminated"][:, :-1], rollout["truncated"][:, :-1])
     )  # [T, N]
     values = rollout["value"].transpose(0, 1)  # [T+1, N]
     value, next_value = values[:-1], values[1:]
@@ -62,15 +70,26 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
             "the rollout has truncated steps but no 'final_value' [N, T+1], the values of the final observations: "
             "without them a time limit cannot be told from a failure"
         )
-    delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
+    delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
     done = terminated | truncated
 
     advantages = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])  # A_{t+1}, [N]
-    for delta_t, done_t, out in zip(*(reversed(x.unbind(0)) for x in (delta, done, advantages)), strict=True):
+    # One multiplication more where steps discount differently; elsewhere it is the addition's own.
+    decays = _rows(discount * gae_lambda, len(delta))
+    steps = zip(*(reversed(x.unbind(0)) for x in (delta, done, advantages)), reversed(decays), strict=True)
+    for delta_t, done_t, out, decay in steps:
         # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
-        following = torch.add(delta_t, following.masked_fill(done_t, 0.0), alpha=gamma * gae_lambda, out=out)
+        kept = following.masked_fill(done_t, 0.0)
+        if isinstance(decay, torch.Tensor):
+            following = torch.addcmul(delta_t, kept, decay, out=out)
+        else:
+            following = torch.add(delta_t, kept, alpha=decay, out=out)
     return advantages.transpose(0, 1), (advantages + value).transpose(0, 1)
+
+
+def _rows(discount: float | torch.Tensor, count: int) -> Sequence[float | torch.Tensor]:
+    return discount.unbind(0) if isinstance(discount, torch.Tensor) else [discount] * count
 
 
 def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
@@ -95,6 +114,22 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: 
         clip_coef: c.
     """
     return torch.min(ratio * advantages, ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages)
+
+
+def behaviour_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, cap: float) -> torch.Tensor:
+    """Return min(pi_prox(a|s) / pi_behav(a|s), cap): what a sample weighs that an older policy collected, [...].
+
+    The objective of Hilton, Cobbe and Schulman, "Batch size-invariance for policy optimization", 2022, is the mean of
+    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: the policy is kept close to the recent one, pi_prox,
+    and not to the older one that collected. Fu et al., "AReaL", 2025, take for pi_prox the policy before the update,
+    and bound the weight; here it is cut off at the bound, as in Espeholt et al., "IMPALA", 2018.
+
+    Args:
+        proximal_log_prob: log pi_prox(a|s), [...].
+        log_prob: log pi_behav(a|s), [...].
+        cap: the highest weight.
+    """
+    return (proximal_log_prob - log_prob).exp().clamp(max=cap)
 
 
 def clipped_value_error(

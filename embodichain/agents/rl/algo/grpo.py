@@ -5,7 +5,6 @@ Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence l
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import Annotated, Any
 
 import torch
@@ -13,17 +12,17 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.chunks import at_level, chunk_rewards, mask_at_level, masked_or_mean, with_dims_of
 from embodichain.agents.rl.algo.common import clipped_surrogate, k3
 from embodichain.agents.rl.algo.grpo_math import (
     alive_mask,
     discounted_returns,
     group_advantages,
-    masked_mean,
     reference_kl,
 )
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
-from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass, logger
 
@@ -70,7 +69,8 @@ class GRPO(BaseAlgorithm):
         - mean min(r A, clip(r) A)  -  ent_coef * mean entropy  +  kl_coef * mean KL(policy || reference)
 
     with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, is a frozen
-    copy of the policy as it is when this object is made.
+    copy of the policy as it is when this object is made. Of a policy that chooses chunks of actions a step is a
+    decision, and ``logprob_level`` says what of it has a ratio of its own.
 
     Args:
         cfg: the settings.
@@ -88,7 +88,7 @@ class GRPO(BaseAlgorithm):
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=fused)
         self.reference: Policy | None = None
         if cfg.kl_coef > 0:
-            self.reference = deepcopy(policy).eval().requires_grad_(False)
+            self.reference = policy.reference()
         if not cfg.reset_every_rollout:
             logger.log_warning(
                 "algorithm.cfg.reset_every_rollout is false: from the second rollout on, the members of a group are "
@@ -106,16 +106,19 @@ class GRPO(BaseAlgorithm):
             policy's diagnostics after the update.
 
         Raises:
+            ValueError: the rollout is not of batch size [N, T+1].
             ConfigError: the number of environments cannot be divided into groups.
         """
         cfg = self.cfg
+        check_rollout(rollout)
         problems = _group_problems(rollout.batch_size[0], cfg.group_size)
         if problems:
             raise ConfigError(problems[0])
         rollout = rollout.to(self.device)
-        reward, done = rollout["reward"][:, :-1], rollout["done"][:, :-1]
+        done = rollout["done"][:, :-1]
         valid = alive_mask(done) if cfg.truncate_at_first_done else torch.ones_like(done)
-        returns = discounted_returns(reward, done, cfg.gamma)
+        reward, discount = chunk_rewards(rollout, cfg.gamma)
+        returns = discounted_returns(reward, done, discount)
         advantage = group_advantages(returns, valid, cfg.group_size, cfg.eps)
         batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid)
         # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
@@ -129,7 +132,7 @@ class GRPO(BaseAlgorithm):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
                 metrics["grad_norm"] = gradient_step(
-                    self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm, minibatch["valid"].sum()
+                    self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm, self._mask(minibatch).sum()
                 )
                 means.add(metrics)
         scalars = means.read(
@@ -146,23 +149,35 @@ class GRPO(BaseAlgorithm):
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage``, ``valid`` (bool) and, where
                 there is a reference, ``reference_log_prob``.
         """
-        cfg, valid = self.cfg, batch["valid"]
+        cfg, executed, level = self.cfg, batch.get("executed", None), self.cfg.logprob_level
         new = self.policy.evaluate_actions(batch)
-        log_prob, old_log_prob = new["sample_log_prob"], batch["sample_log_prob"]
+        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio.exp()
-        policy_loss = -masked_mean(clipped_surrogate(ratio, batch["advantage"], cfg.clip_coef), valid)
-        entropy = masked_mean(new["entropy"], valid)
+        mask = self._mask(batch)
+        advantage = with_dims_of(ratio, batch["advantage"])
+        policy_loss = -masked_or_mean(clipped_surrogate(ratio, advantage, cfg.clip_coef), mask)
+        per_action = at_level(new["entropy"], executed, "action")
+        entropy = masked_or_mean(per_action, mask_at_level(executed, per_action, batch["valid"]))
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if self.reference is not None:
-            kl = masked_mean(reference_kl(log_prob, old_log_prob, batch["reference_log_prob"]), valid)
+            reference = at_level(batch["reference_log_prob"], executed, level)
+            kl = masked_or_mean(reference_kl(log_prob, old_log_prob, reference), mask)
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
-            metrics["approx_kl"] = masked_mean(k3(log_ratio), valid)
-            metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), valid)
+            metrics["approx_kl"] = masked_or_mean(k3(log_ratio), mask)
+            metrics["clip_fraction"] = masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask)
         return loss, metrics
+
+    def _mask(self, batch: TensorDict) -> torch.Tensor:
+        """Return which of a batch's log-probabilities count, at the level of the loss."""
+        executed = batch.get("executed", None)
+        like = at_level(batch["sample_log_prob"], executed, self.cfg.logprob_level)
+        mask = mask_at_level(executed, like, batch["valid"])
+        assert mask is not None  # there is ``valid``
+        return mask
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimiser's state and the reference policy's, if there is one."""

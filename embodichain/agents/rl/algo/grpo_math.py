@@ -10,14 +10,14 @@ import torch
 
 from embodichain.agents.rl.algo.common import k3
 
-__all__ = ["alive_mask", "discounted_returns", "group_advantages", "masked_mean", "reference_kl"]
+__all__ = ["alive_mask", "discounted_returns", "group_advantages", "reference_kl"]
 
 # A deviation below this share of the returns' size is rounding: the members did equally well.
 _RELATIVE_SPREAD = 1e-6
 
 
 @torch.no_grad()
-def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float) -> torch.Tensor:
+def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | torch.Tensor) -> torch.Tensor:
     """Return R_t = r_t + gamma R_{t+1}, cut where an episode ended and at the rollout's end: [N, T].
 
     Nothing stands in for what would have followed: there is no critic. Both kinds of ends cut alike, and so does the
@@ -26,13 +26,17 @@ def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float) -
     Args:
         reward: [N, T].
         done: [N, T] bool, terminated or truncated.
-        gamma: discount per step.
+        gamma: discount of what follows a step; where steps differ, [N, T].
     """
     returns = torch.empty_like(reward.t())
     following = torch.zeros_like(reward[:, 0])
     for t in range(reward.shape[1] - 1, -1, -1):
         # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
-        following = torch.add(reward[:, t], following.masked_fill(done[:, t], 0.0), alpha=gamma, out=returns[t])
+        kept = following.masked_fill(done[:, t], 0.0)
+        if isinstance(gamma, torch.Tensor):
+            following = torch.addcmul(reward[:, t], kept, gamma[:, t], out=returns[t])
+        else:
+            following = torch.add(reward[:, t], kept, alpha=gamma, out=returns[t])
     return returns.t()
 
 
@@ -90,8 +94,3 @@ def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_l
         reference_log_prob: log ref(a|s), [...].
     """
     return (log_prob - old_log_prob).exp() * k3(reference_log_prob - log_prob)
-
-
-def masked_mean(x: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-    """Return the mean of x [...] where ``valid`` [...] is True; 0 where none is."""
-    return x.masked_fill(~valid, 0.0).sum() / valid.sum().clamp(min=1)

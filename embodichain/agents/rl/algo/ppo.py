@@ -12,19 +12,21 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.chunks import at_level, mask_at_level, masked_or_mean, with_dims_of
 from embodichain.agents.rl.algo.common import (
     adapted_learning_rate,
-    approx_kl,
+    behaviour_weight,
     clipped_surrogate,
     clipped_value_error,
     compute_gae,
     explained_variance,
     gaussian_kl,
+    k3,
     normalize_advantages,
 )
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
-from embodichain.agents.rl.buffer import iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass
@@ -53,6 +55,10 @@ class PPOCfg(AlgorithmCfg):
     rewards' scale. None: as far as it likes."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
     """What advantages are normalised over to mean 0 and deviation 1."""
+    decoupled: bool = True
+    """Correct for the age of a policy that collected asynchronously; without a meaning where none is behind."""
+    behaviour_weight_cap: PositiveFloat = 5.0
+    """The most that such a sample may weigh."""
 
 
 @register_algo("ppo")
@@ -68,6 +74,14 @@ class PPO(BaseAlgorithm):
     ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
     KL divergence of Gaussians (see ``adapted_learning_rate``). ``max_kl`` ends an update early, as Spinning Up (2018)
     and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch waits for it.
+
+    Of a rollout that older policies collected (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one:
+    r is the ratio to the policy before the update, and each sample weighs what that policy's probability is to the
+    older one's (see ``behaviour_weight``). Where nothing is behind, the two are the same.
+
+    Of a policy that chooses chunks of actions, ``logprob_level`` says what has a ratio r of its own; the advantage is
+    the decision's, and the means of r and of the entropy (nats of an action) are over what was executed. Where several
+    processes share the training, each one's mean counts alike.
 
     Args:
         cfg: the settings.
@@ -92,14 +106,17 @@ class PPO(BaseAlgorithm):
         Returns:
             Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``value_loss``,
             ``entropy`` (nats), ``approx_kl``, ``clip_fraction`` (share of samples whose ratio left the clip range),
-            ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``; ``explained_variance`` of the returns
-            by the values that the rollout was collected with; ``epochs``, how many were made; ``learning_rate``, the
-            last one; and the policy's diagnostics after the update, such as ``std``.
+            ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``, and where samples are weighted,
+            ``behaviour_weight`` and ``capped_fraction``; ``explained_variance`` of the returns by the values that the
+            rollout was collected with; ``epochs``, how many were made; ``learning_rate``, the last one; and the
+            policy's diagnostics after the update, such as ``std``.
 
         Raises:
+            ValueError: the rollout is not of batch size [N, T+1].
             ConfigError: the rate is to adapt, and the policy does not say its distribution.
         """
         cfg = self.cfg
+        check_rollout(rollout)
         rollout = rollout.to(self.device)
         if cfg.lr_schedule == "linear":
             self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
@@ -122,34 +139,43 @@ class PPO(BaseAlgorithm):
 
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
-                ``old_value`` for value clipping, and ``old_mean`` and ``old_log_std`` for an adaptive learning rate.
+                ``old_value`` for value clipping, ``old_mean`` and ``old_log_std`` for an adaptive learning rate, and
+                ``behaviour_weight`` where the samples are an older policy's; ``sample_log_prob`` is the proximal one's.
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
-        log_ratio = new["sample_log_prob"] - batch["sample_log_prob"]
+        executed, level = batch.get("executed", None), cfg.logprob_level
+        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
+        log_ratio = log_prob - old_log_prob
+        mask = mask_at_level(executed, log_ratio)
         ratio = log_ratio.exp()
         advantage = batch["advantage"]
         if cfg.normalize_advantages == "minibatch":
             advantage = normalize_advantages(advantage)
-        policy_loss = -clipped_surrogate(ratio, advantage, cfg.clip_coef).mean()
+        objective = clipped_surrogate(ratio, with_dims_of(ratio, advantage), cfg.clip_coef)
+        weight = batch.get("behaviour_weight", None)
+        policy_loss = -masked_or_mean(objective if weight is None else weight * objective, mask)
         if cfg.clip_value_coef is None:
             errors = (new["value"] - batch["return"]).square()
         else:
             errors = clipped_value_error(new["value"], batch["old_value"], batch["return"], cfg.clip_value_coef)
         value_loss = 0.5 * errors.mean()
-        entropy = new["entropy"].mean()
+        entropy = masked_or_mean(at_level(new["entropy"], executed, "action"), executed)
         loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": approx_kl(log_ratio),
-                "clip_fraction": ((ratio - 1).abs() > cfg.clip_coef).float().mean(),
+                "approx_kl": masked_or_mean(k3(log_ratio), mask),
+                "clip_fraction": masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask),
             }
             if self._adapts:
                 kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-                metrics["kl"] = get_ranks().mean(kl.mean())
+                metrics["kl"] = get_ranks().mean(masked_or_mean(kl, executed))
+            if weight is not None:
+                metrics["behaviour_weight"] = masked_or_mean(weight, mask)
+                metrics["capped_fraction"] = masked_or_mean((weight >= cfg.behaviour_weight_cap).float(), mask)
         return loss, metrics
 
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -161,9 +187,21 @@ class PPO(BaseAlgorithm):
         columns = {"advantage": advantages, "return": returns}
         if cfg.clip_value_coef is not None:
             columns["old_value"] = old_value
+        lag = rollout.get("lag", None)
+        is_behind = cfg.decoupled and lag is not None and bool((lag[:, :-1] > 0).any())
+        if is_behind:
+            columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
+        old = evaluate_batch(self.policy, batch, cfg.batch_size) if self._adapts or is_behind else batch
+        if is_behind:
+            # What was collected with the present parameters keeps its log-probability, to the last bit.
+            behaviour = batch["sample_log_prob"]
+            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, old["sample_log_prob"], behaviour)
+            executed = batch.get("executed", None)
+            new, older = (at_level(x, executed, cfg.logprob_level) for x in (proximal, behaviour))
+            batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)
+            batch["sample_log_prob"] = proximal
         if self._adapts:
-            old = evaluate_batch(self.policy, batch, cfg.batch_size)
             for name in ("mean", "log_std"):
                 if name not in old.keys():  # noqa: SIM118 (a TensorDict, not a dict)
                     raise ConfigError(

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.layout import allocate_rollout
 
-__all__ = ["RolloutBuffer", "transition_view"]
+__all__ = ["RolloutBuffer", "check_rollout", "num_env_steps", "transition_view"]
 
 
 class RolloutBuffer:
@@ -25,6 +25,7 @@ class RolloutBuffer:
         action_dim: A, action size.
         device: where the rollout lives.
         extra_fields, state_size, entries: what the policy stores beyond the common fields; see ``allocate_rollout``.
+        chunk_length, log_prob_size: of the policy; see there.
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class RolloutBuffer:
         extra_fields: Sequence[tuple[str, int]] = (),
         state_size: int = 0,
         entries: TensorDict | None = None,
+        chunk_length: int = 1,
+        log_prob_size: int | None = None,
     ) -> None:
         self._rollout = allocate_rollout(
             num_envs,
@@ -48,6 +51,8 @@ class RolloutBuffer:
             extra_fields=extra_fields,
             state_size=state_size,
             entries=entries,
+            chunk_length=chunk_length,
+            log_prob_size=log_prob_size,
         )
         self._full = False
 
@@ -88,6 +93,24 @@ class RolloutBuffer:
     def is_full(self) -> bool:
         """Return whether a rollout was added and not read yet."""
         return self._full
+
+
+def check_rollout(rollout: TensorDict) -> None:
+    """Refuse what is no complete rollout: of transitions without their order nobody can say what followed.
+
+    Raises:
+        ValueError: its batch size is not [N, T+1].
+    """
+    if rollout.batch_dims != 2:
+        raise ValueError(f"a complete rollout has batch size [N, T+1], got {list(rollout.batch_size)}")
+
+
+def num_env_steps(rollout: TensorDict) -> int:
+    """Return how many environment steps a rollout [N, T+1] has: N T, or with chunks of actions, those executed."""
+    if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+        return int(rollout["executed"][:, :-1].sum())
+    num_envs, num_slots = rollout.batch_size
+    return num_envs * (num_slots - 1)
 
 
 def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:

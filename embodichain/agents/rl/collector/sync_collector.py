@@ -14,8 +14,8 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.models import Actor, policy_input
+from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
 __all__ = ["SyncCollector"]
@@ -34,17 +34,19 @@ class SyncCollector(BaseCollector):
         on_step_callback: called after every step.
 
     Raises:
-        ConfigError: the policy reads an entry that the environment's observation has not.
+        ConfigError: the policy reads an entry that the environment's observation has not, or chooses chunks of actions
+            that the environment does not take.
     """
 
     def __init__(
-        self, env: VecEnv, policy: Policy, device: torch.device | str, on_step_callback: StepCallback | None = None
+        self, env: VecEnv, policy: Actor, device: torch.device | str, on_step_callback: StepCallback | None = None
     ) -> None:
         self.env = env
         self.policy = policy
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
+        step_with(env, policy.chunk_length)  # refused now rather than in the first rollout
         self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
         self.reset()
 
@@ -64,14 +66,27 @@ class SyncCollector(BaseCollector):
         """Take what ``state_dict`` returned."""
         self._next = state["next"].to(self.device)
 
+    def env_state_dict(self) -> dict[str, Any] | None:
+        """Return the environments' state; see ``BaseCollector.env_state_dict``."""
+        return self.env.state_dict() if isinstance(self.env, SavesState) else None
+
+    def load_env_state_dict(self, state: dict[str, Any]) -> bool:
+        """Take what ``env_state_dict`` returned; see there."""
+        if not isinstance(self.env, SavesState):
+            return False
+        self.env.load_state_dict(state)
+        return True
+
     @torch.no_grad()
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
         """Run the policy for ``num_steps`` steps in every environment; see ``BaseCollector.collect``."""
+        if self.reset_every_rollout:
+            self.reset()
         env = self.env
         shape = torch.Size([env.num_envs, num_steps + 1])
         if rollout is None:
             if self._rollout is None or self._rollout.batch_size != shape:
-                self._rollout = self._allocate(num_steps)
+                self._rollout = self.allocate(num_steps)
             rollout = self._rollout
         elif rollout.batch_size != shape:
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {list(shape)}")
@@ -80,7 +95,8 @@ class SyncCollector(BaseCollector):
             self._fill(rollout, num_steps)
         return rollout
 
-    def _allocate(self, num_steps: int) -> TensorDict:
+    def allocate(self, num_steps: int) -> TensorDict:
+        """Return new storage for a rollout of ``num_steps`` steps, [N, T+1]."""
         action_shape = self.env.action_space.shape
         assert action_shape is not None  # it is a Box
         return allocate_rollout(
@@ -92,10 +108,13 @@ class SyncCollector(BaseCollector):
             extra_fields=self.policy.extra_fields,
             state_size=self.policy.state_size,
             entries=self._next.get("entries", None),
+            chunk_length=self.policy.chunk_length,
+            log_prob_size=self.policy.log_prob_size,
         )
 
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
+        take = step_with(env, policy.chunk_length)
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
         actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
@@ -104,27 +123,32 @@ class SyncCollector(BaseCollector):
             slots[0].copy_(self._next[name])
         rollout["final_value"].zero_()
         reads_entries, has_memory = bool(policy.obs_keys), policy.state_size > 0
-        for t in range(num_steps):
-            given = {name: slots[t] for name, slots in inputs.items()}
-            step = policy.get_action(TensorDict(given, batch_size=batch_size))
-            action = step["action"]
-            actions[t].copy_(action)
-            for name, slots in written.items():
-                slots[t].copy_(step[name])
+        filled = 0
+        try:
+            for t in range(num_steps):
+                given = {name: slots[t] for name, slots in inputs.items()}
+                step = policy.get_action(TensorDict(given, batch_size=batch_size))
+                action = step["action"]
+                actions[t].copy_(action)
+                for name, slots in written.items():
+                    slots[t].copy_(step[name])
 
-            next_obs, _, terminated, truncated, info = env.step(action.to(env.device))
-            inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
-            if reads_entries:
-                inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
-            if has_memory:
-                done = (terminated | truncated).to(self.device)
-                inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
-            self._write_final_value(final_values[t], truncated & ~terminated, step, info)
-            if self.on_step_callback is not None:
-                self.on_step_callback(step, info)
-        self._next = TensorDict(
-            {name: slots[num_steps] for name, slots in inputs.items()}, batch_size=batch_size
-        ).clone()
+                next_obs, _, terminated, truncated, info = take(action.to(env.device))
+                inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
+                if reads_entries:
+                    inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
+                if has_memory:
+                    done = (terminated | truncated).to(self.device)
+                    inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
+                filled = t + 1
+                self._write_final_value(final_values[t], truncated & ~terminated, step, info)
+                if self.on_step_callback is not None:
+                    self.on_step_callback(step, info)
+        finally:
+            # Whatever ends the collecting early, the next one starts where the environments are.
+            self._next = TensorDict(
+                {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
+            ).clone()
         written["value"][num_steps].copy_(self._value(self._next))
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:

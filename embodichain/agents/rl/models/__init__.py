@@ -6,18 +6,24 @@ from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
+from embodichain.agents.rl.models.lora import LoRACfg
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import Policy, policy_input
+from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
+from embodichain.agents.rl.models.policy import Actor, Policy, policy_input
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,
     register_policy,
 )
+from embodichain.agents.rl.models.tiny_vla import TinyVLA, TinyVLACfg
+from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
+from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPolicyCfg
 
 __all__ = [
     "CNN",
     "MLP",
+    "Actor",
     "ActorCritic",
     "ActorCriticCfg",
     "ActorCriticRecurrent",
@@ -26,16 +32,26 @@ __all__ = [
     "ActorOnlyCfg",
     "CNNCfg",
     "CNNNetworkCfg",
+    "LoRACfg",
     "MLPCfg",
     "NetworkCfg",
     "ObsGroupsCfg",
+    "OpenVLAOFT",
+    "OpenVLAOFTCfg",
     "Policy",
     "PolicyCfg",
     "RunningNormalizer",
     "TanhSquash",
+    "TinyVLA",
+    "TinyVLACfg",
+    "VLAConfig",
+    "VLAPolicy",
+    "VLAPolicyCfg",
     "build_mlp_from_cfg",
     "build_policy",
     "get_registered_policy_names",
+    "load_vla_model",
     "policy_input",
     "register_policy",
+    "save_vla_model",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
@@ -22,8 +23,6 @@ from embodichain.agents.rl.models.block import (
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
     TanhSquash,
-    evaluate_gaussian,
-    sample_gaussian,
 )
 from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
 from embodichain.utils import configclass
@@ -39,6 +38,8 @@ class ActorCriticCfg(PolicyCfg):
     """Network from the observation to the action's mean."""
     critic: NetworkBlock | None = None
     """Network from the observation to the value."""
+    chunk_length: PositiveInt = 1
+    """Actions chosen at a time, and executed before the next choice; ``trainer.buffer_size`` must be a multiple."""
 
 
 def build_actor_critic(
@@ -58,7 +59,7 @@ def build_actor_critic(
     actor, critic = networks.get("actor"), networks.get("critic")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_network(cfg.actor, "actor", cfg, given, given.action_dim)
+        actor = build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
     if critic is None:
         assert cfg.critic is not None
         critic = build_network(cfg.critic, "critic", cfg, given, 1)
@@ -72,6 +73,7 @@ def build_actor_critic(
         cfg.init_log_std,
         cfg.log_std_range,
         TanhSquash(given.action_space) if cfg.squash else None,
+        cfg.chunk_length,
     )
 
 
@@ -85,7 +87,7 @@ class ActorCritic(GaussianPolicy):
         obs_dim: O.
         action_dim: A.
         device: where the parameters go.
-        actor: [..., O] -> [..., A], the mean of the action; a ``CNN`` is given the images too.
+        actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` is given the images too.
         critic: [..., O] -> [..., 1], the value; likewise.
         normalize_obs: normalise observations by their running mean and deviation before both networks; see
             ``update_normalizer``.
@@ -93,6 +95,7 @@ class ActorCritic(GaussianPolicy):
         log_std_range: lowest and highest log-standard-deviation.
         squash: brings the normal sample into the action space's bounds; the log-probability is then that of the
             squashed action, and the sample is stored as ``raw_action``.
+        chunk_length: H, how many actions are chosen at a time; see ``Policy.chunk_length``.
     """
 
     def __init__(
@@ -106,8 +109,9 @@ class ActorCritic(GaussianPolicy):
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
         squash: TanhSquash | None = None,
+        chunk_length: int = 1,
     ) -> None:
-        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash)
+        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
         self.actor = actor
         self.critic = critic
         self.obs_keys = network_keys(actor, critic)
@@ -116,7 +120,7 @@ class ActorCritic(GaussianPolicy):
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         obs = self.normalizer(td["obs"])
-        sample_gaussian(td, run_network(self.actor, obs, td), self._bounded_log_std(), self.squash, deterministic)
+        self._sample(td, run_network(self.actor, obs, td), deterministic)
         td["value"] = run_network(self.critic, obs, td).squeeze(-1)
         return td
 
@@ -128,6 +132,6 @@ class ActorCritic(GaussianPolicy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
         obs = self.normalizer(td["obs"])
-        out = evaluate_gaussian(td, run_network(self.actor, obs, td), self._bounded_log_std(), self.squash)
+        out = self._evaluate(td, run_network(self.actor, obs, td))
         out["value"] = run_network(self.critic, obs, td).squeeze(-1)
         return TensorDict(out, batch_size=td.batch_size)

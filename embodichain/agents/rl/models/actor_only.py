@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
@@ -22,8 +23,6 @@ from embodichain.agents.rl.models.block import (
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
     TanhSquash,
-    evaluate_gaussian,
-    sample_gaussian,
 )
 from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
 from embodichain.utils import configclass
@@ -37,6 +36,8 @@ class ActorOnlyCfg(PolicyCfg):
 
     actor: NetworkBlock | None = None
     """Network from the observation to the action's mean."""
+    chunk_length: PositiveInt = 1
+    """Actions chosen at a time, and executed before the next choice; ``trainer.buffer_size`` must be a multiple."""
 
 
 def build_actor_only(
@@ -56,7 +57,7 @@ def build_actor_only(
     actor = networks.get("actor")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_network(cfg.actor, "actor", cfg, given, given.action_dim)
+        actor = build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
     return ActorOnly(
         given.obs_dim,
         given.action_dim,
@@ -66,6 +67,7 @@ def build_actor_only(
         cfg.init_log_std,
         cfg.log_std_range,
         TanhSquash(given.action_space) if cfg.squash else None,
+        cfg.chunk_length,
     )
 
 
@@ -76,11 +78,12 @@ class ActorOnly(GaussianPolicy):
         obs_dim: O.
         action_dim: A.
         device: where the parameters go.
-        actor: [..., O] -> [..., A], the mean of the action; a ``CNN`` is given the images too.
+        actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` is given the images too.
         normalize_obs: normalise observations by their running mean and deviation before the network.
         init_log_std: initial log-standard-deviation of every action component.
         log_std_range: lowest and highest log-standard-deviation.
         squash: brings the normal sample into the action space's bounds; see ``ActorCritic``.
+        chunk_length: H, how many actions are chosen at a time; see ``Policy.chunk_length``.
     """
 
     def __init__(
@@ -93,8 +96,9 @@ class ActorOnly(GaussianPolicy):
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
         squash: TanhSquash | None = None,
+        chunk_length: int = 1,
     ) -> None:
-        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash)
+        super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
         self.actor = actor
         self.obs_keys = network_keys(actor)
         self.to(device)
@@ -102,7 +106,7 @@ class ActorOnly(GaussianPolicy):
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         mean = run_network(self.actor, self.normalizer(td["obs"]), td)
-        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic)
+        self._sample(td, mean, deterministic)
         return self.get_value(td)
 
     def get_value(self, td: TensorDict) -> TensorDict:
@@ -114,6 +118,6 @@ class ActorOnly(GaussianPolicy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability, and zeros as ``value``; see ``Policy.evaluate_actions``."""
         mean = run_network(self.actor, self.normalizer(td["obs"]), td)
-        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
-        out["value"] = torch.zeros_like(out["sample_log_prob"])
+        out = self._evaluate(td, mean)
+        out["value"] = mean.new_zeros(mean.shape[:-1])
         return TensorDict(out, batch_size=td.batch_size)

@@ -104,6 +104,8 @@ def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimiser step carries past one would stay
     there for ever. Here, at or beyond a bound, the gradient is dropped only where descending it leads further out.
     """
+    if not torch.is_grad_enabled():
+        return x.clamp(low, high)
     bounded_x: torch.Tensor = _Bounded.apply(x, low, high)
     return bounded_x
 
@@ -135,6 +137,10 @@ class TanhSquash(nn.Module):
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """Return the actions of raw ones, [..., A] both."""
         return self.centre + self.half_range * raw.tanh()
+
+    def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
+        """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""
+        return 2 * (math.log(2) - raw - softplus(-2 * raw)) + self.half_range.log()
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of raw actions u [..., A]: [...].

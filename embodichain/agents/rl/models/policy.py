@@ -7,6 +7,8 @@ length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
+from typing import Protocol
 
 import torch
 from tensordict import TensorDict
@@ -14,11 +16,41 @@ from torch import nn
 
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
-__all__ = ["Policy", "policy_input"]
+__all__ = ["Actor", "Policy", "policy_input"]
+
+
+class Actor(Protocol):
+    """What a collector uses of a policy, or of what stands for one; see ``Policy``."""
+
+    @property
+    def obs_keys(self) -> tuple[str, ...]:
+        """Entries of the environment's structured observation that it reads."""
+
+    @property
+    def state_size(self) -> int:
+        """Size of the recurrent state, 0 without memory."""
+
+    @property
+    def extra_fields(self) -> tuple[tuple[str, int], ...]:
+        """Names and widths of further fields that it writes."""
+
+    @property
+    def chunk_length(self) -> int:
+        """H, how many actions it chooses at a time."""
+
+    @property
+    def log_prob_size(self) -> int | None:
+        """A', how many log-probabilities it tells of an action of a chunk; None: A."""
+
+    def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` into ``td``."""
 
 
 def policy_input(
-    policy: Policy,
+    policy: Actor,
     obs: TensorDict,
     state: torch.Tensor | None,
     device: torch.device,
@@ -64,6 +96,13 @@ class Policy(nn.Module, ABC):
     """L: ``evaluate_actions`` is given [B, L] consecutive steps instead of [B] single ones. None: single steps, and for
     policies with memory the whole rollout. ``state`` is that before each step, as the rollout's policy had it; an
     episode begins after each step that is ``done``."""
+    chunk_length: int = 1
+    """H, how many actions are chosen at a time. With more than 1, ``action`` is [..., H, A], ``sample_log_prob`` and
+    ``entropy`` are [..., H, A'], not summed over anything (see ``AlgorithmCfg.logprob_level``), ``mean`` and
+    ``log_std`` [..., H, A]; ``value`` is [...]. The environment may execute the first actions of a chunk only: what was
+    not executed does not count, as ``executed`` [..., H] of the rollout says."""
+    log_prob_size: int | None = None
+    """A', how many log-probabilities are told of each action of a chunk; None: A, one for each component."""
     has_normalizer: bool = False
     """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
 
@@ -115,6 +154,10 @@ class Policy(nn.Module, ABC):
         The trainer calls this between two updates and never within one, so that the log-probabilities of a rollout and
         those of its update are computed from the same inputs.
         """
+
+    def reference(self) -> Policy:
+        """Return a policy that stays as this one is now, to be compared with: here a frozen copy."""
+        return deepcopy(self).eval().requires_grad_(False)
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """Return scalars on the policy's state, to be logged beside the losses."""

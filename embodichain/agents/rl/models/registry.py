@@ -21,6 +21,8 @@ from embodichain.agents.rl.models.actor_critic_recurrent import (
 from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, build_actor_only
 from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.vla_loading import OUR_MODELS, find_vla_class
+from embodichain.agents.rl.models.vla_policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import check_admitted
@@ -30,6 +32,7 @@ __all__ = [
     "build_policy",
     "check_policy_block",
     "get_policy_cfg_class",
+    "get_policy_class",
     "get_registered_policy_names",
     "register_policy",
 ]
@@ -47,23 +50,23 @@ class _BuiltIn:
         networks: fields of the block that hold the networks that it needs.
     """
 
-    cfg_class: type[PolicyCfg]
+    cfg_class: type[PolicyCfg] | type[VLAPolicyCfg]
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
     networks: tuple[str, ...]
 
-
-_OUR_POLICIES = "embodichain.agents.rl.models"
 
 _BUILT_IN: dict[Any, _BuiltIn] = {
     ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
     ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
     ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_only, ("actor",)),
+    VLAPolicy: _BuiltIn(VLAPolicyCfg, build_vla_policy, ()),
 }
 
 _POLICIES: dict[str, Any] = {
     "actor_critic": ActorCritic,
     "actor_critic_recurrent": ActorCriticRecurrent,
     "actor_only": ActorOnly,
+    "vla": VLAPolicy,
 }
 
 
@@ -82,7 +85,17 @@ def get_registered_policy_names() -> list[str]:
     return sorted(_POLICIES)
 
 
-def get_policy_cfg_class(name: str) -> type[PolicyCfg] | None:
+def get_policy_class(name: str) -> type[Policy]:
+    """Return a registered class.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    policy_class: type[Policy] = _find_policy_class(name)
+    return policy_class
+
+
+def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:
     """Return the class of a built-in policy's block, or None for a user's policy, whose block is its own.
 
     Raises:
@@ -106,14 +119,18 @@ def check_policy_block(block: Mapping[str, Any], allowed_imports: Sequence[str] 
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
     if block["name"] not in _POLICIES and "." in block["name"]:
-        check_admitted(block["name"], [_OUR_POLICIES, *allowed_imports], "policy.name")
+        check_admitted(block["name"], [OUR_MODELS, *allowed_imports], "policy.name")
     built_in = _BUILT_IN.get(_find_policy_class(block["name"]))
     if built_in is not None:
-        _require_networks(built_in, from_dict(built_in.cfg_class, dict(block), "policy"), {})
+        cfg = from_dict(built_in.cfg_class, dict(block), "policy")
+        _require_networks(built_in, cfg, {})
+        if isinstance(cfg, VLAPolicyCfg):
+            check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
+            find_vla_class(cfg.vla_config.model_class)
 
 
 def build_policy(
-    block: PolicyCfg | Mapping[str, Any],
+    block: PolicyCfg | VLAPolicyCfg | Mapping[str, Any],
     obs_space: spaces.Space[Any] | int,
     action_space: spaces.Space[Any] | int,
     device: torch.device | str,
@@ -141,7 +158,7 @@ def build_policy(
         ConfigError: (a ValueError) the name is unknown, keys, values or networks of a built-in policy's block are not
             allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
     """
-    config = vars(block) if isinstance(block, PolicyCfg) else block
+    config = vars(block) if isinstance(block, PolicyCfg | VLAPolicyCfg) else block
     if "name" not in config:
         raise ConfigError(f"the policy block has no 'name'. Known: {', '.join(get_registered_policy_names())}")
     policy_class = _find_policy_class(config["name"])
@@ -193,7 +210,7 @@ def _size(space: spaces.Space[Any] | int) -> int:
     return space.shape[-1]
 
 
-def _require_networks(built_in: _BuiltIn, cfg: PolicyCfg, networks: Mapping[str, nn.Module]) -> None:
+def _require_networks(built_in: _BuiltIn, cfg: Any, networks: Mapping[str, nn.Module]) -> None:
     missing = [name for name in built_in.networks if name not in networks and getattr(cfg, name) is None]
     if missing:
         needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in built_in.networks)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
@@ -23,6 +23,7 @@ from embodichain.utils.validation import RayTracing, from_dict
 
 __all__ = [
     "AlgorithmBlockCfg",
+    "AsynchronousCfg",
     "EventsCfg",
     "TrainCfg",
     "TrainerCfg",
@@ -54,6 +55,22 @@ class EventsCfg:
     """In the training environment, by name."""
     eval: dict[str, Any] = field(default_factory=dict)
     """In the evaluation environment, by name."""
+
+
+@configclass
+class AsynchronousCfg:
+    """The ``trainer.asynchronous`` block: how rollouts are collected while the policy is updated."""
+
+    backend: Literal["thread", "process"] = "thread"
+    """Where the environments are stepped: in a thread of the training's process, or each set of them in a process of
+    its own, for those whose step holds the interpreter's lock. The policy infers in a thread."""
+    max_staleness: NonNegativeInt = 1
+    """How many updates a policy may be behind when a step that it chose is learned from; 0 takes turns."""
+    buffer_capacity: PositiveInt | None = None
+    """Finished rollouts that may wait for the learner; null: as many as ``max_staleness`` lets come about."""
+    env_groups: Annotated[int, Field(ge=1, le=2)] = 1
+    """Sets of ``num_envs`` environments, each giving whole rollouts: with 2, one steps while the other's actions are
+    computed. To keep both busy beside the learner takes a ``max_staleness`` of 2."""
 
 
 @configclass
@@ -95,6 +112,12 @@ class TrainerCfg:
     """The same for checkpoints. The last iteration always saves."""
     keep_last: PositiveInt | None = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
+    optimiser, log-probabilities and losses stay float32."""
+    profile: bool | Literal["trace"] = False
+    """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
+    trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
     max_skipped_updates: PositiveInt = 5
     """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False
@@ -107,10 +130,36 @@ class TrainerCfg:
     """Several processes, one a device: those that torchrun has started, or else as many as there are GPUs."""
     hang_seconds: Annotated[float, Field(ge=1)] = 20.0
     """With several processes: one that makes no step for so long (s), or is out of reach, ends the training on all."""
-    model_type: Literal["standard"] = "standard"
-    """Kind of policy; ``"vla"`` is not available yet."""
+    asynchronous: AsynchronousCfg | None = None
+    """Collect in the background, while the policy is updated, for policies that take long to choose; null: in turn.
+    In one process: not together with ``distributed``."""
+    model_type: Literal["standard", "vla"] = "standard"
+    """Kind of policy; ``"vla"`` collects asynchronously."""
+    buffer_type: Literal["standard", "vla"] = "standard"
+    """Kind of buffer; ``"vla"`` collects asynchronously."""
     import_modules: list[str] = []
     """Modules to import first, so that their environments, policies and algorithms have names."""
+
+    def check_distributed(self, distributed: bool) -> None:
+        """Check that what is asked for goes together.
+
+        Args:
+            distributed: whether several processes are asked for.
+
+        Raises:
+            ConfigError: they are, and asynchronous collection too.
+        """
+        if distributed and self.collection() is not None:
+            raise ConfigError(
+                "trainer.asynchronous: cannot go together with several processes (trainer.distributed, --distributed): "
+                "rollouts are collected in the background of one process only"
+            )
+
+    def collection(self) -> AsynchronousCfg | None:
+        """Return how to collect asynchronously, or None to collect in turn with the updates."""
+        if self.asynchronous is None and "vla" in (self.model_type, self.buffer_type):
+            return AsynchronousCfg()
+        return self.asynchronous
 
 
 @configclass

@@ -11,10 +11,12 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.buffer import num_env_steps
+from embodichain.agents.rl.collector import RolloutOrigin
+from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, Divergences
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.bundle import save_bundle
-from embodichain.agents.rl.utils.divergence import MAX_DIVERGENCE_RATE, Divergences
 from embodichain.agents.rl.utils.nonfinite import find_origin, parameters_are_finite
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state
@@ -71,7 +73,7 @@ class Guards:
 
     def end_warm_up(self, rollout: TensorDict) -> None:
         """Forget the steps before the first iteration."""
-        self._divergences.take(rollout)
+        self._take_divergences(rollout)
 
     def end_iteration(
         self, rollout: TensorDict, before: Mapping[str, Any], figures: Mapping[str, float], step: int
@@ -128,7 +130,7 @@ class Guards:
             "generators": self._generators,
             "progress": self._algorithm.progress,
             "device": str(self._algorithm.device),
-            "rollout": rollout,
+            "rollout": rollout.exclude("origin"),
             "figures": dict(figures),
             "asked": asked,
             "skipped": skipped,
@@ -141,9 +143,8 @@ class Guards:
 
     def _check_physics(self, rollout: TensorDict, step: int) -> int:
         """Return how many episodes ended by divergence."""
-        count, record = self._divergences.take(rollout)
-        num_envs, num_slots = rollout.batch_size
-        num_steps = num_envs * (num_slots - 1)
+        count, record = self._take_divergences(rollout)
+        num_steps = num_env_steps(rollout)
         is_diverging = count > MAX_DIVERGENCE_RATE * num_steps
         if is_diverging and not self._was_diverging:
             path = self._write("divergence", step, {**self._context, **record})
@@ -155,6 +156,14 @@ class Guards:
             )
         self._was_diverging = is_diverging
         return count
+
+    def _take_divergences(self, rollout: TensorDict) -> tuple[int, dict[str, torch.Tensor]]:
+        """Return those of a rollout, which tells them itself where it was collected in the background."""
+        own = self._divergences.take(rollout)
+        if "origin" not in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            return own
+        origin: RolloutOrigin = rollout["origin"]
+        return origin.divergences
 
     def _write(self, kind: str, step: int, content: Mapping[str, Any]) -> Path | None:
         if self._num_bundles[kind] >= MAX_BUNDLES:

@@ -13,13 +13,15 @@ from tensordict import TensorDict
 
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
-from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.buffer import num_env_steps
+from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
+from embodichain.agents.rl.utils.precision import Precision, update_precision
 from embodichain.agents.rl.utils.rank_parts import (
     bundle_folder,
     check_in_step,
@@ -30,7 +32,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.vec_env import SavesState, VecEnv
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 
@@ -49,13 +51,14 @@ class TrainerOptions:
 
     Attributes:
         exp_name: begins the checkpoints' names.
-        buffer_size: steps of each environment in one rollout.
+        buffer_size: steps of each environment in one rollout; with chunks of actions, at most so many.
         eval_freq: environment steps between evaluations, or ``"100 it"``.
         save_freq: the same for checkpoints.
         checkpoint_dir: where they go; it is there.
         config: the resolved config, to be kept in the checkpoints.
         keep_last: how many checkpoints to keep beside the best one; None: all.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
+        precision: of the updates' matrix products.
         spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
@@ -67,6 +70,7 @@ class TrainerOptions:
     config: dict[str, Any]
     keep_last: int | None = None
     max_skipped_updates: int = 5
+    precision: Precision = "float32"
     spaces: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,6 +84,7 @@ class Trainer:
     the same updates, and rank 0 logs and saves.
 
     Attributes:
+        collector: fills the rollouts.
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
         last_evaluation: the latest one, if any.
@@ -95,6 +100,7 @@ class Trainer:
         log: RunLog,
         evaluator: Evaluator | None = None,
         check_stop: Callable[[], None] = lambda: None,
+        collector: BaseCollector | None = None,
     ) -> None:
         """Set up.
 
@@ -106,6 +112,8 @@ class Trainer:
             log: where the figures go.
             evaluator: evaluates the policy, if anything does.
             check_stop: called after every step of an environment and every update; raises what ends the training.
+            collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
+                ``figures``. None: a ``SyncCollector``.
         """
         self.options = options
         self.policy = policy
@@ -124,9 +132,8 @@ class Trainer:
         self._save_problem = ""
         self._ranks = get_ranks()
         self._stop = check_stop
-        self._env = env
-        self._stats = EpisodeStats(env.num_envs)
-        self._collector = SyncCollector(env, policy, algorithm.device, self._on_step)
+        self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._stats = EpisodeStats(env.num_envs, self.collector.num_groups)
         self._guards = Guards(
             bundle_folder(options.checkpoint_dir.parent, self._ranks),
             policy,
@@ -135,11 +142,14 @@ class Trainer:
             {"config": options.config, "spaces": options.spaces},
         )
         self._steps_per_iteration = options.buffer_size * env.num_envs * self._ranks.world_size
+        self._num_decisions = options.buffer_size // policy.chunk_length
         self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
         self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
 
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
+
+        With chunks of actions, of which not all are executed, it makes as many iterations, which have fewer steps.
 
         Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
@@ -153,6 +163,8 @@ class Trainer:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
             self._finished = freeze(self.state_dict())
+            self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
+            self.collector.start()
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
@@ -171,6 +183,7 @@ class Trainer:
                     self._try_to_save(self._finished, is_best)
         finally:
             progress.close()
+            self.collector.stop()
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(
                 f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
@@ -212,8 +225,8 @@ class Trainer:
             "algorithm": self.algorithm.state_dict(),
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
-            "collector": self._collector.state_dict(),
-            "env": self._env.state_dict() if isinstance(self._env, SavesState) else None,
+            "collector": self.collector.state_dict(),
+            "env": self.collector.env_state_dict(),
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
@@ -239,9 +252,8 @@ class Trainer:
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
-        if isinstance(self._env, SavesState) and state["env"] is not None:
-            self._env.load_state_dict(state["env"])
-            self._collector.load_state_dict(state["collector"])
+        if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
+            self.collector.load_state_dict(state["collector"])
         load_generators_state(state["generators"])
 
     def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:
@@ -292,19 +304,19 @@ class Trainer:
     def _collect(self, num_steps: int) -> TensorDict:
         """Collect a rollout; where one rank is stopped in it, none goes on to the update."""
         with stopping_together(self._ranks):
-            rollout = self._collector.collect(num_steps)
+            rollout = self.collector.collect(num_steps)
         return rollout
 
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
         start = time.perf_counter()
         if self.algorithm.reset_every_rollout:
-            self._collector.reset()
             self._stats.drop_unfinished()
-        rollout = self._collect(self.options.buffer_size)
+        rollout = self._collect(self._num_decisions)
         collected = time.perf_counter()
         self._guards.begin_update()
-        losses = self.algorithm.update(rollout)
+        with update_precision(self.options.precision, self.algorithm.device):
+            losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)
         check_in_step(self.policy, self._ranks)
@@ -313,12 +325,16 @@ class Trainer:
         end = time.perf_counter()
         seconds = end - start
         self._iteration += 1
-        self.global_step += self._steps_per_iteration
+        num_steps = self._steps_per_iteration
+        if self.policy.chunk_length > 1:  # not all that were chosen are executed
+            num_steps = int(self._ranks.sum(torch.tensor(num_env_steps(rollout))))
+        self.global_step += num_steps
         self.train_seconds += seconds
         figures = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
-            "charts/SPS": self._steps_per_iteration / seconds,
+            **self.collector.scalars(),
+            "charts/SPS": num_steps / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
             "time/statistics_seconds": end - updated,
@@ -330,7 +346,8 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+        with self.collector.paused():
+            result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result
         return {
             "eval/success_rate": result.success_rate,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
-from typing import Annotated, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from pydantic import Field
-from tensordict import TensorCollection, TensorDict
+from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.gym.envs.chunks import ChunkRecord
+from embodichain.lab.gym.envs.env_cfg import EnvCfg
+from embodichain.lab.gym.envs.spaces import box_of, space_of
+from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
-from embodichain.utils import ConfigError, configclass, logger
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
@@ -24,28 +25,6 @@ from embodichain.utils.rows import by_mask, changing_rows, is_by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["BaseEnv", "EnvCfg"]
-
-
-@configclass
-class EnvCfg:
-    """What every environment has."""
-
-    num_envs: Annotated[int, Field(ge=1)] = 1
-    """Environments simulated side by side; overrides ``sim_cfg.num_envs``."""
-    sim_cfg: SimulationManagerCfg = field(default_factory=SimulationManagerCfg)
-    """The simulation."""
-    seed: int = 1
-    """Of the environments' random streams."""
-    sim_steps_per_control: Annotated[int, Field(ge=1)] = 4
-    """Physics substeps in one step of the environment."""
-    max_episode_steps: Annotated[int, Field(ge=1)] | None = None
-    """Time limit in steps; None: the registered one, or no limit."""
-    group_size: Annotated[int, Field(ge=1)] = 1
-    """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
-    its own. A training takes it from the algorithm."""
-    first_env_id: Annotated[int, Field(ge=0)] = 0
-    """Global id of the first environment, of which the random streams depend. The processes of a distributed training
-    number their environments through; a training sets it."""
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -62,6 +41,7 @@ class BaseEnv(gym.Env[Any, Any]):
         random: the environments' random streams.
         elapsed_steps: [N] int64, steps in the current episode.
         last_action: [N, A], of the present step, within the limits.
+        stepping_ids: [n], which environments make the present control step; all, but within a chunk of actions.
     """
 
     robot: Robot
@@ -85,6 +65,8 @@ class BaseEnv(gym.Env[Any, Any]):
         self._warn_at = 1  # divergences at which the next warning is given: the 1st, 10th, 100th, ...
         self.current_rollout_step = 0
         self._rollout: list[tuple[Tensor, ...]] | None = None
+        self.stepping_ids = self.all_env_ids
+        self._waiting: list[tuple[Tensor, Any]] = []  # who ended within a chunk, and the states that they ended in
         self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
         self._has_begun = False
         self._setup_robot()
@@ -120,7 +102,7 @@ class BaseEnv(gym.Env[Any, Any]):
         raise NotImplementedError
 
     def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
-        """Return an action given by name as one tensor [N, A]."""
+        """Return an action given by name as one tensor [N, A], or a chunk of them as one [N, H, A]."""
         raise NotImplementedError
 
     def _action_limits(self) -> tuple[Tensor, Tensor]:
@@ -144,6 +126,10 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _begin_step(self, obs: TensorDict) -> None:
         """Look at the observation from which the next step starts."""
+
+    def _may_hold_images(self) -> bool:
+        """Return whether nobody looks at the images within a chunk of actions."""
+        return True
 
     def _restart(self) -> None:
         """Forget what was counted so far: the random streams start again."""
@@ -244,54 +230,85 @@ class BaseEnv(gym.Env[Any, Any]):
         Raises:
             RuntimeError: ``reset`` was never called.
         """
-        if not self._has_begun:
-            raise RuntimeError("call reset() before step()")
-        if isinstance(action, np.ndarray):
-            action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
-        elif not isinstance(action, Tensor):
-            action = self._join_action(action)
-        # Not-a-number stays what it is here: the physics reports it as a divergence.
-        action = torch.clamp(action, self._action_low, self._action_high)
-        self.last_action = action
-        # What is handed out never changes, and the last observation has asked for it: to keep it costs nothing.
-        before = {"qpos": self.sim.backend.qpos, "qvel": self.sim.backend.qvel}
-        self._step_action(action)
-        self.sim.update(self.cfg.sim_steps_per_control)
-        # A new tensor each step, so that the one in info stays what it is.
-        self.elapsed_steps = self.elapsed_steps + 1
-        self._update_sim_state()
-        obs = self.get_obs()
-        info = self.get_info()
-        reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
-        terminated, truncated = self._ended(obs, info)
-        diverged = self.sim.backend.diverged()
-        if diverged is not None:
-            terminated = terminated | diverged
-            info |= {"diverged": diverged, "state_before": before}
-            reward = self._handle_divergence(diverged, reward, info)
-            finite_obs = obs.apply(torch.nan_to_num)
-            assert finite_obs is not None  # an empty observation cannot be
-            obs = finite_obs
+        action = self._take_action(action)
+        obs, reward, terminated, truncated, info = self._advance(action)
         done = terminated | truncated
         info["final_obs"] = obs
         self._record(action, reward, done, info)
-        with self.choose(done) as done_ids:
-            if len(done_ids):
-                self._reset_episodes(done_ids)
-        if len(done_ids):
-            obs = self.get_obs()
-        self._begin_step(obs)
+        obs = self._begin_episodes(obs, done)
         self._write_rollout(reward, done, terminated, truncated)
         return obs, reward, terminated, truncated, info
+
+    @torch.no_grad()
+    def step_chunk(
+        self, action: Tensor | np.ndarray | Mapping[str, Tensor]
+    ) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Advance every environment by H control steps, or to the end of its episode where that comes first.
+
+        An environment whose episode ends within the chunk stays in the state that it ended in, and is reset at the end
+        of the chunk, with the others. Cameras draw once, at the end: terms that look at images within the chunk see
+        those from before it. Where a dataset is recorded, they draw at every step.
+
+        Args:
+            action: [N, H, A], or by name as the action manager calls it; clipped to the action space.
+
+        Returns:
+            ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of :meth:`step`, with
+            ``info["executed"]`` [N, H] bool, which control steps were made. Where none was, ``reward`` and
+            ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
+            ``elapsed_steps`` [N] are of the last one that was made. One control step is one :meth:`step`, to the bit.
+
+        Raises:
+            RuntimeError: ``reset`` was never called.
+            ValueError: the actions are not of three dimensions.
+        """
+        action = self._take_action(action)
+        if action.dim() != 3:
+            raise ValueError(f"step_chunk takes actions [N, H, A], got shape {list(action.shape)}")
+        length = action.shape[1]
+        chunk = ChunkRecord(self.num_envs, length, self.device)
+        is_held = False
+        try:
+            for h, own in enumerate(action.unbind(1)):
+                is_held = h < length - 1 and self._may_hold_images()
+                self.sim.hold_images(is_held)
+                now = torch.where(chunk.alive[:, None], own, self.last_action) if self._waiting else own
+                obs, reward, terminated, truncated, info = self._advance(now)
+                reward, done = chunk.add(h, reward, terminated, truncated, info)
+                self._record(now, reward, done, info | {"final_obs": obs})
+                ended = done.nonzero().squeeze(1)
+                if len(ended):
+                    self._waiting.append((ended, self.sim.backend.copy_rows(ended)))
+                    self.stepping_ids = chunk.alive.nonzero().squeeze(1)
+                if not len(self.stepping_ids):
+                    break
+                if h < length - 1:
+                    self._begin_step(obs)
+        finally:
+            self.sim.hold_images(False)
+            self.stepping_ids, self._waiting = self.all_env_ids, []
+        if is_held:  # all have ended before the last step
+            obs = self.get_obs()
+        if chunk.has_diverged:
+            obs = _finite(obs)
+        done = ~chunk.alive
+        info = chunk.info() | {"final_obs": obs}
+        obs = self._begin_episodes(obs, done)
+        self._write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
+        return obs, chunk.reward, chunk.terminated, chunk.truncated, info
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
         """Write ``reward``, ``done``, ``terminated``, ``truncated`` of each step into a rollout [N, T + 1] from now on.
 
-        The next step goes into slot 0; ``current_rollout_step`` counts them. What went wrong in the physics since the
-        last call, and could not be told at once, is logged.
+        The next step goes into slot 0; ``current_rollout_step`` counts them. A rollout with the field ``executed`` is
+        one of chunks: each :meth:`step_chunk` is a step then.
+
+        What went wrong in the physics since the last call, and could not be told at once, is logged.
         """
         self._report()
-        names = ("reward", "done", "terminated", "truncated")
+        names = ["reward", "done", "terminated", "truncated"]
+        if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            names.append("executed")
         self._rollout = list(zip(*(rollout[name].unbind(1) for name in names), strict=True))
         self.current_rollout_step = 0
 
@@ -304,7 +321,7 @@ class BaseEnv(gym.Env[Any, Any]):
         return {
             "sim": self.sim.state_dict(),
             "random": self.random.state_dict(),
-            "attributes": attributes(self, exclude=("_rollout",)),
+            "attributes": attributes(self, exclude=("_rollout", "_waiting", "stepping_ids")),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -338,6 +355,57 @@ class BaseEnv(gym.Env[Any, Any]):
             yield env_ids
 
     # --- inner workings ----------------------------------------------------------------------------------------------
+
+    def _take_action(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> Tensor:
+        """Return actions [N, A] or [N, H, A] as one tensor, within the limits."""
+        if not self._has_begun:
+            raise RuntimeError("call reset() before step()")
+        if isinstance(action, np.ndarray):
+            action = torch.as_tensor(action, dtype=torch.float32, device=self.device)
+        elif not isinstance(action, Tensor):
+            action = self._join_action(action)
+        # Not-a-number stays what it is here: the physics reports it as a divergence.
+        return torch.clamp(action, self._action_low, self._action_high)
+
+    def _advance(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        """Make one control step in the environments of ``stepping_ids``, by actions [N, A]; reset nothing."""
+        self.last_action = action
+        # What is handed out never changes, and the last observation has asked for it: to keep it costs nothing.
+        before = {"qpos": self.sim.backend.qpos, "qvel": self.sim.backend.qvel}
+        self._step_action(action)
+        ids: Tensor | None = None
+        if self._waiting:
+            ids = self.stepping_ids
+            for ended, rows in self._waiting:
+                self.sim.backend.put_rows(ended, rows)
+        self.sim.update(self.cfg.sim_steps_per_control, ids)
+        # A new tensor each step, so that the one in info stays what it is.
+        ones = 1 if ids is None else torch.zeros_like(self.elapsed_steps).index_fill_(0, ids, 1)
+        self.elapsed_steps = self.elapsed_steps + ones
+        self._update_sim_state()
+        obs = self.get_obs()
+        info = self.get_info()
+        reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
+        terminated, truncated = self._ended(obs, info)
+        diverged = self.sim.backend.diverged()
+        if diverged is not None:
+            if ids is not None:
+                diverged = torch.zeros_like(diverged).index_copy_(0, ids, diverged[ids])
+            terminated = terminated | diverged
+            info |= {"diverged": diverged, "state_before": before}
+            reward = self._handle_divergence(diverged, reward, info)
+            obs = _finite(obs)
+        return obs, reward, terminated, truncated, info
+
+    def _begin_episodes(self, obs: TensorDict, done: Tensor) -> TensorDict:
+        """Reset the environments that are done [N] bool; return the observation from which the next step starts."""
+        with self.choose(done) as done_ids:
+            if len(done_ids):
+                self._reset_episodes(done_ids)
+        if len(done_ids):
+            obs = self.get_obs()
+        self._begin_step(obs)
+        return obs
 
     def _reset_episodes(self, env_ids: Tensor) -> None:
         self.sim.reset(env_ids)
@@ -385,10 +453,10 @@ class BaseEnv(gym.Env[Any, Any]):
         if self.sim.backend.is_asynchronous:
             self._warn_of_divergence(" in some environments")
 
-    def _write_rollout(self, reward: Tensor, done: Tensor, terminated: Tensor, truncated: Tensor) -> None:
+    def _write_rollout(self, *values: Tensor) -> None:
         if self._rollout is not None:
             slots = self._rollout[self.current_rollout_step]
-            for slot, value in zip(slots, (reward, done, terminated, truncated), strict=True):
+            for slot, value in zip(slots, values, strict=True):
                 slot.copy_(value)
             self.current_rollout_step += 1
 
@@ -424,26 +492,12 @@ class BaseEnv(gym.Env[Any, Any]):
         self._reset_episodes(self.all_env_ids)
         obs = self.get_obs()
         self.random.reseed(self.cfg.seed)
-        self.single_observation_space = _space_of(obs)
+        self.single_observation_space = space_of(obs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
-        self.flattened_observation_space = _box(flatten_dict_observation(obs))
+        self.flattened_observation_space = box_of(flatten_dict_observation(obs))
 
 
-def _space_of(obs: TensorCollection) -> gym.spaces.Dict:
-    """Return the space of one environment's observation, nested as it is."""
-    spaces: dict[str, gym.Space[Any]] = {}
-    for name, value in obs.items():
-        spaces[str(name)] = _box(value) if isinstance(value, Tensor) else _space_of(value)
-    return gym.spaces.Dict(spaces)
-
-
-def _box(value: Tensor) -> gym.spaces.Box:
-    """Return the space of one environment's row of a tensor [N, ...]: all that its type holds, such as 0 to 255."""
-    array = value[0].cpu().numpy()
-    dtype: Any = array.dtype.type
-    low, high = (-np.inf, np.inf)
-    if array.dtype == np.bool_:
-        low, high = 0, 1
-    elif np.issubdtype(dtype, np.integer):
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    return gym.spaces.Box(low, high, shape=array.shape, dtype=dtype)
+def _finite(obs: TensorDict) -> TensorDict:
+    finite_obs = obs.apply(torch.nan_to_num)
+    assert finite_obs is not None  # an empty observation cannot be
+    return finite_obs

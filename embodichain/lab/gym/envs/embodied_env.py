@@ -184,7 +184,7 @@ class EmbodiedEnv(BaseEnv):
         return self.action_manager.low, self.action_manager.high
 
     def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
-        return torch.cat([action[name] for name in self.action_manager.terms], dim=1)
+        return torch.cat([action[name] for name in self.action_manager.terms], dim=-1)
 
     def _restart(self) -> None:
         self.event_manager.restart()
@@ -241,8 +241,15 @@ class EmbodiedEnv(BaseEnv):
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         self.dataset_manager.record(action, reward, done, info)
 
+    def _may_hold_images(self) -> bool:
+        return not self.dataset_manager.is_recording
+
     def _begin_step(self, obs: TensorDict) -> None:
         self.dataset_manager.begin(obs)
+
+    def instructions(self) -> list[str]:
+        """Return each environment's task in words, N of them; empty where the task gives none."""
+        return [""] * self.num_envs
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
         """Let terms write their files below a folder from now on.

@@ -116,6 +116,14 @@ class Backend(Protocol):
         """
         ...
 
+    def copy_rows(self, env_ids: Tensor) -> Any:
+        """Return the states of environments [n], controls included, for :meth:`put_rows`."""
+        ...
+
+    def put_rows(self, env_ids: Tensor, rows: Any) -> None:
+        """Put environments [n] back into the states that :meth:`copy_rows` returned for them."""
+        ...
+
     def diverged(self) -> Tensor | None:
         """Return which environments' physics became invalid since their last reset, [N] bool.
 

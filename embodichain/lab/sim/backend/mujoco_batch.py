@@ -169,6 +169,15 @@ class MujocoBatchBackend(Backend):
         yield mask.nonzero().squeeze(1)
 
     @override
+    def copy_rows(self, env_ids: Tensor) -> np.ndarray:
+        return self._batch.state[env_ids.numpy()]
+
+    @override
+    def put_rows(self, env_ids: Tensor, rows: np.ndarray) -> None:
+        self._batch.state[env_ids.numpy()] = rows
+        self.version += 1
+
+    @override
     def diverged(self) -> Tensor | None:
         return torch.from_numpy(self._warnings.any(axis=1)) if np.count_nonzero(self._warnings) else None
 

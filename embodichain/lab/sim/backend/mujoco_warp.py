@@ -204,6 +204,16 @@ class MujocoWarpBackend(Backend):
         self.version += 1
 
     @override
+    def copy_rows(self, env_ids: Tensor) -> dict[str, Tensor]:
+        return {name: view[env_ids] for name, view in self._views.items()}
+
+    @override
+    def put_rows(self, env_ids: Tensor, rows: dict[str, Tensor]) -> None:
+        for name in self._filled:
+            self._put(self._views[name], (), rows[name], env_ids)
+        self.version += 1
+
+    @override
     @contextmanager
     def choose(self, mask: Tensor) -> Iterator[Tensor]:
         assert self._mask is None, "environments are chosen already"

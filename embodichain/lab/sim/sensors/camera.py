@@ -45,6 +45,7 @@ class Camera:
         cfg: its config.
         uid: its name.
         mask_numbers: what the numbers in ``mask`` stand for, by uid.
+        is_held: the images stay as they were handed out last, and nothing is drawn.
     """
 
     def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:
@@ -73,6 +74,8 @@ class Camera:
         self._images: dict[str, Tensor] = {}
         self._changes = np.zeros(num_envs, dtype=np.int64)
         self._drawn: tuple[Tensor, np.ndarray] | None = None
+        self._handed_out: dict[str, Tensor] | None = None
+        self.is_held = False
 
     @property
     def kinds(self) -> list[str]:
@@ -90,9 +93,11 @@ class Camera:
         Raises:
             ConfigError: there is nothing to draw with; the message says what to install.
         """
-        self._draw_what_changed()
-        # A copy, since the next drawing writes into the same memory.
-        return {kind: image.clone().to(self._backend.device) for kind, image in self._images.items()}
+        if not self.is_held or self._handed_out is None:
+            self._draw_what_changed()
+            # A copy, since the next drawing writes into the same memory.
+            self._handed_out = {k: image.clone().to(self._backend.device) for k, image in self._images.items()}
+        return dict(self._handed_out)
 
     def get_intrinsics(self) -> Tensor:
         """Return the camera matrices, [N, 3, 3], pixels."""

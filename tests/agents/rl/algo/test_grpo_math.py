@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.algo.chunks import masked_or_mean
 from embodichain.agents.rl.algo.common import gaussian_kl
 from embodichain.agents.rl.algo.grpo_math import (
     alive_mask,
     discounted_returns,
     group_advantages,
-    masked_mean,
     reference_kl,
 )
 
@@ -55,7 +55,7 @@ def test_steps_after_the_first_end_are_masked_and_the_end_itself_is_not() -> Non
 
 def test_masked_mean_ignores_what_is_masked() -> None:
     x = torch.tensor([1.0, 3.0, 100.0], requires_grad=True)
-    mean = masked_mean(x, flags([1, 1, 0])[0])
+    mean = masked_or_mean(x, flags([1, 1, 0])[0])
     mean.backward()
     assert mean.item() == 2
     assert x.grad is not None

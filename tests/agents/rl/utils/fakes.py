@@ -165,11 +165,57 @@ class ScriptedEnv:
         return TensorDict({"at": torch.stack((self.episode, self.t), dim=1).float()}, batch_size=[self.num_envs])
 
 
-def linear_policy(normalize_obs: bool = False, obs_dim: int = 2, action_dim: int = 1) -> ActorCritic:
+class ChunkedEnv(ScriptedEnv):
+    """Takes chunks of actions too: an environment whose episode ends waits for the chunk's end."""
+
+    def step_chunk(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        rollout, self.rollout = self.rollout, None
+        shape = action.shape[:2]
+        reward, executed = torch.zeros(shape), torch.zeros(shape, dtype=torch.bool)
+        terms = {kind: torch.zeros(shape) for kind in ("progress", "place")}
+        alive = torch.ones(self.num_envs, dtype=torch.bool)
+        terminated, truncated, success = (torch.zeros_like(alive) for _ in range(3))
+        final = self._obs()
+        for h in range(shape[1]):
+            before = self.episode.clone(), self.t.clone()
+            _, now, ended, cut, info = self.step(action[:, h])
+            # who has ended goes nowhere
+            self.episode, self.t = (
+                torch.where(alive, a, b) for a, b in zip((self.episode, self.t), before, strict=True)
+            )
+            reward[:, h], executed[:, h] = now * alive, alive
+            terms["progress"][:, h] = info["rewards"]["progress"] * alive
+            terms["place"][:, h] = info["metrics"]["place"] * alive
+            terminated, truncated = terminated | ended & alive, truncated | cut & alive
+            success = torch.where(alive, info["success"], success)
+            final["at"] = torch.where(alive[:, None], info["final_obs"]["at"], final["at"])
+            alive = alive & ~(ended | cut)
+        self.rollout = rollout
+        if rollout is not None:
+            values = {"reward": reward, "executed": executed, "done": ~alive}
+            for name, value in {**values, "terminated": terminated, "truncated": truncated}.items():
+                rollout[name][:, self.slot] = value
+            self.slot += 1
+        info = {
+            "success": success,
+            "fail": terminated,
+            "rewards": {"progress": terms["progress"]},
+            "metrics": {"place": terms["place"]},
+            "executed": executed,
+            "elapsed_steps": self.t.clone(),
+            "final_obs": final,
+        }
+        return self._obs(), reward, terminated, truncated, info
+
+
+def linear_policy(
+    normalize_obs: bool = False, obs_dim: int = 2, action_dim: int = 1, chunk_length: int = 1
+) -> ActorCritic:
     """Return the smallest actor-critic, of the same parameters each time."""
     torch.manual_seed(0)
+    actor, critic = nn.Linear(obs_dim, chunk_length * action_dim), nn.Linear(obs_dim, 1)
     return ActorCritic(
-        obs_dim, action_dim, "cpu", nn.Linear(obs_dim, action_dim), nn.Linear(obs_dim, 1), normalize_obs=normalize_obs
+        obs_dim, action_dim, "cpu", actor, critic, normalize_obs=normalize_obs, chunk_length=chunk_length
     )
 
 

@@ -106,5 +106,5 @@ def test_help_shows_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         main(["verify-backends", "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "example: embodichain verify-backends configs/" in text
-    assert "exit code: 0 they agree, 1 they do not, 2 wrong usage or config" in text
+    assert "examples: embodichain verify-backends configs/" in text
+    assert "exit codes: 0 they agree, 1 they do not, 2 wrong usage or config" in text

@@ -25,6 +25,11 @@ class DatasetManager(Manager):
         self._env = env
         self._terms = build_terms(cfgs, env, "env.dataset")
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether there is any recorder, which wants to see every step."""
+        return bool(self._terms)
+
     def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         """Record one step.
 

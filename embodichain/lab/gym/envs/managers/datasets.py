@@ -27,14 +27,15 @@ __all__ = ["LeRobotRecorder"]
 class LeRobotRecorder(Functor):
     """Write every finished episode of every environment into a LeRobot dataset (format v3.0).
 
-    A frame has ``observation.state`` (joint positions, rad or m), ``observation.images.<camera>``, ``action``, and of
-    the step that follows ``next.reward``, ``next.done`` and ``next.success``. An episode's description has ``success``.
+    A frame has ``observation.state`` (the observation's entry ``state``, else the joint positions, rad or m),
+    ``observation.images.<camera>``, ``action``, and of the step that follows ``next.reward``, ``next.done`` and
+    ``next.success``. An episode's description has ``success``.
     Where a file cannot be written, a warning says so, recording ends, and everything else goes on.
 
     Args:
         robot_meta: ``robot_type`` names the robot; ``observation.vision`` has the cameras by name (default: all with
             colour).
-        instruction: ``lang``: the task in words.
+        instruction: ``lang``: the task in words, where the environment has no instruction for the episode.
         extra: written into each episode's description, as text.
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
@@ -53,7 +54,8 @@ class LeRobotRecorder(Functor):
         self._save_path = params.get("save_path") or f"datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
         self._robot_type = meta.get("robot_type", env.robot.uid)
         check_parquet()
-        self._features = self._describe()
+        self._check_sizes()
+        self._names: list[str] | None = None
         self._writer: LeRobotWriter | None = None
         self._is_recording = True
         self._frames: list[list[dict[str, Tensor]]] = [[] for _ in range(env.num_envs)]
@@ -94,13 +96,22 @@ class LeRobotRecorder(Functor):
 
     def begin(self, obs: TensorDict) -> None:
         """Take note of the observation from which the next step starts: after resets."""
-        images = {f"observation.images.{uid}": obs["sensor", uid, "color"] for uid in self._cameras}
-        self._before = {"observation.state": self.env.robot.get_qpos(), **images}
+        images = {f"observation.images.{uid}": _image(obs, uid) for uid in self._cameras}
+        state = obs.get("state", None)
+        self._names = self.env.robot.joint_names if state is None else None
+        self._before = {"observation.state": self.env.robot.get_qpos() if state is None else state, **images}
+
+    def _check_sizes(self) -> None:
+        for uid in self._cameras:
+            cfg = self.env.sim.get_sensor(uid).cfg
+            if cfg.width % 2 or cfg.height % 2:
+                raise ConfigError(f"LeRobotRecorder: sensor '{uid}': videos need an even width and height")
 
     def _describe(self) -> dict[str, dict[str, Any]]:
-        robot, size = self.env.robot, self.env.action_manager.total_action_dim
+        size, state_size = self.env.action_manager.total_action_dim, self._before["observation.state"].shape[1]
+        names = self._names or [f"state_{i}" for i in range(state_size)]
         features: dict[str, dict[str, Any]] = {
-            "observation.state": {"dtype": "float32", "shape": [robot.dof], "names": robot.joint_names},
+            "observation.state": {"dtype": "float32", "shape": [state_size], "names": names},
             "action": {"dtype": "float32", "shape": [size], "names": [f"action_{i}" for i in range(size)]},
             "next.reward": {"dtype": "float32", "shape": [1], "names": None},
             "next.done": {"dtype": "bool", "shape": [1], "names": None},
@@ -108,8 +119,6 @@ class LeRobotRecorder(Functor):
         }
         for uid in self._cameras:
             cfg = self.env.sim.get_sensor(uid).cfg
-            if cfg.width % 2 or cfg.height % 2:
-                raise ConfigError(f"LeRobotRecorder: sensor '{uid}': videos need an even width and height")
             shape = [cfg.height, cfg.width, 3]
             features[f"observation.images.{uid}"] = {
                 "dtype": "video",
@@ -129,7 +138,8 @@ class LeRobotRecorder(Functor):
         try:
             if self._writer is None:
                 self._writer = self._begin()
-            self._writer.add_episode(arrays, self._task, {"success": success, **self._extra})
+            task = self.env.instructions()[i] or self._task
+            self._writer.add_episode(arrays, task, {"success": success, **self._extra})
         except OSError as error:
             folder = self.env.output.place(self._save_path) if self._writer is None else self._writer.root
             logger.log_warning(f"dataset {folder} could not be written, recording ends: {error}")
@@ -142,7 +152,13 @@ class LeRobotRecorder(Functor):
         while LeRobotWriter.is_there(folder):
             count += 1
             folder = wanted.with_name(f"{wanted.name}_{count}")
-        return LeRobotWriter(folder, round(1.0 / self.env.step_dt), self._robot_type, self._features)
+        return LeRobotWriter(folder, round(1.0 / self.env.step_dt), self._robot_type, self._describe())
+
+
+def _image(obs: TensorDict, uid: str) -> Tensor:
+    """Return a camera's colours [N, H, W, 3]; a task may give them as ``image/<uid>``."""
+    image: Tensor | None = obs.get(("image", uid), None)
+    return obs["sensor", uid, "color"] if image is None else image
 
 
 def _cameras(meta: dict[str, Any], env: EmbodiedEnv) -> list[str]:

@@ -46,19 +46,20 @@ class EventManager(Manager):
         """Count one control step and call the interval events that are due."""
         self._steps += 1
         env = self._env
+        stepping = env.stepping_ids
         for term in self._by_mode["interval"]:
             if term.cfg.is_global or getattr(term.func, "is_global", False):
                 if self._steps % term.cfg.interval_step == 0:
                     with env.random.stream(term.name, tick=self._steps):
-                        term.func(env, env.all_env_ids, **term.params)
+                        term.func(env, stepping, **term.params)
                 continue
             is_due = env.elapsed_steps % term.cfg.interval_step == 0
             # What the first call makes, such as a new attribute, is not there to be kept from changes.
-            if is_by_mask(term.func) and term.name in self._begun:
+            if len(stepping) == env.num_envs and is_by_mask(term.func) and term.name in self._begun:
                 with env.choose(is_due) as due:
                     self._call(term, due)
             else:
-                self._call(term, is_due.nonzero().squeeze(1))
+                self._call(term, stepping[is_due[stepping]])
 
     def _call(self, term: Term[EventCfg], env_ids: Tensor) -> None:
         """Let an interval event happen to environments [n], of which there may be none."""

@@ -17,6 +17,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger
+from embodichain.utils.caption import draw_caption
 from embodichain.utils.output import FileName, SavePath
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
 
@@ -51,6 +52,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         save_path: folder of the videos inside the run's folder; None: the one that ``start_recording`` names.
         max_env_num: how many environments, in a grid of pictures of that resolution.
         max_frames: pictures after which a video is complete; None: it goes on as long as the recording.
+        caption: write the environment's instruction under each picture, where its task gives one.
     """
 
     is_global = True
@@ -113,6 +115,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         save_path: SavePath | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
         max_frames: PositiveInt | None = None,
+        caption: bool = False,
     ) -> None:
         """Take a picture, if a recording is going on."""
         if self._folder is None or not self._is_available or self._num_frames == max_frames:
@@ -130,7 +133,11 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 return
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
         pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
-        picture = _grid([self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))])
+        pictures = [self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))]
+        if caption:
+            texts = env.instructions()
+            pictures = [draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(pictures)]
+        picture = _grid(pictures)
         folder = self._folder if save_path is None else env.output.place(save_path)
         path = folder / f"{name}_{self._label}.mp4"
         try:

@@ -98,9 +98,10 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
     def __call__(self, env: EmbodiedEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
         """Keep one step."""
         qpos = env.sim.backend.qpos
-        for i, (actions, states) in enumerate(zip(self._actions, self._qpos, strict=True)):
-            actions.append(env.last_action[i])
-            states.append(qpos[i])
+        for i in env_ids.tolist():
+            if i < len(self._actions):
+                self._actions[i].append(env.last_action[i])
+                self._qpos[i].append(qpos[i])
 
     @override
     def reset(self, env_ids: Tensor) -> None:

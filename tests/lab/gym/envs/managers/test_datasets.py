@@ -62,6 +62,20 @@ def test_each_episode_is_written_with_states_before_and_rewards_after_each_actio
     assert read(tmp_path / "meta/tasks.parquet") == {"task_index": [0], "__index_level_0__": ["balance"]}
 
 
+def test_episode_has_the_instruction_and_the_state_that_its_environment_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make(tmp_path, instruction={"lang": "balance"})
+    monkeypatch.setattr(env, "instructions", lambda: ["lean left", ""])
+    monkeypatch.setattr(type(env), "_extend_obs", lambda self, obs: obs | {"state": torch.tensor([[1.0], [2.0]])})
+    env.reset(seed=1)
+    for action in actions_for(env, 3):
+        env.step(action)
+    assert read(tmp_path / "meta/tasks.parquet")["__index_level_0__"] == ["lean left", "balance"]
+    assert json.loads((tmp_path / "meta/info.json").read_text())["features"]["observation.state"]["shape"] == [1]
+    assert read(tmp_path / "data/chunk-000/file-001.parquet")["observation.state"] == [[2.0]] * 3
+
+
 def test_statistics_are_of_all_frames(tmp_path: Path) -> None:
     env = make(tmp_path)
     env.reset(seed=1)

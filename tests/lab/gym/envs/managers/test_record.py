@@ -353,3 +353,22 @@ def test_view_that_makes_no_picture_is_refused(params: dict[str, Any], problem: 
     with pytest.raises(ConfigError) as caught:
         cart_with(cam=recorder_cfg(**params))
     assert str(caught.value).startswith(f"env.events.cam.params.{problem}")
+
+
+@needs_gl
+def test_caption_is_the_instruction_of_each_environment_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = cart_with(2, cam=recorder_cfg(resolution=[64, 160], max_env_num=2, caption=True))
+    monkeypatch.setattr(env, "instructions", lambda: ["push", ""])
+    env.reset(seed=1)
+    env.start_recording(tmp_path, "x")
+    step(env, 1)
+    (path,) = env.stop_recording()
+    env.close()
+    strips = frames(path, width=128, height=160)[0][-17:].astype(int)
+    left, right = strips[:, :64], strips[:, 64:]
+    # of 17 pixels in the colour (20, 20, 20), with light letters in the middle
+    assert abs(left[:, :8].mean() - 20) < 6
+    assert left.max() > 150
+    assert abs(right[:, :8].mean() - 20) > 20

@@ -6,12 +6,13 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
+from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_cube import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils.configclass import replace
 
-__all__ = ["CartPoleEnv", "OpenDrawerEnv", "PickCubeEnv", "PushCubeEnv", "ReachEnv", "build_env"]
+__all__ = ["CartPoleEnv", "OpenDrawerEnv", "PickCubeEnv", "PushColoredCubeEnv", "PushCubeEnv", "ReachEnv", "build_env"]
 
 
 def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:

@@ -46,7 +46,7 @@ class Divergences:
         Returns:
             How many divergences there were, and of the environments concerned ``env_ids`` [n], ``count`` [n], the
             ``slot`` [n] of the rollout in which each diverged last, what the environment told of its state before that
-            step, [n, ...] by name, and ``obs`` [n, WINDOW, O] and ``action`` [n, WINDOW, A] of the steps up to that
+            step, [n, ...] by name, and ``obs`` [n, WINDOW, O] and ``action`` [n, WINDOW, ...] of the steps up to that
             one, of which the last ``window`` [n] are of this rollout and the others 0.
         """
         count, last = self._count, self._last
@@ -61,5 +61,6 @@ class Divergences:
         rows, slots = env_ids.unsqueeze(1).to(rollout.device), slots.to(rollout.device)
         for name in ("obs", "action"):
             values = rollout[name][rows, slots.clamp(min=0)]
-            record[name] = values.masked_fill((slots < 0).unsqueeze(-1), 0.0)
+            before = (slots < 0).reshape(*slots.shape, *[1] * (values.dim() - slots.dim()))
+            record[name] = values.masked_fill(before, 0.0)
         return total, record

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.utils.divergence import WINDOW, Divergences
+from embodichain.agents.rl.collector.divergence import WINDOW, Divergences
 
 
 def diverged(*envs: int, qpos: float = 0.0) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Behaviour cloning: a policy imitates demonstrations, before reinforcement learning improves it."""

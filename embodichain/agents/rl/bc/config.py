@@ -1,0 +1,87 @@
+"""The config of ``embodichain bc``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from embodichain.agents.rl.utils.config import apply_overrides, name_overrides
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.utility import load_config_file
+from embodichain.utils.validation import from_dict
+
+__all__ = ["BCCfg", "load_bc_config"]
+
+
+@configclass
+class BCCfg:
+    """How a policy is cloned from demonstrations."""
+
+    train_config: str
+    """The training config whose environment and policy are meant; from the working directory, or else this config's
+    folder. Its ``policy.vla_config.model_path`` is where the model is written."""
+    out: str | None = None
+    """Where the model is written instead."""
+    dataset: str | None = None
+    """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: the environment's scripted expert acts."""
+    num_episodes: PositiveInt = 100
+    """How many demonstrations: the first ones. Those of the expert that fail are left out."""
+    num_envs: PositiveInt = 16
+    """Environments in which the expert acts."""
+    record: str | None = None
+    """Folder for a LeRobot dataset of what the expert does; null: none is written."""
+    steps: PositiveInt = 2000
+    """Gradient steps."""
+    batch_size: PositiveInt = 64
+    """Frames in one step."""
+    learning_rate: PositiveFloat = 5e-4
+    """Of AdamW at the first step; it falls to 0 linearly."""
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    """Of AdamW."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Norm to which the gradient is cut."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
+    """Of the weights, the minibatches and the expert's episodes."""
+    device: str = "auto"
+    """Where the model is trained: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
+    num_eval_episodes: NonNegativeInt = 100
+    """Episodes in which the trained model is tried out, the same ones that a training with this seed evaluates on; 0:
+    none."""
+
+
+def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
+    """Read a config of behaviour cloning.
+
+    Args:
+        path: JSON or YAML file.
+        overrides: ``"steps=500"`` and the like.
+
+    Raises:
+        ConfigError: with every error found, a line each.
+    """
+    data: dict[str, Any] = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
+    problems: list[str] = []
+    apply_overrides(data, overrides, problems)
+    cfg: BCCfg | None = None
+    with collected(problems):
+        cfg = from_dict(BCCfg, data, "")
+    raise_problems(name_overrides(problems, overrides))
+    assert cfg is not None
+    return cfg
+
+
+def find_train_config(cfg: BCCfg, folder: Path) -> Path:
+    """Return the path of the training config that is named, from the working directory or the config's folder.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    candidates = [Path(cfg.train_config), folder / cfg.train_config]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise ConfigError(f"train_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")

@@ -1,0 +1,164 @@
+"""Demonstrations, from a dataset or a scripted expert.
+
+Shapes: M frames of all episodes, B minibatch, N environments, H steps of an action chunk, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.instructions import encode_instructions
+from embodichain.utils.lerobot_reading import read_lerobot
+from embodichain.utils.observations import select_entries
+
+__all__ = ["Demonstrations", "from_dataset", "from_expert"]
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Frames of episodes, one episode after the other.
+
+    Attributes:
+        entries: what the policy is given, by name, [M].
+        action: what was done then, [M, A].
+        left: [M] int64, frames from this one to the end of its episode, itself included.
+        num_episodes: how many.
+    """
+
+    entries: TensorDict
+    action: torch.Tensor
+    left: torch.Tensor
+    num_episodes: int
+
+    @property
+    def num_frames(self) -> int:
+        """M."""
+        return len(self.left)
+
+    def chunks(self, frames: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the actions that followed, and which of them there are: the others are beyond the episode's end.
+
+        Args:
+            frames: [B] int64.
+            length: H.
+
+        Returns:
+            ``(action [B, H, A], is_there [B, H] bool)``; beyond the end the last action is repeated.
+        """
+        ahead = torch.arange(length, device=frames.device)
+        left = self.left[frames].unsqueeze(1)
+        return self.action[frames.unsqueeze(1) + torch.minimum(ahead, left - 1)], ahead < left
+
+    def to(self, device: torch.device) -> Demonstrations:
+        """Return the same on another device."""
+        return Demonstrations(self.entries.to(device), self.action.to(device), self.left.to(device), self.num_episodes)
+
+
+def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], action_dim: int) -> Demonstrations:
+    """Read demonstrations from a LeRobot dataset.
+
+    ``state`` is ``observation.state``, ``image/<camera>`` is ``observation.images.<camera>``, and the instruction is
+    the episode's task.
+
+    Args:
+        path: the dataset's folder.
+        num_episodes: the first so many are taken.
+        keys: the entries that the policy reads.
+        action_dim: A.
+
+    Raises:
+        ConfigError: there is no dataset, it lacks a feature, or its actions are of another size.
+    """
+    episodes: list[dict[str, torch.Tensor]] = []
+    for episode in islice(read_lerobot(path), num_episodes):
+        length = len(episode.frames["action"])
+        frames = {"action": torch.from_numpy(_rows(episode.frames, "action", path))}
+        for key in keys:
+            if key == INSTRUCTION:
+                frames[key] = encode_instructions([episode.task]).repeat(length, 1)
+            elif key == STATE:
+                frames[key] = torch.from_numpy(_rows(episode.frames, "observation.state", path))
+            else:
+                name = f"observation.images.{key.removeprefix(IMAGE)}"
+                frames[key] = torch.from_numpy(_feature(episode.frames, name, path).copy())
+        episodes.append(frames)
+    if not episodes:
+        raise ConfigError(f"dataset: {path}: has no episodes")
+    if episodes[0]["action"].shape[1] != action_dim:
+        size = episodes[0]["action"].shape[1]
+        raise ConfigError(f"dataset: {path}: has actions of size {size}, the environment's have {action_dim}")
+    return _join(episodes)
+
+
+def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int) -> Demonstrations:
+    """Let the environment's scripted expert act, and keep the episodes in which it succeeds.
+
+    Args:
+        env: has ``expert_action() -> [N, A]``.
+        num_episodes: of how many episodes, each played to its end.
+        keys: the entries that the policy reads.
+        seed: of the episodes.
+
+    Raises:
+        ConfigError: there is no expert, or it never succeeds.
+    """
+    expert: Any = getattr(env, "expert_action", None)
+    if expert is None:
+        raise ConfigError(
+            f"dataset: {type(env).__name__} has no scripted expert (a method expert_action): name a dataset instead"
+        )
+    obs, _ = env.reset(seed=seed, options={"enumerate_episodes": True})
+    number = torch.arange(env.num_envs, device=env.device)  # of each environment's episode
+    running: list[list[TensorDict]] = [[] for _ in range(env.num_envs)]
+    kept: dict[int, dict[str, torch.Tensor]] = {}
+    num_done = 0
+    while num_done < num_episodes:
+        action = expert()
+        frame = select_entries(obs, keys).clone().set("action", action)
+        for i, frames in enumerate(running):
+            frames.append(frame[i])
+        obs, _, terminated, truncated, info = env.step(action)
+        for i in (terminated | truncated).nonzero().squeeze(1).tolist():
+            if number[i] < num_episodes:
+                num_done += 1
+                if info["success"][i]:
+                    kept[int(number[i])] = {
+                        name: torch.stack([step[name] for step in running[i]]) for name in (*keys, "action")
+                    }
+            running[i] = []
+            number[i] += env.num_envs
+    if not kept:
+        raise ConfigError(f"dataset: the scripted expert of {type(env).__name__} failed in all {num_episodes} episodes")
+    return _join([kept[i] for i in sorted(kept)])
+
+
+def _join(episodes: Sequence[dict[str, torch.Tensor]]) -> Demonstrations:
+    lengths = [len(frames["action"]) for frames in episodes]
+    left = torch.cat([torch.arange(length, 0, -1) for length in lengths])
+    joined = {name: torch.cat([frames[name] for frames in episodes]).cpu() for name in episodes[0]}
+    action = joined.pop("action").float()
+    return Demonstrations(TensorDict(joined, batch_size=[len(left)]), action, left, len(episodes))
+
+
+def _rows(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:
+    """Return a feature as float32 [T, size]."""
+    values = _feature(frames, name, path).astype(np.float32)
+    return values.reshape(len(values), -1)
+
+
+def _feature(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:
+    if name not in frames:
+        raise ConfigError(f"dataset: {path}: {unknown_name('feature', name, frames)}")
+    return frames[name]

@@ -1,0 +1,348 @@
+"""Collection in the background, beside the updates.
+
+Legend: N envs, T rollout steps, G groups of N environments.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
+from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
+from embodichain.agents.rl.collector.group_worker import GroupWorker
+from embodichain.agents.rl.collector.inference import InferencePolicy, PolicyPublisher
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.utils import logger
+
+__all__ = ["AsyncCollector"]
+
+
+class _StoppedError(Exception):
+    """Ends a worker's work."""
+
+
+class AsyncCollector(BaseCollector):
+    """Collects rollouts in threads of its own, with a copy of the policy, while the learner updates.
+
+    The learner calls ``collect`` for the next rollout, as with ``SyncCollector``, and changes the policy between two
+    calls as it likes. Each call publishes the policy as it then is under a new version; workers take the newest one
+    between two forward passes. So the threads share no module, and a rollout's later steps may be of later versions.
+
+    The staleness of a step is the number of versions published since the one that chose its action, when its rollout is
+    handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
+    collected, waiting, or being learned from; and they are handed out in the order in which they were begun. A rollout
+    begun when k others were under way is handed out after k more updates at most, and k <= ``max_staleness``. With 0,
+    collecting and learning take turns, and the training is that of ``SyncCollector``, bit for bit on the CPU. To keep G
+    groups busy beside the learner takes G.
+
+    Rollouts have, beside the policy's fields, ``policy_version`` and ``lag`` [N, T+1] int64 (of slot T: the bootstrap
+    value's), ``figures`` (see ``StepFigures``) and, no tensor, ``origin`` (see ``RolloutOrigin``). Nobody else holds
+    their storage.
+
+    Until ``start`` is called, and after ``stop``, ``collect`` collects in the calling thread, from the first group.
+
+    Args:
+        env: the environments; or G sets of them, alike but for their random streams, each stepped by a thread of its
+            own, so that one steps while the policy infers for another.
+        policy: the learner's policy.
+        buffer: where finished rollouts wait for the learner; with room for fewer than ``max_staleness`` of them,
+            workers wait for the learner more often.
+        device: where the policy and the rollouts live.
+        on_step_callback: called after every step, in the thread that made it.
+        max_staleness: the bound above, at least 0.
+
+    Raises:
+        ConfigError: the policy reads an entry that the environment's observation has not.
+        ValueError: ``max_staleness`` is negative.
+    """
+
+    def __init__(
+        self,
+        env: VecEnv | Sequence[VecEnv],
+        policy: Policy,
+        buffer: VLABuffer,
+        device: torch.device | str,
+        on_step_callback: StepCallback | None = None,
+        *,
+        max_staleness: int = 1,
+    ) -> None:
+        if max_staleness < 0:
+            raise ValueError(f"max_staleness: must be at least 0, got {max_staleness}")
+        envs = list(env) if isinstance(env, Sequence) else [env]
+        self.buffer = buffer
+        self.max_staleness = max_staleness
+        self.num_groups = len(envs)
+        self.publisher = PolicyPublisher(policy)
+        self.inference = InferencePolicy(policy, self.publisher, self._gate)
+        self._workers = [GroupWorker(i, env, self.inference, device, on_step_callback) for i, env in enumerate(envs)]
+        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()  # guards what follows
+        self._stopping = False
+        self._paused = False
+        self._active = 0  # workers that may step an environment
+        self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
+        self._dropped_before = 0  # when the collector was started
+        self._begun = 0
+        self._turn = 0  # the rollout to be handed over next, by the order of beginning
+        self._abandoned = 0
+        self._num_steps: int | None = None
+        self._is_learning = False  # a rollout was handed out, and is learned from since
+        self._error: BaseException | None = None
+        self._scalars: dict[str, float] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether rollouts are collected in the background."""
+        return bool(self._threads)
+
+    # --- the learner's side ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Publish the policy as it is now, and begin to collect; where it has begun already, do nothing.
+
+        How long the rollouts are is known from the first call of ``collect``, which they wait for.
+        """
+        if self.is_running:
+            return
+        self._stopping, self._error, self._num_steps, self._is_learning = False, None, None, False
+        self._under_way, self._dropped_before = 0, self.buffer.get_stats()["dropped"]
+        self._turn = self._begun
+        self._active = self.num_groups
+        self.publisher.publish()
+        # Beside the updates, so that those find torch's global generators as if nothing else drew from them.
+        self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
+        self.buffer.reopen()
+        self._threads = [
+            threading.Thread(target=self._work, args=[worker], name=f"collector-{worker.group}", daemon=True)
+            for worker in self._workers
+        ]
+        for worker, thread in zip(self._workers, self._threads, strict=True):
+            worker.remember_state()
+            thread.start()
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """End the collecting; drop the rollouts that nobody has got, finished or not. Where it has ended, do nothing.
+
+        The environments stay where they are, and ``start`` goes on from there.
+
+        Args:
+            timeout: seconds until the threads must have ended. They end before the next forward pass.
+
+        Raises:
+            TimeoutError: a thread has not: it is in a forward pass or a step that takes longer. Call again.
+        """
+        if not self._threads:
+            return
+        deadline = time.monotonic() + timeout
+        self._wake(stopping=True)
+        self.buffer.close(self._error)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            raise TimeoutError(f"the collector has not ended within {timeout} s: a forward pass or a step takes longer")
+        self._threads = []
+        self.inference.draw_from(None)
+        self.buffer.clear()
+        if isinstance(self._error, Exception):  # and no signal, which the learner has seen itself
+            logger.log_warning(f"the collector had failed, which nobody came to hear: {self._error!r}")
+        self._error = None
+
+    def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
+        """Publish the policy as it is now, and return the next rollout; see ``BaseCollector.collect``.
+
+        Args:
+            num_steps: T; the same for all calls between ``start`` and ``stop``.
+            rollout: where to copy its fields to; None: the storage that it was collected in, which is the caller's.
+
+        Raises:
+            BaseException: what ended a worker, with its traceback.
+            BufferClosedError: ``stop`` was called meanwhile.
+            ValueError: ``num_steps`` is another than before, or ``rollout`` is not of batch size [N, T+1].
+        """
+        if not self.is_running:
+            self.publisher.publish()
+            taken = self._workers[0].collect(num_steps, self.reset_every_rollout)
+            self._workers[0].delivered()
+            self._workers[0].hand_out(taken)
+        else:
+            taken = self._next_rollout(num_steps)
+        taken["lag"] = self.publisher.latest.version - taken["policy_version"]
+        self._describe(taken)
+        if rollout is None:
+            return taken
+        if rollout.batch_size != taken.batch_size:
+            needed = list(taken.batch_size)
+            raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {needed}")
+        return rollout.update(taken)
+
+    def reset(self) -> None:
+        """Begin new episodes in all environments; only while nothing runs in the background.
+
+        Raises:
+            RuntimeError: it does; ``reset_every_rollout`` resets then.
+        """
+        if self.is_running:
+            raise RuntimeError(
+                "the environments cannot be reset while they are stepped in the background: stop() first"
+            )
+        for worker in self._workers:
+            worker.reset()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no environment step while this is entered: workers end their present step, and go on afterwards.
+
+        Raises:
+            BaseException: what ended a worker meanwhile.
+        """
+        with self._changed:
+            self._paused = True
+            self._changed.wait_for(lambda: self._active == 0)
+        try:
+            self._raise_error()
+            yield
+        finally:
+            self._wake(paused=False)
+
+    def get_stats(self) -> dict[str, int]:
+        """Return the buffer's counts, and ``abandoned``: rollouts that ``stop`` left unfinished."""
+        return {**self.buffer.get_stats(), "abandoned": self._abandoned}
+
+    def scalars(self) -> dict[str, float]:
+        """Return the mean and the highest lag of the last rollout, and how many were dropped so far."""
+        return self._scalars
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where each group went on after the rollout of it that the learner got last.
+
+        A training that is resumed from there collects anew what was under way; nothing is learned from twice.
+        """
+        return {"version": self.publisher.latest.version, "groups": [w.state()["collector"] for w in self._workers]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        self.publisher.publish(state["version"])
+        for worker, own in zip(self._workers, state["groups"], strict=True):
+            worker.load_state(own)
+
+    def env_state_dict(self) -> dict[str, Any] | None:
+        """Return the groups' environments, where ``state_dict`` says; None where they keep no state."""
+        states = [worker.state()["env"] for worker in self._workers]
+        return None if None in states else {"groups": states}
+
+    def load_env_state_dict(self, state: dict[str, Any]) -> bool:
+        """Take what ``env_state_dict`` returned."""
+        return all(
+            [worker.load_env_state(own) for worker, own in zip(self._workers, state["groups"], strict=True)]  # noqa: C419 (all of them)
+        )
+
+    def _next_rollout(self, num_steps: int) -> TensorDict:
+        if self._num_steps not in (None, num_steps):
+            raise ValueError(f"rollouts of {self._num_steps} steps are under way, got num_steps {num_steps}")
+        self._raise_error()
+        if self._is_learning:
+            self.publisher.publish()
+        with self._changed:
+            self._under_way -= self._is_learning
+            self._is_learning = False
+            self._num_steps = num_steps
+            self._changed.notify_all()
+        try:
+            taken = self.buffer.get()
+        except BaseException:
+            self._error = None  # it is heard now
+            raise
+        self._is_learning = True
+        self._workers[taken["origin"].group].hand_out(taken)
+        return taken
+
+    def _describe(self, rollout: TensorDict) -> None:
+        lag = rollout["lag"][:, :-1]
+        dropped = self.buffer.get_stats()["dropped"] + self._abandoned
+        self._scalars = {
+            "async/lag_mean": lag.float().mean().item(),
+            "async/lag_max": float(lag.max()),
+            "async/dropped_rollouts": float(dropped),
+        }
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    # --- the workers' side -------------------------------------------------------------------------------------------
+
+    def _work(self, worker: GroupWorker) -> None:
+        try:
+            while True:
+                number = self._begin()
+                assert self._num_steps is not None
+                rollout = worker.collect(self._num_steps, self.reset_every_rollout)
+                self._hand_over(number, rollout)
+                worker.delivered()
+        except (_StoppedError, BufferClosedError):
+            self._abandoned += worker.abandon()
+        except BaseException as error:  # noqa: BLE001 (raised again where the learner waits)
+            self._error = error
+            self._wake(stopping=True)
+            self.buffer.close(error)
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+
+    def _begin(self) -> int:
+        """Wait until a rollout may begin; return its number."""
+        with self._parked(self._may_begin):
+            self._under_way += 1
+            self._begun += 1
+            return self._begun - 1
+
+    def _may_begin(self) -> bool:
+        dropped = self.buffer.get_stats()["dropped"] - self._dropped_before
+        return self._num_steps is not None and self._under_way - dropped <= self.max_staleness
+
+    def _hand_over(self, number: int, rollout: TensorDict) -> None:
+        """Wait until the rollouts begun before are in the buffer, and for room in it; then add."""
+        with self._parked(lambda: self._turn == number):
+            self._active -= 1
+            self._changed.notify_all()
+        try:
+            self.buffer.add_rollout(rollout)
+        finally:
+            with self._changed:
+                self._active += 1
+                self._turn += 1
+                self._changed.notify_all()
+
+    def _gate(self) -> None:
+        """Between two forward passes: end where the collector stops, wait where it pauses."""
+        if (self._stopping or self._paused) and threading.current_thread() in self._threads:
+            with self._parked(lambda: True):
+                pass
+
+    @contextmanager
+    def _parked(self, is_ready: Callable[[], bool]) -> Iterator[None]:
+        """Wait, as one who steps nothing, until ready and not paused; the body then runs under the lock."""
+        with self._changed:
+            self._active -= 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._stopping or (is_ready() and not self._paused))
+            self._active += 1
+            if self._stopping:
+                raise _StoppedError
+            yield
+
+    def _wake(self, stopping: bool | None = None, paused: bool | None = None) -> None:
+        with self._changed:
+            self._stopping = self._stopping if stopping is None else stopping
+            self._paused = self._paused if paused is None else paused
+            self._changed.notify_all()

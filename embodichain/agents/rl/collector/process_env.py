@@ -1,0 +1,242 @@
+"""Environments in a process of their own, for those whose step holds the interpreter's lock.
+
+Legend: N envs, T rollout steps.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor
+from torch.multiprocessing import get_context
+
+from embodichain.agents.rl.collector.shared_slots import SlotReader, SlotWriter
+from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.state import freeze, thaw
+
+__all__ = ["EnvProcessError", "ProcessEnv"]
+
+MakeEnv = Callable[[], VecEnv]
+_Results = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
+
+_FACTS = (
+    "num_envs",
+    "device",
+    "flattened_observation_space",
+    "action_space",
+    "single_action_space",
+    "single_observation_space",
+)
+_CLOSE_SECONDS = 10.0
+_PRELOAD = "embodichain.agents.rl.build"
+
+
+class EnvProcessError(RuntimeError):
+    """The process of the environments has ended without having been asked to."""
+
+
+class _RemoteError(Exception):
+    """Shows where an error of another process came from, as the cause of its copy here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class ProcessEnv:
+    """N environments that are made and stepped in another process.
+
+    What a step returns goes through shared memory. The thread that waits for it holds no lock meanwhile. An exception
+    there is raised here, with its own traceback as the cause.
+
+    Args:
+        make: returns the environments, which save their state and take chunks as ours do; called in the other process,
+            so it must be picklable.
+        modules: names of modules to be imported there first, such as those that register environments.
+
+    Raises:
+        BaseException: what ``make`` raised.
+        ConfigError: the environments are not on the CPU.
+    """
+
+    num_envs: int
+    device: torch.device
+    flattened_observation_space: spaces.Box
+    action_space: spaces.Space[Any]
+    single_action_space: spaces.Space[Any]
+    single_observation_space: spaces.Dict
+
+    def __init__(self, make: MakeEnv, modules: Sequence[str] = ()) -> None:
+        # A server that has imported what is needed forks: the second process is there at once.
+        context = get_context("forkserver")
+        context.set_forkserver_preload([_PRELOAD])
+        self._pipe, theirs = context.Pipe()
+        self._writer, self._reader = SlotWriter(), SlotReader()
+        self._process = context.Process(
+            target=_serve, args=(theirs, make, tuple(modules)), name="environments", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._in_use = threading.Lock()  # between a question and its answer
+        self._rollout: list[tuple[Tensor, ...]] | None = None
+        self._slot = 0
+        try:
+            vars(self).update(self._receive())
+            if self.device.type != "cpu":
+                raise ConfigError(
+                    "trainer.asynchronous.backend: 'process' is for environments on the CPU, these are on "
+                    f"{self.device}"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(
+        self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[TensorDict, dict[str, Any]]:
+        """Begin new episodes; see ``VecEnv.reset``."""
+        result: tuple[TensorDict, dict[str, Any]] = self._call("reset", seed=seed, options=options)
+        return result
+
+    def step(self, action: Tensor) -> _Results:
+        """Make a control step; see ``VecEnv.step``."""
+        return self._take_step("step", action)
+
+    def step_chunk(self, action: Tensor) -> _Results:
+        """Make the control steps of a chunk; see ``StepsChunks.step_chunk``."""
+        return self._take_step("step_chunk", action)
+
+    def set_rollout_buffer(self, rollout: TensorDict) -> None:
+        """Write into a rollout from now on; see ``VecEnv.set_rollout_buffer``."""
+        names = ["reward", "done", "terminated", "truncated"]
+        if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            names.append("executed")
+        self._rollout = list(zip(*(rollout[name].unbind(1) for name in names), strict=True))
+        self._slot = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the environments' state; see ``SavesState.state_dict``."""
+        state: dict[str, Any] = thaw(self._call("state_dict"))
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take what ``state_dict`` returned."""
+        self._call("load_state_dict", freeze(state))
+
+    def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
+        """Let terms write their files below a folder, made absolute, from now on."""
+        self._call("write_into", folder.absolute(), tuple(allowed))
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        """Write videos named after ``label`` into a folder from now on."""
+        self._call("start_recording", folder.absolute(), label)
+
+    def stop_recording(self) -> list[Path]:
+        """Finish the videos and return their paths."""
+        paths: list[Path] = self._call("stop_recording")
+        return paths
+
+    def close(self) -> None:
+        """Close the environments and end their process; where it is busy and does not end by itself, kill it."""
+        if self._process.is_alive() and self._in_use.acquire(timeout=_CLOSE_SECONDS):
+            self._in_use.release()
+            with suppress(EnvProcessError):  # it has ended all the same
+                self._call("close")
+            self._process.join(_CLOSE_SECONDS)
+        self._process.kill()
+        self._process.join()
+
+    def _take_step(self, name: str, action: Tensor) -> _Results:
+        results: _Results = self._call(name, action)
+        _, reward, terminated, truncated, info = results
+        if self._rollout is not None:
+            values = [reward, terminated | truncated, terminated, truncated]
+            if name == "step_chunk":
+                values.append(info["executed"])
+            for slot, value in zip(self._rollout[self._slot], values, strict=True):
+                slot.copy_(value)
+            self._slot += 1
+        return results
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        with self._in_use:
+            try:
+                self._pipe.send((name, self._writer.write((args, kwargs))))
+            except OSError as error:
+                raise self._ended() from error
+            return self._receive()
+
+    def _receive(self) -> Any:
+        try:
+            kind, content = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        if kind == "error":
+            remote, trace = content
+            raise remote from _RemoteError(trace)
+        return self._reader.read(content)
+
+    def _ended(self) -> EnvProcessError:
+        self._process.join(_CLOSE_SECONDS)
+        code = self._process.exitcode
+        how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with exit code {code}"
+        return EnvProcessError(f"the process of the environments has ended {how}")
+
+
+def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
+    """Do what the other side asks for, until it closes or is gone."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the other side ends the work
+    torch.set_num_threads(1)  # idle workers would take the physics' cores
+    writer, reader = SlotWriter(), SlotReader()
+    try:
+        for module in modules:
+            import_module(module)
+        env = make()
+        pipe.send(("result", writer.write({name: getattr(env, name) for name in _FACTS if hasattr(env, name)})))
+    except BaseException as error:  # noqa: BLE001 (raised again on the other side)
+        pipe.send(("error", _portable(error)))
+        return
+    name = ""
+    while name != "close":
+        try:
+            name, message = pipe.recv()
+        except (EOFError, OSError):  # the other side is gone
+            env.close()  # type: ignore[attr-defined]
+            return
+        try:
+            args, kwargs = reader.read(message)
+            reply: tuple[str, Any] = ("result", writer.write(_do(env, name, args, kwargs)))
+        except Exception as error:  # noqa: BLE001 (raised again on the other side)
+            reply = ("error", _portable(error))
+        pipe.send(reply)
+
+
+def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    # Frozen, what is neither a tensor nor simple is as tensors: they go through shared memory.
+    if name == "state_dict":
+        return freeze(env.state_dict())
+    if name == "load_state_dict":
+        return env.load_state_dict(thaw(args[0]))
+    return getattr(env, name)(*args, **kwargs)
+
+
+def _portable(error: BaseException) -> tuple[BaseException, str]:
+    """Return an error that can be sent, and its traceback as text."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        return pickle.loads(pickle.dumps(error)), trace
+    except Exception:  # noqa: BLE001 (an exception class that cannot be sent)
+        return EnvProcessError(f"{type(error).__name__}: {error}"), trace

@@ -1,0 +1,156 @@
+"""A model in the style of OpenVLA-OFT: SigLIP sees, Llama thinks, and a chunk's actions are told at once, as tokens.
+
+Kim, Finn and Liang, "Fine-Tuning Vision-Language-Action Models: Optimizing Speed and Success", RSS 2025, in its form
+with discrete actions, as reinforcement learning uses it. Needs the extra ``vla``.
+
+Legend: B batch, P patches of an image, H steps of an action chunk, A action size, J size of the state, L tokens of an
+instruction, K bins of an action, D width of the language model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import torch
+from gymnasium import spaces
+from pydantic import Field, PositiveInt
+from tensordict import TensorDict
+from torch import nn
+from torch.nn import functional as F
+
+from embodichain.agents.rl.models.tiny_vla import TinyVLA
+from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.instructions import INSTRUCTION_LENGTH
+from embodichain.utils.validation import from_dict
+
+__all__ = ["OpenVLAOFT", "OpenVLAOFTCfg"]
+
+
+@configclass
+class OpenVLAOFTCfg:
+    """The ``model_config`` of ``OpenVLAOFT``; what the environment says need not be given."""
+
+    cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Names of the images, without ``image/``. From the environment: all."""
+    image_size: tuple[PositiveInt, PositiveInt] = field(kw_only=True)
+    """Height and width of the environment's images, pixels; they are scaled to what ``vision`` takes."""
+    state_dim: PositiveInt = field(kw_only=True)
+    """J. From the environment."""
+    action_dim: PositiveInt = field(kw_only=True)
+    """A. From the environment."""
+    instruction_length: PositiveInt = INSTRUCTION_LENGTH
+    """L. From the environment."""
+    chunk_length: PositiveInt = 8
+    """H."""
+    bins: Annotated[int, Field(ge=2)] = 256
+    """K: every number of an action is one of so many, evenly spaced in [-1, 1]."""
+    vision: dict[str, Any] = field(default_factory=dict)
+    """Of transformers' ``SiglipVisionConfig``."""
+    language: dict[str, Any] = field(default_factory=dict)
+    """Of transformers' ``LlamaConfig``. Its vocabulary must hold the environment's tokens."""
+    bf16: bool = False
+    """Compute both in bfloat16; distributions and values stay float32."""
+
+
+class OpenVLAOFT(nn.Module):
+    """Chooses a chunk of discretised actions from images, the robot's state and an instruction.
+
+    Patches, state, words and one query for each of the chunk's H A numbers are a sequence in which everything attends
+    to everything (parallel decoding), so that one pass gives all distributions. An action is the middle of its bin.
+
+    Args:
+        **config: see ``OpenVLAOFTCfg``.
+
+    Raises:
+        ConfigError: keys or values are wrong, or transformers is not installed.
+    """
+
+    lora_targets = ("q_proj", "k_proj", "v_proj", "o_proj")
+    """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
+    lora_trained = ("actor", "critic")
+    """What is trained as a whole beside them."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.cfg = cfg = from_dict(OpenVLAOFTCfg, config, "policy.vla_config.model_config")
+        if importlib.util.find_spec("transformers") is None:
+            raise ConfigError(
+                "policy.vla_config.model_class: OpenVLAOFT needs transformers: pip install 'embodichain-mujoco[vla]'"
+            )
+        from transformers import LlamaConfig, LlamaModel, SiglipVisionConfig, SiglipVisionModel  # noqa: PLC0415
+
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
+        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
+        vision, language = SiglipVisionConfig(**cfg.vision), LlamaConfig(**cfg.language)
+        width = language.hidden_size
+        self.vision_size = vision.image_size
+        self.vision = SiglipVisionModel(vision)
+        self.language = LlamaModel(language)
+        self.projector = nn.Sequential(nn.Linear(vision.hidden_size, width), nn.GELU(), nn.Linear(width, width))
+        self.state = nn.Linear(cfg.state_dim, width)
+        self.queries = nn.Parameter(0.02 * torch.randn(cfg.chunk_length * cfg.action_dim, width))
+        self.actor = nn.Linear(width, cfg.bins)
+        self.critic = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
+
+    @classmethod
+    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
+        """Return what of the config follows from an environment; see ``TinyVLA.config_for``."""
+        return TinyVLA.config_for(observation_space, action_dim)
+
+    def forward(
+        self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Choose actions: [B, H, A] in [-1, 1], the log-probability of each of their bins [B, H, A], and values [B]."""
+        logits, value = self._run(obs)
+        chosen = logits.argmax(-1) if deterministic else torch.distributions.Categorical(logits=logits).sample()
+        action = (chosen.float() + 0.5) * (2.0 / self.cfg.bins) - 1.0
+        return action, _log_prob(logits, chosen), value
+
+    def get_value(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
+        """Return the values of observations, [B]."""
+        return self._run(obs)[1]
+
+    def evaluate_actions(
+        self, obs: Mapping[str, Any] | TensorDict, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies (nats) of the bins of actions [B, H, A], and values [B]."""
+        logits, value = self._run(obs)
+        chosen = ((actions + 1.0) * (self.cfg.bins / 2)).floor().long().clamp(0, self.cfg.bins - 1)
+        log_probs = logits.log_softmax(-1)
+        return _log_prob(logits, chosen), -(log_probs.exp() * log_probs).sum(-1), value
+
+    def _run(self, obs: Mapping[str, Any] | TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the logits [B, H, A, K] and the values [B], float32."""
+        device = self.queries.device
+        given = vla_observation(obs, self.observation_keys, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
+            patches = [
+                self.projector(self.vision(pixel_values=self._pixels(given[key])).last_hidden_state)
+                for key in self.image_keys
+            ]
+            words = self.language.get_input_embeddings()(given[INSTRUCTION])
+            queries = self.queries.expand(len(words), -1, -1)
+            sequence = torch.cat((*patches, self.state(given[STATE]).unsqueeze(1), words, queries), dim=1)
+            # Nothing is masked: added to the scores of all pairs, and in place of the causal mask.
+            mask = torch.zeros(len(sequence), 1, *[sequence.shape[1]] * 2, dtype=sequence.dtype, device=device)
+            hidden = self.language(inputs_embeds=sequence, attention_mask=mask, use_cache=False).last_hidden_state
+            read = hidden[:, -self.queries.shape[0] :].float()
+        logits = self.actor(read).unflatten(1, (self.chunk_length, self.action_dim))
+        return logits, self.critic(read.mean(1).detach()).squeeze(1)
+
+    def _pixels(self, images: torch.Tensor) -> torch.Tensor:
+        """Return uint8 images [B, height, width, 3] as SigLIP takes them: [B, 3, size, size] in [-1, 1]."""
+        pixels = images.permute(0, 3, 1, 2).float() / 127.5 - 1.0
+        size = [self.vision_size] * 2
+        if list(pixels.shape[-2:]) == size:
+            return pixels
+        return F.interpolate(pixels, size, mode="bilinear", antialias=True)
+
+
+def _log_prob(logits: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    return logits.log_softmax(-1).gather(-1, chosen.unsqueeze(-1)).squeeze(-1)

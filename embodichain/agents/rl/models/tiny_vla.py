@@ -1,0 +1,223 @@
+"""A small vision-language-action model that trains on a processor: 1 to 2 million parameters.
+
+Legend: B batch, H steps of an action chunk, A action size, J size of the state, L tokens of an instruction, D width,
+S tokens in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Self
+
+import torch
+from gymnasium import spaces
+from pydantic import Field, PositiveInt, model_validator
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.gaussian import bounded
+from embodichain.agents.rl.models.transformer import Transformer
+from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.instructions import INSTRUCTION_LENGTH, VOCABULARY
+from embodichain.utils.observations import entry_spaces
+from embodichain.utils.validation import from_dict
+
+__all__ = ["TinyVLA", "TinyVLACfg"]
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+@configclass
+class TinyVLACfg:
+    """The ``model_config`` of ``TinyVLA``; what the environment says need not be given."""
+
+    cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Names of the images, without ``image/``. From the environment: all."""
+    image_size: tuple[PositiveInt, PositiveInt] = field(kw_only=True)
+    """Height and width of every image, pixels. From the environment."""
+    state_dim: PositiveInt = field(kw_only=True)
+    """J. From the environment."""
+    action_dim: PositiveInt = field(kw_only=True)
+    """A. From the environment."""
+    chunk_length: PositiveInt = 8
+    """H."""
+    instruction_length: PositiveInt = INSTRUCTION_LENGTH
+    """L. From the environment."""
+    vocabulary_size: PositiveInt = len(VOCABULARY)
+    """How many different tokens there are."""
+    channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 128])
+    """Output channels of the convolutions; each halves the image, and one more, to ``width``, does as well."""
+    width: PositiveInt = 160
+    """D."""
+    depth: PositiveInt = 2
+    """Blocks of the transformer."""
+    heads: PositiveInt = 5
+    """Of the attention."""
+    init_log_std: float = -1.0
+    """Initial log-standard-deviation of every action."""
+    log_std_range: tuple[float, float] = (-1.6, 0.5)
+    """Lowest and highest log-standard-deviation; the lowest is what exploration is left with."""
+    bf16: bool = False
+    """Compute convolutions and transformer in bfloat16; distributions and values stay float32."""
+    gradient_checkpointing: bool = False
+    """Compute the transformer's blocks again for their gradients, which saves memory and costs a third of the time."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        if min(self.image_size) < 2 ** (len(self.channels) + 1):
+            raise ValueError(f"an image of {self.image_size} is too small for {len(self.channels) + 1} halvings")
+        low, high = self.log_std_range
+        if not low < high or not low <= self.init_log_std <= high:
+            raise ValueError(f"init_log_std {self.init_log_std} must lie in log_std_range [{low}, {high}], not empty")
+        return self
+
+
+class TinyVLA(nn.Module):
+    """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
+
+    Convolutions turn each image into tokens, which the instruction scales and shifts (FiLM: Perez et al., 2018). They,
+    the words, the state and one token that reads all others go through a transformer. From the reading token an MLP
+    makes the mean of all H actions at once; the deviations are parameters. The value is read from the same features
+    without changing them, so that its error does not disturb the actions.
+
+    Args:
+        **config: see ``TinyVLACfg``.
+
+    Raises:
+        ConfigError: keys or values are wrong.
+    """
+
+    lora_targets = ("qkv", "out", "mlp.0", "mlp.2")
+    """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
+    lora_trained = ("actor", "critic")
+    """What is trained as a whole beside them."""
+    state_mean: torch.Tensor  # [J]
+    state_std: torch.Tensor  # [J]
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__()
+        self.cfg = cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
+        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
+        width = cfg.width
+        self.stem = _stem([3, *cfg.channels, width])
+        patches = math.prod(-(-size // 2 ** (len(cfg.channels) + 1)) for size in cfg.image_size)
+        self.words = nn.Embedding(cfg.vocabulary_size, width)
+        self.film = nn.Linear(width, 2 * width)
+        self.state = nn.Linear(cfg.state_dim, width)
+        count = len(cfg.cameras) * patches + cfg.instruction_length + 2
+        self.places = nn.Parameter(0.02 * torch.randn(count, width))
+        self.trunk = Transformer(width, cfg.depth, cfg.heads, cfg.gradient_checkpointing)
+        self.actor = nn.Sequential(
+            nn.Linear(width, width), nn.GELU(), nn.Linear(width, cfg.chunk_length * cfg.action_dim)
+        )
+        self.critic = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
+        self.log_std = nn.Parameter(torch.full((cfg.chunk_length, cfg.action_dim), cfg.init_log_std))
+        self.register_buffer("state_mean", torch.zeros(cfg.state_dim))
+        self.register_buffer("state_std", torch.ones(cfg.state_dim))
+
+    @classmethod
+    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
+        """Return what of the config follows from an environment.
+
+        Raises:
+            ConfigError: its observation lacks an entry, or its images differ in size.
+        """
+        entries = entry_spaces(observation_space)
+        images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
+        missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
+        if missing:
+            raise ConfigError(f"TinyVLA reads {', '.join(missing)}, the observation has only {', '.join(entries)}")
+        if len(set(images.values())) > 1:
+            raise ConfigError(f"TinyVLA's images must be of one size, got {images}")
+        height, width, _ = next(iter(images.values()))
+        return {
+            "cameras": list(images),
+            "image_size": [height, width],
+            "state_dim": entries[STATE].shape[0],
+            "instruction_length": entries[INSTRUCTION].shape[0],
+            "action_dim": action_dim,
+        }
+
+    def fit_inputs(self, state: torch.Tensor) -> None:
+        """Take mean and deviation of states [M, J], by which all states are normalised from now on."""
+        self.state_mean.copy_(state.mean(0))
+        self.state_std.copy_(state.std(0).clamp(min=1e-3))
+
+    def forward(
+        self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Choose actions.
+
+        Args:
+            obs: ``image/<camera>`` uint8 [B, height, width, 3], ``state`` [B, J] and ``instruction`` [B, L].
+            deterministic: take the mean instead of a sample.
+
+        Returns:
+            Actions [B, H, A], the log-probability of each of their numbers [B, H, A], and values [B].
+        """
+        mean, value = self._run(obs)
+        log_std = self._log_std()
+        action = mean if deterministic else torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
+        return action, _log_prob(action, mean, log_std), value
+
+    def get_value(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
+        """Return the values of observations, [B]."""
+        return self._run(obs)[1]
+
+    def evaluate_actions(
+        self, obs: Mapping[str, Any] | TensorDict, actions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return log-probabilities and entropies (nats) of actions [B, H, A], the same shape, and values [B]."""
+        mean, value = self._run(obs)
+        log_std = self._log_std()
+        entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(mean)
+        return _log_prob(actions, mean, log_std), entropy, value
+
+    def std(self) -> torch.Tensor:
+        """Return the actions' standard deviations, [H, A]."""
+        return self._log_std().exp()
+
+    def _log_std(self) -> torch.Tensor:
+        return bounded(self.log_std, *self.cfg.log_std_range)
+
+    def _run(self, obs: Mapping[str, Any] | TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the actions' mean [B, H, A] and the values [B], float32."""
+        device = self.places.device
+        given = vla_observation(obs, self.observation_keys, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
+            words = self.words(given[INSTRUCTION])
+            scale, shift = self.film(words.mean(1, keepdim=True)).chunk(2, dim=2)
+            patches = [self.stem(_to_unit(given[key])).flatten(2).transpose(1, 2) for key in self.image_keys]
+            images = [patch * (1 + scale) + shift for patch in patches]
+            state = (given[STATE] - self.state_mean) / self.state_std
+            seen = torch.cat((*images, words, self.state(state).unsqueeze(1)), dim=1)
+            tokens = torch.cat((torch.zeros_like(seen[:, :1]), seen), dim=1) + self.places  # [B, S, D]
+            features = self.trunk(tokens)
+            read, mean_feature = features[:, 0].float(), features[:, 1:].mean(1).float()
+        mean = self.actor(read).unflatten(1, (self.chunk_length, self.action_dim))
+        value = self.critic(torch.cat((read, mean_feature), dim=1).detach()).squeeze(1)
+        return mean, value
+
+
+def _stem(channels: list[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in pairwise(channels):
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GELU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _to_unit(images: torch.Tensor) -> torch.Tensor:
+    """Return uint8 images [B, height, width, 3] as [B, 3, height, width] in [-1, 1]."""
+    return images.permute(0, 3, 1, 2).float() / 127.5 - 1.0
+
+
+def _log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    return -0.5 * ((action - mean) * (-log_std).exp()).square() - log_std - _HALF_LOG_2PI

@@ -1,0 +1,188 @@
+"""The policy around a vision-language-action model.
+
+Legend: ... any batch dimensions, H steps of an action chunk, A action size, A' numbers of an action that have a
+log-probability each: its dimensions, or its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from pydantic import PositiveInt
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.block import PolicySpaces
+from embodichain.agents.rl.models.lora import LoRACfg, add_lora
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.vla_loading import build_vla_model, find_vla_class, read_stored_model
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.observations import entry_spaces
+
+__all__ = ["VLAConfig", "VLAPolicy", "VLAPolicyCfg", "build_vla_policy"]
+
+
+@configclass
+class VLAConfig:
+    """The ``vla_config`` of a ``vla`` policy."""
+
+    model_path: str | None = None
+    """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, or a hub repository ``owner/name@revision``;
+    null: they begin at random."""
+    model_class: str = "embodichain.agents.rl.models.TinyVLA"
+    """Dotted path of the model's class."""
+    model_config: dict[str, Any] = field(default_factory=dict)
+    """What the class is built with, over what the folder and the environment say."""
+    lora: LoRACfg | None = None
+    """Train low-rank adapters instead of the whole model; needs the extra ``vla``."""
+
+
+@configclass
+class VLAPolicyCfg:
+    """The ``policy`` block of ``vla``."""
+
+    name: str
+    """A registered name, or the dotted path of a class."""
+    action_dim: PositiveInt | None = None
+    """Action size; inferred from the environment, and checked against it when given."""
+    vla_config: VLAConfig = field(default_factory=VLAConfig)
+    """Which model."""
+
+
+class VLAPolicy(Policy):
+    """Chooses chunks of ``chunk_length`` actions by a model that reads images, the robot's state and an instruction.
+
+    Log-probabilities are not reduced: the algorithm's ``logprob_level`` says over what they are summed. With H = 1 a
+    choice is a single action, as of other policies, and its log-probability one number.
+
+    Args:
+        model: as ``load_vla_model`` returns.
+        config: what the model's class was built with, for saving it.
+    """
+
+    model: Any
+    """The module, with the methods that docs/vla.md lists."""
+
+    def __init__(self, model: nn.Module, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.model_config = dict(config)
+        self.chunk_length = int(self.model.chunk_length)
+        self.log_prob_size = getattr(model, "log_prob_size", None)
+        self.obs_keys = tuple(self.model.observation_keys)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose chunks: write ``action`` [..., H, A], ``sample_log_prob`` [..., H, A'] and ``value`` [...]."""
+        action, log_prob, value = self.model(_rows(td), deterministic)
+        if self.chunk_length == 1:
+            action, log_prob = action.squeeze(1), log_prob.sum((1, 2))
+        td["action"], td["sample_log_prob"], td["value"] = (_shaped(x, td) for x in (action, log_prob, value))
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` [...]; see ``Policy.get_value``."""
+        td["value"] = _shaped(self.model.get_value(_rows(td)), td)
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return ``sample_log_prob`` and ``entropy`` [..., H, A'] of the chunks in ``action``, and ``value`` [...]."""
+        action = td["action"].flatten(0, td.batch_dims - 1)
+        if self.chunk_length == 1:
+            action = action.unsqueeze(1)
+        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action)
+        if self.chunk_length == 1:
+            log_prob, entropy = log_prob.sum((1, 2)), entropy.sum((1, 2))
+        out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}
+        return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
+
+    def reference(self) -> Policy:
+        """Return a policy that stays as this one is now; with adapters it is the same one without them, at no cost."""
+        return _WithoutAdapters(self) if hasattr(self.model, "disable_adapter") else super().reference()
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """Return ``std``, the mean standard deviation of the action's components, where the model has one."""
+        deviation = getattr(self.model, "std", None)
+        return {} if deviation is None else {"std": deviation().mean()}
+
+
+class _WithoutAdapters(Policy):
+    """What a policy with adapters does without them, which no training changes. It has no parameters of its own."""
+
+    def __init__(self, policy: VLAPolicy) -> None:
+        super().__init__()
+        self._policy = (policy,)  # not a submodule: the parameters are the policy's
+        self.chunk_length, self.obs_keys = policy.chunk_length, policy.obs_keys
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions; see ``Policy.forward``."""
+        with self._disabled():
+            return self._policy[0].forward(td, deterministic)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value``; see ``Policy.get_value``."""
+        with self._disabled():
+            return self._policy[0].get_value(td)
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return log-probabilities; see ``Policy.evaluate_actions``."""
+        with self._disabled():
+            return self._policy[0].evaluate_actions(td)
+
+    def _disabled(self) -> AbstractContextManager[None]:
+        model: Any = self._policy[0].model
+        context: AbstractContextManager[None] = model.disable_adapter()
+        return context
+
+
+def build_vla_policy(
+    cfg: VLAPolicyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> VLAPolicy:
+    """Build the policy that a checked block describes.
+
+    Args:
+        cfg: the block.
+        given: the environment's spaces.
+        device: where the parameters go.
+        networks: none.
+
+    Raises:
+        ConfigError: the model is not there, or does not fit the spaces.
+    """
+    vla = cfg.vla_config
+    space = given.structured("policy.vla_config")
+    cls = find_vla_class(vla.model_class)
+    stored = None if vla.model_path is None else read_stored_model(vla.model_path)
+    config = dict(cls.config_for(space, given.action_dim)) if hasattr(cls, "config_for") else {}
+    if stored is not None:
+        for key, value in config.items():
+            if stored.config.get(key, value) != value:
+                raise ConfigError(
+                    f"policy.vla_config.model_path: {stored.source}: was made for {key} {stored.config[key]}, "
+                    f"the environment has {value}"
+                )
+        config |= stored.config
+    config |= vla.model_config
+    model = build_vla_model(cls, stored, config, device)
+    policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
+    there = entry_spaces(space)
+    for key in policy.obs_keys:
+        if key not in there:
+            raise ConfigError(
+                f"policy.vla_config: {cls.__name__} reads '{key}', the observation has only {', '.join(there)}"
+            )
+    return policy
+
+
+def _rows(td: TensorDict) -> TensorDict:
+    """Return the observation's entries with one batch dimension."""
+    entries: TensorDict = td["entries"]
+    return entries if td.batch_dims == 1 else entries.reshape(-1)
+
+
+def _shaped(value: torch.Tensor, td: TensorDict) -> torch.Tensor:
+    return value if td.batch_dims == 1 else value.unflatten(0, td.batch_size)

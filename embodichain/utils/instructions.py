@@ -1,0 +1,61 @@
+"""Instructions in words and as tokens, by a small fixed vocabulary that environments and policies share.
+
+A token is the number of a word in ``VOCABULARY``; 0 fills up, so that all instructions of a batch are of one length.
+Text is split at spaces, in lower case. New words go to the end, since trained policies know the numbers.
+
+Shapes: N environments, L tokens of an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from embodichain.utils.errors import ConfigError, unknown_name
+
+__all__ = ["INSTRUCTION_LENGTH", "VOCABULARY", "decode_instruction", "encode_instructions"]
+
+INSTRUCTION_LENGTH = 8
+"""L."""
+
+VOCABULARY = (
+    "<pad>",
+    *("push", "pick", "place", "lift", "open", "close", "move", "reach", "grasp", "stack", "put", "turn"),
+    *("the", "a", "to", "on", "in", "of", "and", "from", "into", "up", "down", "left", "right", "front", "back"),
+    *("red", "green", "blue", "yellow", "orange", "purple", "white", "black", "small", "large", "top", "bottom"),
+    *("cube", "ball", "box", "drawer", "door", "handle", "goal", "bowl", "plate", "cup", "table", "robot", "gripper"),
+)
+"""The word of each token."""
+
+_NUMBERS = {word: number for number, word in enumerate(VOCABULARY)}
+
+
+def encode_instructions(texts: Iterable[str], length: int = INSTRUCTION_LENGTH) -> Tensor:
+    """Return instructions as tokens, [N, L] int64.
+
+    Args:
+        texts: in words of the vocabulary.
+        length: L.
+
+    Raises:
+        ConfigError: a word is not in the vocabulary, or an instruction has more than ``length`` words.
+    """
+    rows = [_encode(text, length) for text in texts]
+    return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), length)
+
+
+def decode_instruction(tokens: Tensor | Sequence[int]) -> str:
+    """Return the words of an instruction's tokens [L]."""
+    return " ".join(VOCABULARY[int(token)] for token in tokens if int(token) != 0)
+
+
+def _encode(text: str, length: int) -> list[int]:
+    words = text.lower().split()
+    for word in words:
+        if word not in _NUMBERS or word == VOCABULARY[0]:
+            raise ConfigError(f"instruction '{text}': {unknown_name('word', word, VOCABULARY[1:])}")
+    if len(words) > length:
+        raise ConfigError(f"instruction '{text}': has {len(words)} words, {length} is the most")
+    return [_NUMBERS[word] for word in words] + [0] * (length - len(words))

@@ -1,0 +1,73 @@
+"""Shapes: B batch, H steps of an action chunk, A action size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.bc.cloning import clone, cloning_loss
+from embodichain.agents.rl.bc.config import BCCfg
+from embodichain.agents.rl.bc.demonstrations import Demonstrations
+from embodichain.agents.rl.models import VLAPolicy
+
+
+class Linear(nn.Module):
+    """Chunks of two actions, normal around a linear function of the state, with deviation 1."""
+
+    chunk_length = 2
+    observation_keys = ("state",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(1, 2)
+        nn.init.zeros_(self.net.weight)
+        nn.init.zeros_(self.net.bias)
+
+    def forward(self, obs: Any, deterministic: bool = False) -> Any:
+        mean = self.net(obs["state"]).unsqueeze(2)
+        return mean, torch.zeros_like(mean), self.get_value(obs)
+
+    def get_value(self, obs: Any) -> Any:
+        return torch.zeros(len(obs["state"]))
+
+    def evaluate_actions(self, obs: Any, actions: Any) -> Any:
+        mean, zeros, value = self(obs)
+        return -0.5 * (actions - mean).square(), zeros, value
+
+
+def demonstrations() -> Demonstrations:
+    """Two episodes of 2 frames: the action is twice the state."""
+    state = torch.tensor([[1.0], [3.0], [-1.0], [-3.0]])
+    entries = TensorDict({"state": state}, batch_size=[4])
+    return Demonstrations(entries, 2 * state, torch.tensor([2, 1, 2, 1]), 2)
+
+
+def test_loss_is_the_mean_over_what_is_in_the_episode() -> None:
+    policy = VLAPolicy(Linear(), {})
+    # frame 0 is followed by actions 2 and 6, frame 1 by 6 alone; the mean is 0: (4 + 36 + 36) / 2 / 3
+    loss = cloning_loss(policy, demonstrations(), torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx(76 / 6)
+
+
+def test_beyond_the_end_there_is_no_gradient() -> None:
+    policy = VLAPolicy(Linear(), {})
+    cloning_loss(policy, demonstrations(), torch.tensor([1, 3])).backward()
+    grad = policy.model.net.weight.grad
+    # d/dw of ((6 - 3w)^2 + (-6 + 3w)^2) / 2 / 2 at w = 0: -18; the chunk's second action is in no episode
+    assert grad.squeeze(1).tolist() == [-18.0, 0.0]
+
+
+def test_policy_comes_to_do_what_was_shown() -> None:
+    torch.manual_seed(0)
+    policy = VLAPolicy(Linear(), {})
+    reports: list[tuple[int, float]] = []
+    cfg = BCCfg("train_config.json", steps=200, batch_size=8, learning_rate=0.1)
+    loss = clone(policy, demonstrations(), cfg, lambda *report: reports.append(report))
+    # the first action is 2 s; the second, shown after s = 1 and s = -1 alone, is 6 s
+    torch.testing.assert_close(policy.model.net.weight, torch.tensor([[2.0], [6.0]]), atol=0.05, rtol=0)
+    assert [step for step, _ in reports] == list(range(20, 201, 20))
+    assert loss == reports[-1][1] < 0.01 < reports[0][1]

@@ -1,0 +1,488 @@
+"""The invariants of asynchronous collection, but for those of the training loop: see ``test_async_training.py``.
+
+Legend: N = 2 envs, T = 4 rollout steps. The learner of these tests changes every parameter after each rollout.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, compute_gae
+from embodichain.agents.rl.buffer import BufferClosedError, RolloutBuffer, VLABuffer
+from embodichain.agents.rl.collector import (
+    AsyncCollector,
+    BaseCollector,
+    InferencePolicy,
+    PolicyPublisher,
+    PolicySnapshot,
+    RolloutOrigin,
+    SyncCollector,
+)
+from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
+from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent
+from embodichain.agents.rl.vec_env import VecEnv
+from tests.agents.rl.conftest import Jitter
+from tests.agents.rl.utils.fakes import ScriptedEnv, linear_policy
+
+T = 4
+
+
+class Learner:
+    """A collector with everything about it scripted, and somebody who changes the policy."""
+
+    def __init__(
+        self, num_groups: int = 1, max_staleness: int = 1, buffer_size: int | None = None, **kwargs: Any
+    ) -> None:
+        self.policy = linear_policy(normalize_obs=True)
+        make_env = kwargs.pop("env", ScriptedEnv)
+        self.envs = [make_env(2) for _ in range(num_groups)]
+        self.buffer = VLABuffer(buffer_size or max_staleness + 1)
+        envs: Any = self.envs if num_groups > 1 else self.envs[0]
+        self.collector = AsyncCollector(envs, self.policy, self.buffer, "cpu", max_staleness=max_staleness, **kwargs)
+        self.snapshots: dict[int, PolicySnapshot] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[AsyncCollector]:
+        self.collector.start()
+        try:
+            yield self.collector
+        finally:
+            self.collector.stop()
+
+    @torch.no_grad()
+    def change(self) -> None:
+        for parameter in self.policy.parameters():
+            parameter.add_(0.1)
+        self.policy.update_normalizer(torch.randn(5, 2))
+
+    def next(self) -> TensorDict:
+        rollout = self.collector.collect(T)
+        latest = self.collector.publisher.latest
+        self.snapshots[latest.version] = latest
+        self.change()
+        return rollout
+
+
+def origin(rollout: TensorDict) -> RolloutOrigin:
+    value = rollout["origin"]
+    assert isinstance(value, RolloutOrigin)
+    return value
+
+
+def storages(tensors: Any) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
+
+
+def assert_chained(rollouts: list[TensorDict], num_groups: int = 1) -> None:
+    """Each rollout begins where the one before it of its group ended: nothing lost, repeated or reset."""
+    for group in range(num_groups):
+        own = [rollout for rollout in rollouts if origin(rollout).group == group]
+        assert own
+        for before, after in itertools.pairwise(own):
+            assert torch.equal(before["obs"][:, T], after["obs"][:, 0])
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_every_samples_log_prob_is_reproducible_from_its_tagged_version(num_groups: int, jitter: Jitter) -> None:
+    learner = Learner(num_groups, max_staleness=num_groups)
+    start = learner.collector.publisher.latest.version + 1  # what start() publishes
+    fresh = linear_policy(normalize_obs=True)
+    with learner.running() as collector:
+        learner.snapshots[start] = collector.publisher.latest
+        rollouts = [learner.next() for _ in range(6)]
+    assert len(learner.snapshots) == 6
+    for rollout in rollouts:
+        for t in range(T):
+            (version,) = rollout["policy_version"][:, t].unique().tolist()
+            fresh.load_state_dict(dict(learner.snapshots[version].tensors))
+            at = TensorDict({name: rollout[name][:, t] for name in ("obs", "action")}, batch_size=[2])
+            expected = fresh.evaluate_actions(at)
+            torch.testing.assert_close(rollout["sample_log_prob"][:, t], expected["sample_log_prob"])
+            torch.testing.assert_close(rollout["value"][:, t], expected["value"])
+
+
+def test_collector_and_learner_share_no_parameter_storage(jitter: Jitter) -> None:
+    learner = Learner()
+
+    def check() -> None:
+        theirs = learner.collector.inference.module
+        sets = [
+            storages([*learner.policy.parameters(), *learner.policy.buffers()]),
+            storages([*theirs.parameters(), *theirs.buffers()]),
+            storages(learner.collector.publisher.latest.tensors.values()),
+        ]
+        assert all(sets)
+        assert not sets[0] & sets[1]
+        assert not sets[0] & sets[2]
+        assert not sets[1] & sets[2]
+
+    check()
+    with learner.running():
+        for _ in range(3):
+            learner.next()
+            check()
+
+
+def test_published_snapshot_does_not_change_with_the_policy_and_cannot_be_changed() -> None:
+    policy = linear_policy()
+    publisher = PolicyPublisher(policy)
+    before = {name: value.clone() for name, value in publisher.latest.tensors.items()}
+    inference = InferencePolicy(policy, publisher)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.zero_()
+    assert all(torch.equal(publisher.latest.tensors[name], value) for name, value in before.items())
+    obs = TensorDict({"obs": torch.ones(2, 2)}, batch_size=[2])
+    assert inference.get_action(obs)["value"].abs().sum() > 0  # the collector does not know yet
+    assert publisher.publish() == 1
+    step = inference.get_action(obs)
+    assert step["value"].tolist() == [0, 0]
+    assert step["policy_version"].tolist() == [1, 1]
+    with pytest.raises(TypeError):
+        publisher.latest.tensors["x"] = torch.ones(1)  # type: ignore[index]
+
+
+def test_parameters_that_are_not_trained_are_copied_once_and_not_published() -> None:
+    policy = linear_policy()
+    policy.critic.requires_grad_(False)
+    publisher = PolicyPublisher(policy)
+    assert not any(name.startswith("critic") for name in publisher.latest.tensors)
+    inference = InferencePolicy(policy, publisher)
+    ours, theirs = (dict(module.named_parameters())["critic.weight"] for module in (policy, inference.module))
+    assert torch.equal(ours, theirs)
+    assert ours.data_ptr() != theirs.data_ptr()
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_each_rollout_is_consumed_once_and_in_order(num_groups: int, jitter: Jitter) -> None:
+    learner = Learner(num_groups, max_staleness=2)
+    with learner.running():
+        rollouts = [learner.next() for _ in range(8)]
+    assert_chained(rollouts, num_groups)
+    assert learner.collector.get_stats()["consumed"] == 8
+
+
+@pytest.mark.parametrize(("max_staleness", "num_groups"), [(0, 1), (1, 1), (3, 1), (0, 2), (1, 2), (2, 2)])
+def test_version_lag_at_consumption_is_bounded_also_after_a_restart_and_a_resume(
+    max_staleness: int, num_groups: int, jitter: Jitter
+) -> None:
+    learner = Learner(num_groups, max_staleness)
+    lags = []
+    for _ in range(2):
+        with learner.running() as collector:
+            for _ in range(5):
+                jitter.sleep()  # the learner learns
+                rollout = learner.next()
+                lags.append(int(rollout["lag"].max()))
+                expected = collector.publisher.latest.version - rollout["policy_version"]
+                assert torch.equal(rollout["lag"], expected)
+        learner.collector.load_state_dict(learner.collector.state_dict())
+    assert min(lags) >= 0
+    assert max(lags) <= max_staleness
+
+
+def test_bound_is_reached_where_the_learner_is_slow() -> None:
+    learner = Learner(max_staleness=2)
+    with learner.running():
+        lags = []
+        for _ in range(5):
+            lags.append(int(learner.next()["lag"].max()))
+            while len(learner.buffer) < 2:  # it learns until all is collected that may be
+                threading.Event().wait(0.001)
+    # 3 rollouts are begun with the first policy, and from then on one more each time
+    assert lags == [0, 1, 2, 2, 2]
+
+
+def test_dropped_rollouts_make_room_for_others_and_are_known_to_be_missing(jitter: Jitter) -> None:
+    learner = Learner(max_staleness=1)
+    with learner.running():
+        learner.next()
+        for _ in range(4):
+            while not len(learner.buffer):
+                jitter.sleep()
+            learner.buffer.clear()
+            assert not origin(learner.next()).continues
+            rollout = learner.next()
+            assert origin(rollout).continues
+            assert int(rollout["lag"].max()) <= 1
+    assert learner.collector.get_stats()["dropped"] >= 4
+
+
+def test_counts_add_up_at_all_times(jitter: Jitter) -> None:
+    learner = Learner(max_staleness=2)
+    with learner.running() as collector:
+        for i in range(6):
+            learner.next()
+            if i == 3:
+                learner.buffer.clear()
+            stats = collector.get_stats()
+            assert stats["produced"] == stats["consumed"] + stats["dropped"] + stats["in_flight"]
+            assert stats["in_flight"] <= stats["capacity"]
+    stats = collector.get_stats()
+    assert stats["in_flight"] == 0
+    assert stats["produced"] == stats["consumed"] + stats["dropped"]
+    assert stats["consumed"] == 6
+    assert stats["abandoned"] <= 1
+
+
+def test_stop_is_idempotent_and_start_works_again(jitter: Jitter) -> None:
+    learner = Learner()
+    learner.collector.stop()  # before it was ever started
+    for _ in range(3):
+        learner.collector.start()
+        learner.collector.start()
+        assert learner.next().batch_size == (2, T + 1)
+        jitter.sleep()
+        learner.collector.stop()
+        learner.collector.stop()
+    assert len(learner.envs[0].resets) == 1
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_stop_ends_though_the_buffer_is_full(num_groups: int, jitter: Jitter) -> None:
+    learner = Learner(num_groups, max_staleness=4, buffer_size=1)
+    with learner.running():
+        learner.next()
+        while not learner.buffer.is_full():
+            jitter.sleep()
+    with learner.running():  # and begins again
+        rollout = learner.next()
+    assert not origin(rollout).continues
+    assert int(rollout["lag"].max()) == 0
+
+
+def test_stop_says_so_where_a_forward_pass_outlasts_its_deadline() -> None:
+    goes_on, is_in = threading.Event(), threading.Event()
+
+    def hold(step: TensorDict, info: dict[str, Any]) -> None:
+        is_in.set()
+        goes_on.wait(30)
+
+    learner = Learner(on_step_callback=hold)
+    learner.collector.start()
+    learner.collector._num_steps = T
+    learner.collector._wake()
+    assert is_in.wait(30)
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        learner.collector.stop(timeout=0.01)
+    goes_on.set()
+    learner.collector.stop()
+    assert not learner.collector.is_running
+
+
+def test_stop_wakes_a_learner_that_waits_for_a_rollout(jitter: Jitter) -> None:
+    holding, raised = threading.Event(), []
+    learner = Learner(on_step_callback=lambda step, info: holding.wait(30) and None)
+    learner.collector.start()
+
+    def wait() -> None:
+        try:
+            learner.collector.collect(T)
+        except BufferClosedError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    jitter.sleep()
+    stopper = threading.Thread(target=learner.collector.stop, daemon=True)
+    stopper.start()
+    thread.join(30)
+    holding.set()
+    stopper.join(30)
+    assert raised
+
+
+def test_error_of_a_step_reaches_the_learner_with_its_traceback(jitter: Jitter) -> None:
+    learner = Learner(num_groups=2, max_staleness=2)
+    learner.envs[1].fails_after = 6
+
+    def learn() -> None:
+        for _ in range(100):
+            learner.next()
+
+    with learner.running(), pytest.raises(RuntimeError, match="fell off the table") as caught:
+        learn()
+    names = [entry.name for entry in caught.traceback]
+    assert "step" in names  # the frame in the environment
+    assert "next" in names  # and that of the learner
+
+
+def test_pause_stops_every_step_and_loses_repeats_and_resets_nothing(jitter: Jitter) -> None:
+    learner = Learner(num_groups=2, max_staleness=2)
+    rollouts = []
+    with learner.running() as collector:
+        for i in range(8):
+            rollouts.append(learner.next())
+            if i % 3 == 1:
+                with collector.paused():
+                    before = [len(env.actions) for env in learner.envs]
+                    for _ in range(3):
+                        jitter.sleep()
+                    assert [len(env.actions) for env in learner.envs] == before
+    assert_chained(rollouts, num_groups=2)
+    assert [len(env.resets) for env in learner.envs] == [1, 1]
+    assert all(origin(rollout).continues for rollout in rollouts)
+    # every step that was taken is in a rollout, or in one that was dropped at the end
+    assert sum(len(env.actions) for env in learner.envs) >= 8 * T
+
+
+def test_environments_are_reset_once_at_the_start(jitter: Jitter) -> None:
+    learner = Learner(num_groups=2)
+    for _ in range(2):
+        with learner.running():
+            for _ in range(3):
+                learner.next()
+    assert [len(env.resets) for env in learner.envs] == [1, 1]
+
+
+class DivergingEnv(ScriptedEnv):
+    """Its environment 1 diverges in every third step."""
+
+    def step(self, action: torch.Tensor) -> Any:
+        *results, info = super().step(action)
+        info["diverged"] = torch.tensor([False, len(self.actions) % 3 == 0])
+        return *results, info
+
+
+def test_rollout_says_which_episodes_ended_by_invalid_physics_numbered_through_the_groups(jitter: Jitter) -> None:
+    learner = Learner(num_groups=2, env=DivergingEnv)
+    with learner.running():
+        told = [origin(learner.next()) for _ in range(6)]
+    for group in range(2):
+        own = [value.divergences for value in told if value.group == group][:2]
+        # of the steps 0 to 3 the third diverges, of 4 to 7 the sixth: slot 2, slot 1
+        for (count, record), slot in zip(own, (2, 1), strict=False):
+            assert count == 1
+            assert record["env_ids"].tolist() == [2 * group + 1]
+            assert record["slot"].tolist() == [slot]
+
+
+def test_environments_cannot_be_reset_while_they_are_stepped_in_the_background() -> None:
+    learner = Learner()
+    learner.collector.reset()
+    with learner.running(), pytest.raises(RuntimeError, match=r"stop\(\) first"):
+        learner.collector.reset()
+
+
+class ReusingEnv(ScriptedEnv):
+    """Returns the same tensors each time, with new content."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self._kept: list[TensorDict] = []
+        self._info: dict[str, Any] = {}
+
+    def step(self, action: torch.Tensor) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if not self._kept:
+            self._info = info
+            self._kept = [obs]
+            return obs, reward, terminated, truncated, info
+        self._kept[0]["at"].copy_(obs["at"])
+        self._info["rewards"]["progress"].copy_(info["rewards"]["progress"])
+        self._info["success"].copy_(info["success"])
+        self._info["final_obs"]["at"].copy_(info["final_obs"]["at"])
+        return self._kept[0], reward, terminated, truncated, self._info
+
+
+def test_stored_steps_do_not_alias_live_buffers(jitter: Jitter) -> None:
+    learner, other = Learner(env=ReusingEnv), Learner()
+    kept, copies = [], []
+    with learner.running():
+        for _ in range(4):
+            rollout = learner.next()
+            kept.append(rollout)
+            copies.append(rollout.clone())
+    for rollout, copy in zip(kept, copies, strict=True):
+        assert (rollout.exclude("origin") == copy.exclude("origin")).all()
+    names = ("obs", "action", "reward", "policy_version")
+    for a, b in itertools.pairwise(kept):
+        assert not storages(a[name] for name in names) & storages(b[name] for name in names)
+    # and what they say is what an environment says that gives new tensors
+    with other.running():
+        for rollout in kept:
+            expected = other.next()
+            for name in ("obs", "reward", "done"):
+                assert torch.equal(rollout[name], expected[name])
+            for name in ("rewards/progress", "success"):
+                assert torch.equal(rollout["figures", name], expected["figures", name])
+
+
+def test_with_no_staleness_the_rollouts_and_their_advantages_are_those_of_the_synchronous_collector(
+    jitter: Jitter,
+) -> None:
+    learner, in_turn = Learner(max_staleness=0), Learner()
+    sync, expected = SyncCollector(ScriptedEnv(2), in_turn.policy, "cpu"), []
+    torch.manual_seed(1)
+    for _ in range(4):
+        expected.append(sync.collect(T).clone())
+        in_turn.change()
+    torch.manual_seed(1)
+    with learner.running():
+        rollouts = [learner.next() for _ in range(4)]
+    for ours, theirs in zip(rollouts, expected, strict=True):
+        for name in theirs.keys():  # noqa: SIM118
+            assert torch.equal(ours[name], theirs[name]), name
+        # the episodes end at other steps in each environment, some by their limit: across resets of their own
+        for a, b in zip(compute_gae(ours, 0.9, 0.8), compute_gae(theirs, 0.9, 0.8), strict=True):
+            assert torch.equal(a, b)
+    assert any(rollout["truncated"].any() for rollout in rollouts)
+    assert any(rollout["terminated"].any() for rollout in rollouts)
+
+
+def test_collect_has_one_signature_everywhere_and_so_has_the_choice_of_actions() -> None:
+    collect = inspect.signature(BaseCollector.collect)
+    for collector in (SyncCollector, AsyncCollector):
+        assert inspect.signature(collector.collect) == collect
+    forward = inspect.signature(Policy.forward)
+    for policy in (ActorCritic, ActorOnly, ActorCriticRecurrent):
+        assert inspect.signature(policy.forward) == forward
+    for chooses in (Policy.get_action, InferencePolicy.get_action):
+        assert inspect.signature(chooses) == forward
+
+
+def test_flattened_rollout_is_refused_by_the_algorithms_and_never_reshaped() -> None:
+    rollout = Learner().collector.collect(T)
+    policy = linear_policy()
+    for algorithm in (PPO(PPOCfg(batch_size=4), policy), GRPO(GRPOCfg(batch_size=4, group_size=2), policy)):
+        with pytest.raises(ValueError, match=r"batch size \[N, T\+1\], got \[10\]"):
+            algorithm.update(rollout.exclude("origin").reshape(-1))
+
+
+def test_rollout_is_copied_to_where_the_caller_wants_it(jitter: Jitter) -> None:
+    learner = Learner()
+    with learner.running() as collector:
+        mine = RolloutBuffer(2, T, 2, 1, "cpu").start_rollout()
+        assert collector.collect(T, mine) is mine
+        assert mine["obs"][:, 1:].abs().sum() > 0
+        wrong = RolloutBuffer(2, T + 1, 2, 1, "cpu").start_rollout()
+        with pytest.raises(ValueError, match=r"\[2, 6\], needed is \[N, T\+1\] = \[2, 5\]"):
+            collector.collect(T, wrong)
+
+
+def test_rollouts_of_another_length_are_refused_while_some_are_under_way(jitter: Jitter) -> None:
+    learner = Learner()
+    with learner.running() as collector:
+        collector.collect(T)
+        with pytest.raises(ValueError, match=r"of 4 steps are under way, got num_steps 5"):
+            collector.collect(5)
+    with learner.running() as collector:
+        assert collector.collect(5).batch_size == (2, 6)
+
+
+def test_negative_staleness_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 0, got -1"):
+        AsyncCollector(ScriptedEnv(2), linear_policy(), VLABuffer(1), "cpu", max_staleness=-1)
+
+
+def test_scripted_env_keeps_the_contract() -> None:
+    assert isinstance(ScriptedEnv(2), VecEnv)

@@ -1,0 +1,405 @@
+"""The invariants of asynchronous collection in the training loop. Legend: N = 2 envs, T = 4 steps: 8 an iteration."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import PPO, PPOCfg
+from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.build import RunFolder, build_env_groups, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.collector import AsyncCollector
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.utils.run_log import RunLog
+from embodichain.agents.rl.utils.stop import InterruptedTraining
+from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
+from tests.agents.rl.collector.test_async_collector import assert_chained
+from tests.agents.rl.conftest import Jitter
+from tests.agents.rl.utils.fakes import (
+    IdleAlgorithm,
+    ListSink,
+    ScriptedEnv,
+    assert_same,
+    linear_policy,
+    tiny_config,
+    write_config,
+)
+
+TIMES = ("charts/SPS", "time/", "wall_time", "async/")
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class WatchedTrainer(Trainer):
+    """Notes which threads count the steps, and what they count."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "global_step":
+            self.__dict__.setdefault("counted", []).append((threading.current_thread(), value))
+        super().__setattr__(name, value)
+
+
+class Run:
+    """A training with everything about it scripted."""
+
+    def __init__(
+        self, folder: Path, num_groups: int = 1, max_staleness: int = 1, check_stop: Any = lambda: None, **options: Any
+    ) -> None:
+        self.envs, self.eval_env = [ScriptedEnv(2) for _ in range(num_groups)], ScriptedEnv(2)
+        self.policy = linear_policy()
+        self.algorithm = IdleAlgorithm(self.policy)
+        self.sink = ListSink()
+        buffer = VLABuffer(max_staleness + 1)
+        envs: Any = self.envs
+        self.collector = AsyncCollector(
+            envs, self.policy, buffer, "cpu", lambda step, info: check_stop(), max_staleness=max_staleness
+        )
+        settings: dict[str, Any] = {"eval_freq": "100 it", "save_freq": "100 it", **options}
+        self.trainer = WatchedTrainer(
+            TrainerOptions("tiny", 4, checkpoint_dir=folder, config={"seed": 1}, **settings),
+            self.envs[0],
+            self.policy,
+            self.algorithm,
+            RunLog([self.sink]),
+            Evaluator(self.eval_env, 3, 5, torch.device("cpu"), folder / "videos"),
+            check_stop,
+            self.collector,
+        )
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_global_step_counts_the_steps_learned_from_on_one_thread(
+    tmp_path: Path, num_groups: int, jitter: Jitter
+) -> None:
+    run = Run(tmp_path, num_groups, max_staleness=num_groups)
+    run.trainer.train(48)
+    counted: list[tuple[threading.Thread, int]] = run.trainer.__dict__["counted"]
+    assert {thread for thread, _ in counted} == {threading.current_thread()}
+    assert [value for _, value in counted] == [0, 8, 16, 24, 32, 40, 48]
+    assert sum(rollout["done"][:, :4].numel() for rollout in run.algorithm.rollouts) == 48
+    assert sum(2 * len(env.actions) for env in run.envs) >= 48
+
+
+@pytest.mark.parametrize(
+    ("freq", "total", "expected"), [("2 it", 40, [16, 32, 40]), (12, 40, [16, 24, 40]), (1, 16, [8, 16])]
+)
+def test_evaluation_and_saving_fire_once_per_crossing_and_the_logs_steps_only_grow(
+    tmp_path: Path, freq: int | str, total: int, expected: list[int], jitter: Jitter
+) -> None:
+    run = Run(tmp_path, eval_freq=freq, save_freq=freq)
+    run.trainer.train(total)
+    saved = sorted(int(path.stem.removeprefix("tiny_step_")) for path in tmp_path.glob("*.pt"))
+    assert saved == expected
+    assert [step for step, row in run.sink.rows if "eval/success_rate" in row] == expected
+    steps = [step for step, _ in run.sink.rows]
+    assert all(a < b for a, b in itertools.pairwise(steps))
+    assert len(steps) == total // 8
+
+
+@pytest.mark.parametrize("num_groups", [1, 2])
+def test_evaluation_pauses_the_collector_and_loses_repeats_and_resets_nothing(
+    tmp_path: Path, num_groups: int, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
+) -> None:
+    run = Run(tmp_path, num_groups, max_staleness=2, eval_freq="1 it")
+    seen: list[bool] = []
+    step = run.eval_env.step
+
+    def watching(action: torch.Tensor) -> Any:
+        before = [len(env.actions) for env in run.envs]
+        result = step(action)
+        jitter.sleep()
+        seen.append([len(env.actions) for env in run.envs] == before)
+        return result
+
+    monkeypatch.setattr(run.eval_env, "step", watching)
+    run.trainer.train(48)
+    assert len(seen) > 6
+    assert all(seen)
+    assert_chained(run.algorithm.rollouts, num_groups)
+    assert [len(env.resets) for env in run.envs] == [1] * num_groups
+    # the figures are those of all episodes that ended
+    ended = sum(int(rollout["done"][:, :4].sum()) for rollout in run.algorithm.rollouts)
+    assert len(run.trainer._stats._returns) == ended
+
+
+def test_error_of_the_collector_reaches_train_with_its_traceback(tmp_path: Path, jitter: Jitter) -> None:
+    run = Run(tmp_path)
+    run.envs[0].fails_after = 10
+    with pytest.raises(RuntimeError, match="fell off the table") as caught:
+        run.trainer.train(800)
+    names = [entry.name for entry in caught.traceback]
+    assert {"train", "collect", "_work", "step"} <= set(names)
+    assert not run.collector.is_running
+
+
+def test_failure_of_the_learner_stops_the_collector(tmp_path: Path, jitter: Jitter) -> None:
+    run = Run(tmp_path, num_groups=2, max_staleness=2)
+
+    def fail(rollout: TensorDict) -> dict[str, float]:
+        raise FloatingPointError("the loss is not a number")
+
+    run.algorithm.update = fail  # type: ignore[method-assign]
+    with pytest.raises(FloatingPointError):
+        run.trainer.train(80)
+    assert not run.collector.is_running
+    taken = [len(env.actions) for env in run.envs]
+    jitter.sleep()
+    assert [len(env.actions) for env in run.envs] == taken
+
+
+def test_signal_ends_a_training_whose_learner_waits(tmp_path: Path, jitter: Jitter) -> None:
+    count = 0
+
+    def check_stop() -> None:
+        nonlocal count
+        count += 1
+        if count > 20:
+            raise InterruptedTraining(15)
+
+    run = Run(tmp_path, check_stop=check_stop)
+    with pytest.raises(InterruptedTraining):
+        run.trainer.train(8000)
+    assert not run.collector.is_running
+
+
+def test_second_training_goes_on_where_the_first_ended(tmp_path: Path, jitter: Jitter) -> None:
+    run = Run(tmp_path)
+    run.trainer.train(16)
+    run.trainer.train(32)
+    assert [step for step, _ in run.sink.rows] == [8, 16, 24, 32]
+    assert len(run.envs[0].resets) == 1
+
+
+def test_episodes_of_which_steps_were_dropped_do_not_count(tmp_path: Path, jitter: Jitter) -> None:
+    run = Run(tmp_path, max_staleness=3)
+    for total in (8, 16, 24, 32):
+        run.trainer.train(total)
+    lengths, returns = run.trainer._stats._lengths, run.trainer._stats._returns
+    assert len(lengths) > 0
+    # episode e lasts e + 1 steps of reward e + 1: none is of another length than its return says
+    assert all(value == length**2 for value, length in zip(returns, lengths, strict=True))
+
+
+PPO_CONFIG = {"n_epochs": 2, "batch_size": 4, "lr_schedule": "linear"}
+GRPO_CONFIG = {"n_epochs": 2, "batch_size": 8, "group_size": 2, "kl_coef": 0.1, "truncate_at_first_done": False}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "ppo": {"algorithm__cfg": PPO_CONFIG},
+    "grpo": {
+        "trainer__num_envs": 4,
+        "policy__name": "actor_only",
+        "policy__critic": None,
+        "algorithm": {"name": "grpo", "cfg": GRPO_CONFIG},
+    },
+}
+
+
+@contextmanager
+def built(folder: Path, **changes: Any) -> Iterator[tuple[Trainer, list[EmbodiedEnv]]]:
+    """A trainer as the config makes it, and its environments."""
+    run = load_run_config(write_config(folder, tiny_config(trainer__enable_eval=False, **changes)))
+    torch.manual_seed(3)
+    env, _ = build_envs(run)
+    envs = [each for each in (env, *build_env_groups(run)) if isinstance(each, EmbodiedEnv)]
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, env_groups=envs[1:])
+    trainer.log, sink = RunLog([ListSink()]), trainer.log
+    sink.close()
+    yield trainer, envs
+    for each in envs:
+        each.close()
+
+
+def after(folder: Path, iterations: int, start: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Return a training's state after so many iterations, those of ``start`` included, and what it logged."""
+    with built(folder, **changes) as (trainer, envs):
+        if start is not None:
+            trainer.load_state_dict(start)
+        trainer.train(iterations * 4 * envs[0].num_envs)
+        sink = trainer.log._sinks[0]
+        assert isinstance(sink, ListSink)
+        kept = [{k: v for k, v in row.items() if not k.startswith(TIMES)} for _, row in sink.rows]
+        return freeze(trainer.state_dict()) | {"rows": kept}
+
+
+SAME = ("global_step", "policy", "algorithm", "generators", "statistics", "rows")
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_training_without_staleness_equals_the_synchronous_one_bit_for_bit_also_when_it_is_resumed(
+    tmp_path: Path, name: str, jitter: Jitter
+) -> None:
+    sync = after(tmp_path, 4, **CONFIGS[name])
+    ours = {**CONFIGS[name], "trainer__asynchronous": {"max_staleness": 0}}
+    whole = after(tmp_path, 4, **ours)
+    for part in SAME:
+        assert_same(whole[part], sync[part], part)
+    # the environments, and where the next rollout begins
+    assert_same(whole["env"]["groups"][0], sync["env"], "env")
+    assert_same(whole["collector"]["groups"][0], sync["collector"], "collector")
+
+    if name == "grpo":  # of PPO the learning rate falls with the share of the training, which is another for the half
+        halved = after(tmp_path, 4, start=after(tmp_path, 2, **ours), **ours)
+        for part in (*SAME[:-1], "env"):
+            assert_same(halved[part], whole[part], part)
+
+
+def test_run_collects_asynchronously_evaluates_and_is_resumed_where_learning_had_come_to(
+    tmp_path: Path, jitter: Jitter
+) -> None:
+    asynchronous = {"max_staleness": 2, "env_groups": 2}
+    config = tiny_config(trainer__iterations=3, trainer__asynchronous=asynchronous)
+    run = Path(train_from_config(write_config(tmp_path, config))["run_folder"])
+    train_from_config(None, resume=str(run), overrides=["trainer.iterations=5"])
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["step"] for line in lines] == [8, 16, 24, 32, 40]
+    assert all(0 <= line["async/lag_max"] <= 2 for line in lines)
+    content = load_checkpoint(run / "checkpoints/tiny_step_40.pt")
+    # a version at each start, and one after each rollout but a start's first, beside that of the first steps
+    assert content["collector"]["version"] > 5
+    assert len(content["env"]["groups"]) == 2
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_update_can_be_repeated_whatever_the_collector_draws_meanwhile(
+    tmp_path: Path, max_staleness: int, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
+) -> None:
+    kept: list[dict[str, Any]] = []
+    # the entropy of squashed actions is drawn too
+    settings = {"policy__squash": True, "trainer__asynchronous": {"max_staleness": max_staleness}}
+    with built(tmp_path, **settings) as (trainer, _):
+        update = trainer.algorithm.update
+
+        def keep(rollout: TensorDict) -> dict[str, float]:
+            before = freeze({"state": trainer.state_dict(), "generators": generators_state()})
+            rollout = rollout.clone()
+            jitter.sleep()
+            losses = update(rollout)
+            kept.append(before | {"rollout": rollout, "policy": freeze(trainer.policy.state_dict())})
+            return losses
+
+        monkeypatch.setattr(trainer.algorithm, "update", keep)
+        trainer.train(4 * 8)
+        for iteration in kept:
+            trainer.policy.load_state_dict(thaw(iteration["state"]["policy"]))
+            trainer.algorithm.load_state_dict(thaw(iteration["state"]["algorithm"]))
+            load_generators_state(thaw(iteration["generators"]))
+            update(iteration["rollout"])
+            assert_same(freeze(trainer.policy.state_dict()), iteration["policy"])
+
+
+@pytest.mark.parametrize("where", ["config", "command line"])
+def test_several_processes_are_refused(tmp_path: Path, where: str) -> None:
+    in_config = where == "config"
+    config = write_config(tmp_path, tiny_config(trainer__asynchronous={}, trainer__distributed=in_config))
+    with pytest.raises(ConfigError, match=r"trainer\.asynchronous: cannot go together with several processes"):
+        train_from_config(config, distributed=None if in_config else True)
+    assert not Path("outputs").exists()
+
+
+def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
+    asynchronous = {"backend": "thread", "max_staleness": 3, "buffer_capacity": 2, "env_groups": 2}
+    cfg = {"batch_size": 8, "decoupled": False, "behaviour_weight_cap": 2.0}
+    with built(tmp_path, trainer__asynchronous=asynchronous, algorithm__cfg=cfg) as (trainer, envs):
+        collector, algorithm = trainer.collector, trainer.algorithm
+        assert isinstance(collector, AsyncCollector)
+        assert (collector.max_staleness, collector.buffer.buffer_size, collector.num_groups) == (3, 2, 2)
+        assert isinstance(algorithm, PPO)
+        assert (algorithm.cfg.decoupled, algorithm.cfg.behaviour_weight_cap) == (False, 2.0)
+        # the second group's environments are others
+        assert [env.random.stream_ids.tolist() for env in envs] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("key", ["model_type", "buffer_type"])
+def test_vla_switches_to_asynchronous_collection(tmp_path: Path, key: str) -> None:
+    with built(tmp_path, **{f"trainer__{key}": "vla"}) as (trainer, _):
+        assert isinstance(trainer.collector, AsyncCollector)
+        assert trainer.collector.max_staleness == 1
+
+
+def test_grpo_gets_complete_groups_of_one_start_and_one_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
+) -> None:
+    settings = {**CONFIGS["grpo"], "trainer__asynchronous": {"max_staleness": 2, "env_groups": 2}}
+    rollouts = []
+    with built(tmp_path, **settings) as (trainer, _):
+        update = trainer.algorithm.update
+
+        def keep(rollout: TensorDict) -> dict[str, float]:
+            rollouts.append(rollout.clone())
+            return update(rollout)
+
+        monkeypatch.setattr(trainer.algorithm, "update", keep)
+        trainer.train(6 * 4 * 4)
+    assert len(rollouts) == 6
+    for rollout in rollouts:
+        obs = rollout["obs"][:, 0]
+        # members 0 and 1, and 2 and 3, begin alike; the groups do not
+        assert torch.equal(obs[0], obs[1])
+        assert torch.equal(obs[2], obs[3])
+        assert not torch.equal(obs[0], obs[2])
+        assert (rollout["policy_version"] == rollout["policy_version"][:1]).all()
+    starts = [rollout["obs"][0, 0].tolist() for rollout in rollouts]
+    assert len({tuple(start) for start in starts}) == 6  # each its own
+
+
+def test_actions_reach_the_environment_as_its_action_manager_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
+) -> None:
+    applied: list[torch.Tensor] = []
+    with built(tmp_path, trainer__asynchronous={}) as (trainer, (env,)):
+        apply = env.action_manager.apply_action
+
+        def keep(action: torch.Tensor) -> None:
+            applied.append(action.clone())
+            apply(action)
+
+        monkeypatch.setattr(env.action_manager, "apply_action", keep)
+        trainer.collector.start()
+        rollout = trainer.collector.collect(4)
+        trainer.collector.stop()
+        low, high = env.action_manager.low, env.action_manager.high
+        assert env.action_manager.total_action_dim == rollout["action"].shape[-1]
+    for t in range(4):
+        assert torch.equal(applied[t], rollout["action"][:, t].clamp(low, high))
+
+
+def test_dictionaries_and_tensordicts_of_observations_convert_alike() -> None:
+    nested = {"robot": {"qvel": torch.ones(2, 3), "qpos": torch.zeros(2, 1)}, "goal": torch.full((2, 2), 2.0)}
+    converted = dict_to_tensordict(nested, "cpu")
+    td = TensorDict(nested, batch_size=[2])
+    assert (converted == td).all()
+    # goal, robot/qpos, robot/qvel: sorted
+    expected = torch.tensor([[2.0, 2, 0, 1, 1, 1]] * 2)
+    assert torch.equal(flatten_dict_observation(converted), expected)
+    assert torch.equal(flatten_dict_observation(td), expected)
+
+
+def test_ppo_learns_from_lagging_rollouts_and_says_how_old_they_are(tmp_path: Path, jitter: Jitter) -> None:
+    run = Run(tmp_path, max_staleness=2)
+    ppo = PPO(PPOCfg(batch_size=8, n_epochs=1, learning_rate=0.1), run.policy)
+    run.trainer.algorithm = ppo
+    before = [p.clone() for p in run.policy.parameters()]
+    run.trainer.train(64)
+    assert not any(torch.equal(a, b) for a, b in zip(before, run.policy.parameters(), strict=True))
+    for _, row in run.sink.rows:
+        assert 0 <= row["async/lag_mean"] <= row["async/lag_max"] <= 2
+        assert ("train/behaviour_weight" in row) == (row["async/lag_max"] > 0)

@@ -1,0 +1,148 @@
+"""Collection with chunks of actions. Legend: N = 2 envs, T = 4 decisions, H = 3 actions of a chunk."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer import RolloutBuffer, VLABuffer, num_env_steps
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, PolicySnapshot, RolloutOrigin, SyncCollector
+from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.vec_env import StepsChunks
+from embodichain.utils import ConfigError
+from tests.agents.rl.conftest import Jitter
+from tests.agents.rl.utils.fakes import ChunkedEnv, ScriptedEnv, linear_policy
+
+T, H = 4, 3
+
+
+def collect(count: int, collector: BaseCollector) -> list[TensorDict]:
+    return [collector.collect(T).clone() for _ in range(count)]
+
+
+def test_fake_keeps_the_contract() -> None:
+    assert isinstance(ChunkedEnv(2), StepsChunks)
+    assert not isinstance(ScriptedEnv(2), StepsChunks)
+
+
+def test_rollout_has_a_row_a_decision() -> None:
+    env, policy = ChunkedEnv(2), linear_policy(chunk_length=H)
+    rollout = SyncCollector(env, policy, "cpu").collect(T)
+    assert rollout["action"].shape == rollout["sample_log_prob"].shape == (2, T + 1, H, 1)
+    assert rollout["reward"].shape == rollout["executed"].shape == (2, T + 1, H)
+    # environment 0 plays the episodes 0, 2, 4, ... of 1, 3, 5, ... steps; 1 those of 2, 4, 6, ... steps
+    assert rollout["executed"][:, :T].sum(-1).tolist() == [[1, 3, 3, 2], [2, 3, 1, 3]]
+    assert rollout["reward"][:, :T].sum(-1).tolist() == [[1, 9, 15, 10], [4, 12, 4, 18]]
+    assert rollout["done"][:, :T].tolist() == [[True, True, False, True], [True, False, True, False]]
+    # where each decision was made: (episode, steps done of it)
+    assert rollout["obs"][0].tolist() == [[0, 0], [2, 0], [4, 0], [4, 3], [6, 0]]
+    assert rollout["obs"][1].tolist() == [[1, 0], [3, 0], [3, 3], [5, 0], [5, 3]]
+    assert num_env_steps(rollout) == 9 + 9
+
+
+def test_cut_episode_is_bootstrapped_from_the_state_it_was_cut_in() -> None:
+    env, policy = ChunkedEnv(2), linear_policy(chunk_length=H)
+    rollout = SyncCollector(env, policy, "cpu").collect(T)
+    # the episodes of even number are truncated, after 1, 3 and 5 steps
+    last = torch.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    expected = policy.get_value(TensorDict({"obs": last}, batch_size=[3]))["value"]
+    torch.testing.assert_close(rollout["final_value"][0, [0, 1, 3]], expected)
+    assert rollout["final_value"][1].tolist() == [0] * (T + 1)
+
+
+def test_actions_of_a_chunk_reach_the_environment_in_order() -> None:
+    env, policy = ChunkedEnv(2), linear_policy(chunk_length=H)
+    rollout = SyncCollector(env, policy, "cpu").collect(T)
+    assert torch.equal(torch.stack(env.actions).reshape(T, H, 2, 1), rollout["action"][:, :T].permute(1, 2, 0, 3))
+
+
+def test_environment_that_takes_single_actions_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"chunks of 3 actions .* ScriptedEnv takes single ones"):
+        SyncCollector(ScriptedEnv(2), linear_policy(chunk_length=H), "cpu")
+
+
+@pytest.mark.parametrize("max_staleness", [0, 2])
+def test_asynchronous_collection_sees_what_synchronous_does(max_staleness: int, jitter: Jitter) -> None:
+    policy = linear_policy(chunk_length=H)
+    expected = collect(4, SyncCollector(ChunkedEnv(2), policy, "cpu"))
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(3), "cpu", max_staleness=max_staleness)
+    collector.start()
+    try:
+        rollouts = collect(4, collector)
+    finally:
+        collector.stop()
+    for ours, theirs in zip(rollouts, expected, strict=True):
+        for name in ("obs", "reward", "executed", "done", "truncated"):
+            assert torch.equal(ours[name], theirs[name]), name
+        assert ours["policy_version"].shape == (2, T + 1)
+
+
+def test_every_chunks_log_prob_is_reproducible_from_its_tagged_version(jitter: Jitter) -> None:
+    policy, fresh = linear_policy(chunk_length=H), linear_policy(chunk_length=H)
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
+    snapshots: dict[int, PolicySnapshot] = {}
+    collector.start()
+    snapshots[collector.publisher.latest.version] = collector.publisher.latest
+    rollouts = []
+    try:
+        for _ in range(5):
+            rollouts.append(collector.collect(T))
+            snapshots[collector.publisher.latest.version] = collector.publisher.latest
+            with torch.no_grad():
+                policy.actor.bias.add_(0.1)  # type: ignore[operator]
+    finally:
+        collector.stop()
+    for rollout in rollouts:
+        for t in range(T):
+            (version,) = rollout["policy_version"][:, t].unique().tolist()  # one for the whole chunk
+            fresh.load_state_dict(dict(snapshots[version].tensors))
+            at = rollout.exclude("origin")[:, t]
+            torch.testing.assert_close(fresh.evaluate_actions(at)["sample_log_prob"], at["sample_log_prob"])
+
+
+def test_statistics_count_the_steps_that_were_executed() -> None:
+    policy = linear_policy(chunk_length=H)
+    sync, asynchronous = EpisodeStats(2), EpisodeStats(2)
+    rollout = SyncCollector(ChunkedEnv(2), policy, "cpu", sync.on_step).collect(T)
+    scalars = sync.finish_rollout(rollout)
+    # of 9 steps of each environment: rewards 1 + 9 + 25 and 4 + 16 + 18, of which the term is half
+    assert scalars["rewards/progress"] == pytest.approx((35 + 38) / 2 / 18)
+    assert scalars["metrics/place"] == pytest.approx(0.5)
+    # episodes 0 to 4 ended: of 1, 2, 3, 4, 5 steps with rewards 1, 2, 3, 4, 5; those of even number are successes
+    assert scalars["charts/episode_length_avg_100"] == pytest.approx(3.0)
+    assert scalars["charts/episode_reward_avg_100"] == pytest.approx((1 + 4 + 9 + 16 + 25) / 5)
+    assert scalars["charts/success_rate_avg_100"] == pytest.approx(3 / 5)
+    collector = AsyncCollector(ChunkedEnv(2), policy, VLABuffer(2), "cpu")
+    taken = collector.collect(T)
+    assert isinstance(taken["origin"], RolloutOrigin)
+    assert asynchronous.finish_rollout(taken) == pytest.approx(scalars)
+
+
+def test_evaluation_counts_the_steps_that_were_executed() -> None:
+    evaluator = Evaluator(ChunkedEnv(2), 5, 3, torch.device("cpu"), Path("videos"))
+    result = evaluator.run(linear_policy(chunk_length=H), "label")
+    # episodes 0 to 4, as above
+    assert result.avg_length == pytest.approx(3.0)
+    assert result.avg_reward == pytest.approx(11.0)
+    assert result.success_rate == pytest.approx(3 / 5)
+
+
+def test_buffer_has_room_for_chunks() -> None:
+    rollout = RolloutBuffer(2, T, 2, 1, "cpu", chunk_length=H, log_prob_size=7).start_rollout()
+    assert rollout["action"].shape == (2, T + 1, H, 1)
+    assert rollout["sample_log_prob"].shape == (2, T + 1, H, 7)
+    env, policy = ChunkedEnv(2), linear_policy(chunk_length=H)
+    mine = RolloutBuffer(2, T, 2, 1, "cpu", chunk_length=H).start_rollout()
+    assert SyncCollector(env, policy, "cpu").collect(T, mine) is mine
+    assert mine["executed"][:, :T].any(-1).all()
+
+
+def test_rollouts_continue_each_other() -> None:
+    rollouts = collect(3, SyncCollector(ChunkedEnv(2), linear_policy(chunk_length=H), "cpu"))
+    for before, after in itertools.pairwise(rollouts):
+        assert torch.equal(before["obs"][:, T], after["obs"][:, 0])

@@ -1,0 +1,216 @@
+"""Shapes: B batch, H steps of an action chunk, A action size, J size of the state, L tokens of an instruction."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import TinyVLA
+from embodichain.utils import ConfigError
+
+SIZES: dict[str, Any] = {
+    "cameras": ["front", "wrist"],
+    "image_size": [16, 16],
+    "state_dim": 3,
+    "action_dim": 2,
+    "chunk_length": 4,
+    "instruction_length": 5,
+    "channels": [4, 8],
+    "width": 16,
+    "depth": 2,
+    "heads": 2,
+}
+
+
+def model(**changes: Any) -> TinyVLA:
+    torch.manual_seed(0)
+    return TinyVLA(**{**SIZES, **changes})
+
+
+def observation(batch: int = 3, seed: int = 1) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    images = {
+        f"image/{name}": torch.randint(0, 256, (batch, 16, 16, 3), dtype=torch.uint8, generator=draw)
+        for name in SIZES["cameras"]
+    }
+    words = torch.randint(1, 20, (batch, 5), generator=draw)
+    return {**images, "state": torch.randn(batch, 3, generator=draw), "instruction": words}
+
+
+def test_a_choice_has_a_chunk_of_actions_a_log_prob_for_each_number_and_a_value() -> None:
+    action, log_prob, value = model()(observation())
+    assert (action.shape, log_prob.shape, value.shape) == ((3, 4, 2), (3, 4, 2), (3,))
+    assert {x.dtype for x in (action, log_prob, value)} == {torch.float32}
+
+
+def test_default_size_is_between_one_and_three_million_parameters() -> None:
+    count = sum(p.numel() for p in TinyVLA(cameras=["a"], image_size=[64, 64], state_dim=9, action_dim=2).parameters())
+    assert 1_000_000 <= count <= 3_000_000
+
+
+def test_log_prob_is_that_of_normal_distributions_and_evaluation_repeats_it() -> None:
+    net = model(init_log_std=-0.5)
+    obs = observation()
+    action, log_prob, value = net(obs)
+    mean, _, _ = net(obs, deterministic=True)
+    expected = torch.distributions.Normal(mean, math.exp(-0.5)).log_prob(action)
+    torch.testing.assert_close(log_prob, expected)
+    again, entropy, value_again = net.evaluate_actions(obs, action)
+    assert torch.equal(again, log_prob)
+    assert torch.equal(value_again, value)
+    assert torch.equal(net.get_value(obs), value)
+    # of a normal distribution: 1/2 + log(2 pi) / 2 + log s
+    torch.testing.assert_close(entropy, torch.full((3, 4, 2), 0.5 + 0.5 * math.log(2 * math.pi) - 0.5))
+
+
+@pytest.mark.parametrize("entry", ["image/front", "image/wrist", "state", "instruction"])
+def test_every_entry_of_the_observation_changes_the_action(entry: str) -> None:
+    net = model()
+    obs = observation()
+    changed = obs | {entry: observation(seed=2)[entry]}
+    before, after = (net(o, deterministic=True)[0] for o in (obs, changed))
+    assert not torch.allclose(before, after, atol=1e-5)
+
+
+def test_order_of_the_words_matters() -> None:
+    net = model()
+    obs = observation()
+    turned = obs | {"instruction": obs["instruction"].flip(1)}
+    assert not torch.allclose(net(obs, deterministic=True)[0], net(turned, deterministic=True)[0], atol=1e-5)
+
+
+def test_a_row_does_not_depend_on_the_others() -> None:
+    net = model()
+    obs = observation()
+    alone = net({name: value[1:2] for name, value in obs.items()}, deterministic=True)
+    torch.testing.assert_close(alone[0], net(obs, deterministic=True)[0][1:2], atol=1e-5, rtol=1e-5)
+
+
+def test_dictionaries_arrays_and_tensordicts_convert_alike() -> None:
+    net = model()
+    obs = observation()
+    nested: dict[str, Any] = {"image": {n: obs[f"image/{n}"].numpy() for n in SIZES["cameras"]}}
+    nested |= {name: obs[name].numpy() for name in ("state", "instruction")}
+    forms: list[Any] = [
+        {name: value.numpy() for name, value in obs.items()},
+        nested,
+        TensorDict(obs, batch_size=[3]),
+        TensorDict(nested, batch_size=[3]),
+    ]
+    expected = net(obs, deterministic=True)[0]
+    for form in forms:
+        assert torch.equal(net(form, deterministic=True)[0], expected)
+
+
+def test_missing_entry_is_named() -> None:
+    obs = observation()
+    del obs["image/wrist"]
+    with pytest.raises(
+        ConfigError, match=r"unknown entry of the observation 'image/wrist'\. Did you mean 'image/front'"
+    ):
+        model()(obs)
+
+
+def test_value_error_leaves_the_features_alone() -> None:
+    net = model()
+    net.get_value(observation()).square().sum().backward()
+    assert all(p.grad is None for name, p in net.named_parameters() if not name.startswith("critic"))
+    assert all(p.grad is not None for p in net.critic.parameters())
+
+
+def test_states_are_normalised_by_those_it_was_fitted_to() -> None:
+    net = model()
+    states = torch.tensor([[1.0, 10.0, 5.0], [3.0, 30.0, 5.0]])
+    net.fit_inputs(states)
+    assert net.state_mean.tolist() == [2.0, 20.0, 5.0]
+    # the deviation of two numbers d apart is d / sqrt(2); one that never moves counts as 0.001
+    torch.testing.assert_close(net.state_std, torch.tensor([2**0.5, 20 / 2**0.5, 1e-3]))
+
+
+def test_gradient_checkpointing_changes_no_gradient() -> None:
+    grads = []
+    for checkpointing in (False, True):
+        net = model(gradient_checkpointing=checkpointing)
+        log_prob, _, _ = net.evaluate_actions(observation(), torch.zeros(3, 4, 2))
+        log_prob.sum().backward()
+        grads.append([p.grad for p in net.parameters() if p.grad is not None])
+    assert len(grads[0]) == len(grads[1])
+    for one, two in zip(*grads, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_bf16_forward_is_near_and_its_log_probs_are_float32_and_repeatable() -> None:
+    obs = observation()
+    exact, rough = model(), model(bf16=True)
+    action, log_prob, value = rough(obs)
+    assert {x.dtype for x in (action, log_prob, value)} == {torch.float32}
+    assert torch.equal(rough.evaluate_actions(obs, action)[0], log_prob)
+    means = [net(obs, deterministic=True)[0] for net in (exact, rough)]
+    # bfloat16 has 8 bits of mantissa: some per cent after a few layers
+    torch.testing.assert_close(means[0], means[1], atol=0.05, rtol=0)
+    assert not torch.equal(*means)
+
+
+def test_deviation_is_kept_in_its_range() -> None:
+    net = model(log_std_range=[-1.0, 0.0])
+    with torch.no_grad():
+        net.log_std.fill_(-3.0)
+    assert torch.equal(net.std(), torch.full((4, 2), math.exp(-1.0)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 15}, "width 15 is not a multiple of heads 2"),
+        ({"image_size": [4, 16]}, "too small for 3 halvings"),
+        ({"init_log_std": 3.0}, "must lie in log_std_range"),
+        ({"chunk_length": 0}, r"model_config\.chunk_length: .* greater than 0"),
+        ({"chunk_lenght": 4}, r"model_config\.chunk_lenght: unknown key\. Did you mean 'chunk_length'"),
+        ({"cameras": []}, r"model_config\.cameras"),
+    ],
+)
+def test_wrong_config_says_what_is_wrong(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        model(**changes)
+
+
+def box(*shape: int, dtype: Any = np.float32) -> spaces.Box:
+    return spaces.Box(0, 100, shape, dtype)
+
+
+def test_config_follows_from_the_environments_spaces() -> None:
+    space = spaces.Dict(
+        {
+            "image": spaces.Dict({"front": box(32, 48, 3, dtype=np.uint8)}),
+            "state": box(7),
+            "instruction": box(8, dtype=np.int64),
+            "robot": spaces.Dict({"qpos": box(8)}),
+        }
+    )
+    config = TinyVLA.config_for(space, 2)
+    assert config == {
+        "cameras": ["front"],
+        "image_size": [32, 48],
+        "state_dim": 7,
+        "instruction_length": 8,
+        "action_dim": 2,
+    }
+
+
+def test_observation_without_what_is_read_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"reads state, instruction, image/<camera>, the observation has only robot/qpos"
+    ):
+        TinyVLA.config_for(spaces.Dict({"robot": spaces.Dict({"qpos": box(8)})}), 2)
+
+
+def test_images_of_different_sizes_are_refused() -> None:
+    images = spaces.Dict({"a": box(16, 16, 3), "b": box(32, 16, 3)})
+    with pytest.raises(ConfigError, match="must be of one size"):
+        TinyVLA.config_for(spaces.Dict({"image": images, "state": box(2), "instruction": box(8)}), 2)

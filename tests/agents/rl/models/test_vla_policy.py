@@ -1,0 +1,131 @@
+"""Shapes: B batch, H steps of an action chunk, A action size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import TinyVLA, VLAPolicy, build_policy, save_vla_model
+from embodichain.utils import ConfigError
+
+SMALL = {"channels": [4, 8], "width": 8, "depth": 1, "heads": 2, "chunk_length": 3}
+
+
+def space(state_dim: int = 4) -> spaces.Dict:
+    return spaces.Dict(
+        {
+            "image": spaces.Dict({"front": spaces.Box(0, 255, (16, 16, 3), np.uint8)}),
+            "state": spaces.Box(-1, 1, (state_dim,)),
+            "instruction": spaces.Box(0, 50, (8,), np.int64),
+        }
+    )
+
+
+def build(observation_space: spaces.Dict | None = None, **vla: Any) -> VLAPolicy:
+    block = {"name": "vla", "vla_config": {"model_config": SMALL} | vla}
+    policy = build_policy(block, 12, 2, "cpu", observation_space=observation_space or space())
+    assert isinstance(policy, VLAPolicy)
+    return policy
+
+
+def inputs(*batch: int) -> TensorDict:
+    draw = torch.Generator().manual_seed(0)
+    entries = {
+        "image/front": torch.randint(0, 256, (*batch, 16, 16, 3), dtype=torch.uint8, generator=draw),
+        "state": torch.randn(*batch, 4, generator=draw),
+        "instruction": torch.randint(0, 20, (*batch, 8), generator=draw),
+    }
+    obs = torch.zeros(*batch, 12)
+    return TensorDict({"obs": obs, "entries": TensorDict(entries, batch_size=batch)}, batch_size=batch)
+
+
+def test_policy_is_built_from_its_block_and_the_environments_spaces() -> None:
+    policy = build()
+    assert policy.chunk_length == 3
+    assert policy.obs_keys == ("image/front", "state", "instruction")
+    model = policy.model
+    assert isinstance(model, TinyVLA)
+    assert (model.cfg.state_dim, model.cfg.action_dim, model.cfg.image_size) == (4, 2, (16, 16))
+
+
+def test_log_probs_and_entropies_are_not_reduced_and_values_are_one_a_row() -> None:
+    policy, td = build(), inputs(5)
+    policy.get_action(td)
+    assert (td["action"].shape, td["sample_log_prob"].shape, td["value"].shape) == ((5, 3, 2), (5, 3, 2), (5,))
+    out = policy.evaluate_actions(td)
+    assert (out["entropy"].shape, out["value"].shape) == ((5, 3, 2), (5,))
+    assert torch.equal(out["sample_log_prob"], td["sample_log_prob"])
+    assert torch.equal(policy.get_value(inputs(5))["value"], td["value"])
+
+
+def test_more_batch_dimensions_are_rows() -> None:
+    policy, td = build(), inputs(2, 3)
+    policy.get_action(td, deterministic=True)
+    assert td["action"].shape == (2, 3, 3, 2)
+    flat = policy.get_action(inputs(2, 3).reshape(-1), deterministic=True)
+    assert torch.equal(td["action"].flatten(0, 1), flat["action"])
+    assert policy.evaluate_actions(td)["sample_log_prob"].shape == (2, 3, 3, 2)
+
+
+def test_a_chunk_of_one_is_a_single_action_with_one_log_prob() -> None:
+    policy, td = build(model_config=SMALL | {"chunk_length": 1}), inputs(5)
+    policy.get_action(td)
+    out = policy.evaluate_actions(td)
+    assert (td["action"].shape, td["sample_log_prob"].shape, out["entropy"].shape) == ((5, 2), (5,), (5,))
+    assert torch.equal(out["sample_log_prob"], td["sample_log_prob"])
+    # two normal numbers of deviation exp(-1): 2 (1/2 + log(2 pi) / 2 - 1)
+    assert out["entropy"][0].item() == pytest.approx(2 * (0.5 + 0.5 * np.log(2 * np.pi) - 1))
+
+
+def test_deterministic_choice_is_the_mean_every_time() -> None:
+    policy = build()
+    one, two = (policy.get_action(inputs(4), deterministic=True)["action"] for _ in range(2))
+    assert torch.equal(one, two)
+    assert not torch.equal(policy.get_action(inputs(4))["action"], one)
+
+
+def test_diagnostics_have_the_deviation() -> None:
+    assert build().diagnostics()["std"].item() == pytest.approx(np.exp(-1.0))
+
+
+def test_folder_of_a_cloned_model_is_read_with_its_config(tmp_path: Path) -> None:
+    first = build()
+    save_vla_model(first.model, first.model_config, tmp_path)
+    second = build(model_path=str(tmp_path), model_config={"bf16": True})
+    assert second.model_config == first.model_config | {"bf16": True}
+    for name, value in first.state_dict().items():
+        assert torch.equal(second.state_dict()[name], value)
+
+
+def test_model_for_another_environment_says_what_differs(tmp_path: Path) -> None:
+    first = build()
+    save_vla_model(first.model, first.model_config, tmp_path)
+    with pytest.raises(ConfigError, match=r"was made for state_dim 4, the environment has 5"):
+        build(space(state_dim=5), model_path=str(tmp_path))
+
+
+def test_structured_observation_space_is_needed() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.vla_config: needs the environment's structured observation space"):
+        build_policy({"name": "vla"}, 12, 2, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("vla", "message"),
+    [
+        ({"model_pth": "x"}, r"policy\.vla_config\.model_pth: unknown key\. Did you mean 'model_path'"),
+        ({"model_config": 3}, r"policy\.vla_config\.model_config"),
+        (
+            {"model_config": {"widht": 3}},
+            r"policy\.vla_config\.model_config\.widht: unknown key\. Did you mean 'width'",
+        ),
+    ],
+)
+def test_wrong_block_says_where(vla: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(**vla)

@@ -1,0 +1,103 @@
+"""Trainings whose policy chooses chunks of actions, from the config. Legend: N = 2 envs, 4 steps in chunks of H = 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.train import main as train
+from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.cli import main as cli
+from embodichain.utils import ConfigError
+from tests.agents.rl.collector.test_async_training import GRPO_CONFIG, SAME, after
+from tests.agents.rl.test_guards import ALLOW, config, env_with
+from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
+
+CHUNKS: dict[str, dict[str, Any]] = {
+    "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},
+    "grpo": {
+        "trainer__num_envs": 4,
+        "policy__chunk_length": 2,
+        "policy__name": "actor_only",
+        "policy__critic": None,
+        "algorithm": {"name": "grpo", "cfg": {**GRPO_CONFIG, "logprob_level": "token"}},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("name", list(CHUNKS))
+def test_run_trains_evaluates_and_is_resumed(tmp_path: Path, name: str) -> None:
+    run = Path(train_from_config(write_config(tmp_path, tiny_config(**CHUNKS[name])))["run_folder"])
+    train_from_config(None, resume=str(run), overrides=["trainer.iterations=3"])
+    size = 8 if name == "ppo" else 16
+    assert [row["step"] for row in rows(run)] == [size, 2 * size, 3 * size]
+    assert all(row["eval/avg_length"] > 1 for row in rows(run))
+    actor = load_checkpoint(run / f"checkpoints/tiny_step_{3 * size}.pt")["policy"]["log_std"]
+    assert actor.shape == (2,)  # one action component, two actions
+
+
+def test_steps_that_were_not_executed_are_not_counted(tmp_path: Path) -> None:
+    changes = {"trainer__enable_eval": False, "trainer__gym_config": env_with() | {"max_episode_steps": 3}}
+    path = write_config(tmp_path, tiny_config(**CHUNKS["ppo"], **changes))
+    run = Path(train_from_config(path)["run_folder"])
+    # episodes of 3 steps in chunks of 2: of two chunks, 3 of 4 steps are made, in each of 2 environments
+    assert [row["step"] for row in rows(run)] == [6, 12]
+
+
+@pytest.mark.parametrize("name", list(CHUNKS))
+def test_asynchronous_training_without_staleness_equals_the_synchronous_one_bit_for_bit(
+    tmp_path: Path, name: str
+) -> None:
+    sync = after(tmp_path, 3, **CHUNKS[name])
+    ours = after(tmp_path, 3, **CHUNKS[name], trainer__asynchronous={"max_staleness": 0})
+    for part in SAME:
+        assert_same(ours[part], sync[part], part)
+
+
+def test_asynchronous_training_learns_from_chunks_of_older_policies(tmp_path: Path) -> None:
+    asynchronous = {"max_staleness": 2, "env_groups": 2}
+    result = after(tmp_path, 4, **CHUNKS["ppo"], trainer__asynchronous=asynchronous)
+    assert [row["train/policy_loss"] == row["train/policy_loss"] for row in result["rows"]] == [True] * 4
+
+
+def test_chunks_of_one_train_as_single_actions_do_bit_for_bit(tmp_path: Path) -> None:
+    plain, ones = after(tmp_path, 2), after(tmp_path, 2, policy__chunk_length=1)
+    for part in SAME:
+        assert_same(ones[part], plain[part], part)
+
+
+def test_rollout_that_cannot_be_made_of_chunks_is_refused(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_config(policy__chunk_length=3))
+    with pytest.raises(ConfigError, match=r"trainer\.buffer_size: 4 steps .* chunks of 3 .* multiple is 3 or 6"):
+        train_from_config(path)
+    assert not Path("outputs").exists()
+
+
+def test_minibatch_of_more_decisions_than_there_are_is_refused(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_config(policy__chunk_length=2, algorithm__cfg={"batch_size": 8}))
+    with pytest.raises(ConfigError, match=r"batch_size: 8 .* 2 steps .* each decision is a chunk of 2 actions"):
+        train_from_config(path)
+
+
+def test_update_that_is_skipped_is_replayed_from_its_bundle(capsys: pytest.CaptureFixture[str]) -> None:
+    term = {"func": "tests.agents.rl.failures.bad_reward", "params": {"since": 6, "until": 8}}
+    path = config(env_with("rewards", **term), algorithm__cfg={"n_epochs": 2, "batch_size": 4}, policy__chunk_length=2)
+    assert train(["--config", path, *ALLOW]) == 0
+    (run,) = Path("outputs").iterdir()
+    assert cli(["replay", str(run / "bundles/update_step_16.pt"), *ALLOW]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2] == "skipped  2 of 2 steps; in the run 2"
+    assert lines[-1].startswith("cause    the rollout's reward")

@@ -1,0 +1,66 @@
+"""Training of a vision-language-action policy from its config, with a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.models import load_vla_model
+from embodichain.agents.rl.train import train_from_config
+from embodichain.utils.utility import load_json
+
+SHIPPED = Path(__file__).resolve().parents[3] / "configs/agents/rl/push_colored_cube"
+TINY = {"channels": [4, 4, 4], "width": 8, "depth": 1, "heads": 2, "chunk_length": 4}
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+
+
+def write_config(folder: Path, **trainer: Any) -> Path:
+    data = load_json(SHIPPED / "train_config.json")
+    sizes = {"num_envs": 2, "buffer_size": 12, "iterations": 2, "enable_eval": False, "device": "cpu"}
+    data["trainer"] |= {"gym_config": str(SHIPPED / "gym_config.json"), **sizes, **trainer}
+    data["policy"]["vla_config"] |= {"model_path": None, "model_config": TINY}
+    data["trainer"]["events"]["eval"]["record_camera"]["params"] |= {"resolution": [64, 48], "max_frames": 4}
+    data["algorithm"]["cfg"]["batch_size"] = 4
+    path = folder / "train.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+@needs_gl
+@pytest.mark.parametrize("model_type", ["standard", "vla"])
+def test_policy_is_trained_in_turn_and_asynchronously(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = train_from_config(str(write_config(tmp_path, model_type=model_type)))
+    lines = [json.loads(line) for line in Path(summary["run_folder"], "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    # 3 decisions of up to 4 steps in 2 environments, twice
+    assert 12 <= summary["env_steps"] <= 48
+    weights = torch.load(summary["checkpoint"], weights_only=True)["policy"]
+    assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+@needs_gl
+def test_cloning_can_go_on_from_a_trainings_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = train_from_config(str(write_config(tmp_path, iterations=1)))
+    sizes = {"cameras": ["front"], "image_size": [64, 64], "state_dim": 9, "action_dim": 2}
+    model = load_vla_model(summary["checkpoint"], "embodichain.agents.rl.models.TinyVLA", TINY | sizes)
+    saved = torch.load(summary["checkpoint"], weights_only=True)["policy"]
+    assert torch.equal(model.state_dict()["places"], saved["model.places"])
+
+
+@needs_gl
+def test_evaluation_has_a_video_with_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sizes = {"iterations": 1, "enable_eval": True, "num_eval_envs": 1, "num_eval_episodes": 1, "eval_freq": "1 it"}
+    summary = train_from_config(str(write_config(tmp_path, **sizes)))
+    assert summary["episodes"] == 1
+    assert Path(summary["video"]).is_file()

@@ -1,0 +1,223 @@
+"""Several control steps at a time. Shapes: N environments, H actions of a chunk, A action size."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.vec_env import StepsChunks
+from embodichain.lab.gym.envs.managers.record import record_trajectory
+from embodichain.lab.gym.envs.managers.trajectory import Trajectory
+from embodichain.lab.sim.sensors import Camera
+from tests.lab.gym.envs.managers.test_datasets import CAMERA, make, read
+from tests.lab.gym.envs.test_base_env import NEVER, Scripted, leaves, scripted
+from tests.lab.originals import PUSH_CUBE
+from tests.lab.scenes import actions_for, cart_cfg, env_of, state
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+NEAR = {**CAMERA, "width": 64, "height": 64, "intrinsics": [60, 60, 32, 32]}
+FLAGS = ("success", "fail", "elapsed_steps")
+
+
+def assert_same_obs(ours: Any, theirs: Any, rows: slice | int = slice(None)) -> None:
+    ours, theirs = leaves(ours), leaves(theirs)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert torch.equal(ours[name][rows], value[rows]), name
+
+
+def test_chunks_of_one_are_steps_to_the_last_bit() -> None:
+    one, two = env_of(PUSH_CUBE, 3, max_episode_steps=4), env_of(PUSH_CUBE, 3, max_episode_steps=4)
+    assert isinstance(one, StepsChunks)
+    for env in (one, two):
+        env.reset(seed=1)
+    for action in actions_for(one, 10):
+        obs, reward, terminated, truncated, info = one.step_chunk(action[:, None])
+        expected = two.step(action)
+        assert_same_obs(obs, expected[0])
+        assert_same_obs(info["final_obs"], expected[4]["final_obs"])
+        assert torch.equal(reward[:, 0], expected[1])
+        assert torch.equal(terminated, expected[2])
+        assert torch.equal(truncated, expected[3])
+        for kind in ("rewards", "metrics"):
+            assert info[kind].keys() == expected[4][kind].keys()
+            assert all(torch.equal(info[kind][name][:, 0], value) for name, value in expected[4][kind].items())
+        assert all(torch.equal(info[name], expected[4][name]) for name in FLAGS)
+        assert info["executed"].all()
+        assert torch.equal(state(one), state(two))
+
+
+def test_chunk_in_which_nothing_ends_is_so_many_steps() -> None:
+    one, two = env_of(PUSH_CUBE, 2), env_of(PUSH_CUBE, 2)
+    actions = actions_for(one, 5)
+    for env in (one, two):
+        env.reset(seed=1)
+    obs, reward, _, _, info = one.step_chunk(actions.transpose(0, 1))
+    steps = [two.step(action) for action in actions]
+    assert torch.equal(state(one), state(two))
+    assert_same_obs(obs, steps[-1][0])
+    assert torch.equal(reward, torch.stack([step[1] for step in steps], dim=1))
+    for kind in ("rewards", "metrics"):
+        for name, value in info[kind].items():
+            assert torch.equal(value, torch.stack([step[4][kind][name] for step in steps], dim=1))
+    assert info["elapsed_steps"].tolist() == [5, 5]
+
+
+def test_episode_that_ends_within_a_chunk_is_seen_as_it_ended_and_begins_anew_at_the_chunks_end() -> None:
+    one, two = scripted(success_at=(2, NEVER)), scripted(success_at=(2, NEVER))
+    actions = actions_for(one, 5)
+    obs, reward, terminated, truncated, info = one.step_chunk(actions.transpose(0, 1))
+    steps = [two.step(action) for action in actions]
+    # env 0 makes 2 of 5 steps; the reward is the number of the step
+    assert reward.tolist() == [[1, 2, 0, 0, 0], [1, 2, 3, 4, 5]]
+    assert info["executed"].tolist() == [[True, True, False, False, False], [True] * 5]
+    assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False, False])
+    assert info["success"].tolist() == [True, False]
+    assert info["elapsed_steps"].tolist() == [2, 5]
+    assert info["metrics"]["step"].tolist() == [[1, 2, 0, 0, 0], [1, 2, 3, 4, 5]]
+    # all that is observed of its last state, forces of the drives included
+    assert "robot/qf" in leaves(obs)
+    assert_same_obs(info["final_obs"], steps[1][4]["final_obs"], 0)
+    assert_same_obs(obs, steps[1][0], 0)  # the new episode
+    assert one.elapsed_steps.tolist() == [0, 5]
+    # and the other has gone on as if alone
+    assert_same_obs(obs, steps[4][0], 1)
+    assert_same_obs(info["final_obs"], steps[4][0], 1)
+    assert torch.equal(one.elapsed_steps[1], two.elapsed_steps[1])
+
+
+def test_chunk_in_which_all_end_early_ends_there() -> None:
+    env = scripted(success_at=(2, NEVER), max_episode_steps=3)
+    _, reward, terminated, truncated, info = env.step_chunk(torch.ones(2, 8, 1))
+    assert reward.tolist() == [[1, 2, 0, 0, 0, 0, 0, 0], [1, 2, 3, 0, 0, 0, 0, 0]]
+    assert (terminated.tolist(), truncated.tolist()) == ([True, False], [False, True])
+    assert info["executed"].sum(1).tolist() == [2, 3]
+    assert env.elapsed_steps.tolist() == [0, 0]
+    assert env.step_chunk(torch.ones(2, 1, 1))[1].tolist() == [[1], [1]]
+
+
+def test_actions_are_clipped_and_may_be_named_as_the_action_manager_names_them() -> None:
+    one, two = scripted(), scripted()
+    name = one.action_manager.action_type
+    one.step_chunk({name: torch.full((2, 3, 1), 9.0)})
+    two.step_chunk(np.ones((2, 3, 1)))
+    assert torch.equal(state(one), state(two))
+
+
+def test_actions_of_other_shapes_are_refused_and_so_is_a_chunk_before_a_reset() -> None:
+    with pytest.raises(ValueError, match=r"takes actions \[N, H, A\], got shape \[2, 1\]"):
+        scripted().step_chunk(torch.zeros(2, 1))
+    with pytest.raises(RuntimeError, match=r"call reset\(\)"):
+        Scripted(cart_cfg(2)).step_chunk(torch.zeros(2, 1, 1))
+
+
+def test_rollout_gets_a_slot_a_chunk() -> None:
+    env = scripted(success_at=(3, NEVER))
+    flags = {name: torch.zeros(2, 3, dtype=torch.bool) for name in ("done", "terminated", "truncated")}
+    chunks = {"reward": torch.zeros(2, 3, 2), "executed": torch.zeros(2, 3, 2, dtype=torch.bool)}
+    rollout = TensorDict(flags | chunks, batch_size=[2, 3])
+    env.set_rollout_buffer(rollout)
+    for _ in range(2):
+        env.step_chunk(torch.zeros(2, 2, 1))
+    assert rollout["reward"].tolist() == [[[1, 2], [3, 0], [0, 0]], [[1, 2], [3, 4], [0, 0]]]
+    assert rollout["executed"][:, :2].tolist() == [[[True, True], [True, False]], [[True, True], [True, True]]]
+    assert rollout["done"].tolist() == rollout["terminated"].tolist() == [[False, True, False], [False] * 3]
+    assert env.current_rollout_step == 2
+
+
+CALLS: list[list[int]] = []
+
+
+def note(env: Any, env_ids: Tensor) -> None:
+    CALLS.append(env_ids.tolist())
+
+
+def test_interval_events_pass_over_environments_that_have_ended() -> None:
+    events = {
+        "own": {"func": f"{__name__}.note", "mode": "interval", "interval_step": 2},
+        "all": {"func": f"{__name__}.note", "mode": "interval", "interval_step": 1, "is_global": True},
+    }
+    env = Scripted(cart_cfg(2, {"events": events}, allowed_imports=[__name__]))
+    env.success_at = (2, NEVER)
+    env.reset(seed=1)
+    CALLS.clear()
+    env.step_chunk(torch.zeros(2, 4, 1))
+    # control steps 1 to 4: the global one each time, the other at elapsed steps 2 and 4
+    assert CALLS == [[0, 1], [0, 1], [0, 1], [1], [1], [1]]
+
+
+def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> None:
+    env = Scripted(cart_cfg(2))
+    env.reset(seed=1)
+    before = env.sim.backend.qpos.clone()
+    actions = torch.zeros(2, 4, 1)
+    actions[1, 1] = torch.nan
+    obs, reward, terminated, _, info = env.step_chunk(actions)
+    assert info["diverged"].tolist() == [False, True]
+    assert info["executed"].tolist() == [[True] * 4, [True, True, False, False]]
+    assert reward.tolist() == [[1, 2, 3, 4], [1, 0, 0, 0]]
+    assert terminated.tolist() == [False, True]
+    assert env.num_diverged == 1
+    assert torch.allclose(info["state_before"]["qpos"][1], before[1], atol=0.05)  # one step later
+    assert all(value.isfinite().all() for each in (obs, info["final_obs"]) for value in leaves(each).values())
+
+
+@needs_gl
+def test_cameras_draw_once_a_chunk_and_show_ended_episodes_as_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[int]] = []
+    draw = Camera._draw
+
+    def counting(self: Camera, env_ids: list[int]) -> None:
+        drawn.append(env_ids)
+        draw(self, env_ids)
+
+    monkeypatch.setattr(Camera, "_draw", counting)
+    one, two = (Scripted(cart_cfg(2, sensor=[NEAR])) for _ in range(2))
+    for env in (one, two):
+        env.success_at = (12, NEVER)
+        env.reset(seed=1)
+    actions = torch.ones(2, 14, 1)
+    drawn.clear()
+    obs, *_, info = one.step_chunk(actions)
+    # at the end, and once more what was reset
+    assert drawn == [[0, 1], [0]]
+    steps = [two.step(action) for action in actions.unbind(1)]
+    image = ("sensor", "cam", "color")
+    assert torch.equal(info["final_obs"][image][0], steps[11][4]["final_obs"][image][0])
+    assert torch.equal(obs[image][0], steps[11][0][image][0])
+    assert torch.equal(obs[image][1], steps[13][0][image][1])
+    assert not torch.equal(obs[image][0], info["final_obs"][image][0])
+
+
+@needs_gl
+@pytest.mark.parametrize("sensors", [[], [CAMERA]])
+def test_datasets_have_every_control_step(tmp_path: Path, sensors: list[Any]) -> None:
+    one, two = (make(tmp_path / name, sensors) for name in ("chunks", "steps"))
+    actions = actions_for(one, 8)
+    for env in (one, two):
+        env.reset(seed=1)
+    one.step_chunk(actions[:4].transpose(0, 1))  # episodes of 3 steps: the fourth action is not made
+    for action in actions[:3]:
+        two.step(action)
+    for i in range(2):
+        ours, theirs = (read(tmp_path / name / f"data/chunk-000/file-00{i}.parquet") for name in ("chunks", "steps"))
+        assert ours == theirs
+        assert len(ours["action"]) == 3
+
+
+def test_trajectories_have_the_steps_that_were_made(tmp_path: Path) -> None:
+    term = {"func": "record_trajectory", "mode": "interval", "interval_step": 1, "params": {"save_path": "t"}}
+    env = Scripted(cart_cfg(2, {"events": {"record": term}}))
+    env.write_into(tmp_path)
+    env.success_at = (2, NEVER)
+    env.reset(seed=1)
+    env.step_chunk(torch.ones(2, 4, 1))
+    assert any(isinstance(functor, record_trajectory) for functor in env.event_manager.functors)
+    assert Trajectory.load(tmp_path / "t/env0_episode0.npz").action.shape == (2, 1)
