@@ -32,6 +32,7 @@ from embodichain.commands import (
     sweep,
     train,
     validate,
+    verify_backends,
     view,
 )
 from embodichain.lab.sim.sensors import RenderingUnavailableError
@@ -53,6 +54,7 @@ COMMANDS: dict[str, ModuleType] = {
     "new": new,
     "list": listing,
     "validate": validate,
+    "verify-backends": verify_backends,
     "view": view,
     "schema": schema,
     "doctor": doctor,

@@ -72,6 +72,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
             "agents.rl.bc",
             "agents.rl.saved_run",
             "agents.rl.export",
+            "agents.rl.verify",
             "schema",
             "commands",
             "cli",

@@ -78,6 +78,7 @@ class CounterRandom:
         self._first_id = first_id
         self._group_size = group_size
         self._starts: dict[tuple[str, int, int], np.ndarray] = {}
+        self._sent: dict[int, Tensor] = {}  # of these, those that are on the device
         self._stream = ""
         self._draw = 0
         self._tick: int | Tensor = 0
@@ -95,7 +96,7 @@ class CounterRandom:
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
-        self._starts.clear()
+        self._forget_starts()
         self.episode.fill_(-1)
         ids = torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id
         if enumerate_episodes:
@@ -109,12 +110,16 @@ class CounterRandom:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters."""
-        return attributes(self, exclude=("_starts",))
+        return attributes(self, exclude=("_starts", "_sent"))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
         load_attributes(self, state)
+        self._forget_starts()
+
+    def _forget_starts(self) -> None:
         self._starts.clear()
+        self._sent.clear()
 
     def align_groups(self) -> None:
         """Let all members of a group go on from the same episode number, the group's largest.
@@ -164,14 +169,14 @@ class CounterRandom:
             size: how many numbers for each environment.
         """
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
-        lanes = self._lanes(size)
+        lanes, shift = self._lanes(size)
         keys = _fast(self._key)[_fast(env_ids), None]
         if isinstance(self._tick, Tensor):
             keys = keys + _fast(self._tick)[_fast(env_ids), None] * _MIX1
         if isinstance(keys, Tensor):
-            bits = _unit_bits(keys + torch.from_numpy(lanes).to(keys.device)).to(torch.float32)
+            bits = _unit_bits(keys + self._on_device(lanes) + shift).to(torch.float32)
         else:
-            bits = _unit_bits(keys + lanes).astype(np.float32)
+            bits = _unit_bits(keys + lanes + shift).astype(np.float32)
             low, high = _fast(low), _fast(high)
         return torch.as_tensor(low + bits * ((high - low) * (1.0 / (1 << 24))))
 
@@ -181,14 +186,20 @@ class CounterRandom:
         radius = torch.sqrt(-2.0 * torch.log1p(-u[:, :size]))
         return radius * torch.cos(2.0 * math.pi * u[:, size:])
 
-    def _lanes(self, size: int) -> np.ndarray:
-        """Return where the present draw's numbers start for all environments, [size] int64."""
+    def _lanes(self, size: int) -> tuple[np.ndarray, int]:
+        """Return where the present draw's numbers start for all environments, [size] int64, and what to add to it."""
         key = (self._stream, self._draw, size)
         self._draw += 1
         if key not in self._starts:
             digest = hashlib.blake2b(f"{self.seed}/{key[0]}/{key[1]}".encode(), digest_size=8).digest()
             base = int.from_bytes(digest, "little", signed=True)
             self._starts[key] = np.arange(1, size + 1) * _GOLDEN + base
-        if isinstance(self._tick, Tensor) or not self._tick:
-            return self._starts[key]
-        return self._starts[key] + _wrap(self._tick * _MIX1)
+        shift = 0 if isinstance(self._tick, Tensor) else _wrap(self._tick * _MIX1)
+        return self._starts[key], shift
+
+    def _on_device(self, lanes: np.ndarray) -> Tensor:
+        """Return an array of :meth:`_lanes` as a tensor, which is sent to the device once."""
+        key = id(lanes)  # they are kept as long as this
+        if key not in self._sent:
+            self._sent[key] = torch.from_numpy(lanes).to(self._key.device)
+        return self._sent[key]

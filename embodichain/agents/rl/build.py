@@ -44,6 +44,7 @@ __all__ = [
     "RunFolder",
     "TrainingEnv",
     "build_env_groups",
+    "build_env_policy",
     "build_envs",
     "build_learner",
     "build_trainer",
@@ -139,8 +140,8 @@ def _writing(folder: RunFolder) -> Iterator[None]:
         raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
 
 
-def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
-    """Return the config for one of several processes: its share of the environments' ids, and of the processors.
+def for_rank(run: RunConfig, ranks: Ranks, num_threads: int, device: torch.device) -> RunConfig:
+    """Return the config for one of several processes: its share of the environments' ids, and of the machine.
 
     Only rank 0 records videos, trajectories and datasets, all of its own environments.
 
@@ -148,10 +149,14 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int) -> RunConfig:
         run: the config, the same on all ranks.
         ranks: of the training.
         num_threads: of the physics, where the config does not say.
+        device: the process's own; what the config has on a GPU is on this one.
     """
 
     def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
-        sim_cfg = replace(cfg.sim_cfg, num_threads=cfg.sim_cfg.num_threads or num_threads)
+        own = {"num_threads": cfg.sim_cfg.num_threads or num_threads}
+        places = {name: getattr(cfg.sim_cfg, name) for name in ("sim_device", "render_device")}
+        on_gpu = {name: str(device) for name, place in places.items() if place.startswith("cuda")}
+        sim_cfg = replace(cfg.sim_cfg, **own, **on_gpu)
         changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
         if not ranks.is_main:
             changes["dataset"] = {}
@@ -221,6 +226,17 @@ def build_collector(
     return AsyncCollector(envs, policy, buffer, device, on_step, max_staleness=cfg.max_staleness)
 
 
+def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:
+    """Build the policy for an environment."""
+    return build_policy(
+        run.train.policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+    )
+
+
 def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
@@ -228,13 +244,7 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
         ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
             the rollouts.
     """
-    policy = build_policy(
-        run.train.policy,
-        env.flattened_observation_space,
-        env.single_action_space,
-        device,
-        observation_space=env.single_observation_space,
-    )
+    policy = build_env_policy(run, env, device)
     _check_chunks(run, policy.chunk_length)
     num_decisions = run.train.trainer.buffer_size // policy.chunk_length
     check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])

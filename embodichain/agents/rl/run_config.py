@@ -28,7 +28,8 @@ from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg, terms_to_cfg
 from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.utils.scene_names import names_in_config
-from embodichain.utils import ConfigError
+from embodichain.lab.sim.backend import has_warp, parse_sim_device
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
@@ -134,9 +135,10 @@ def _check_config(
         if name in ("train", "eval") and isinstance(block, dict)
     }
     problems += _algorithm_problems(algorithm, trainer, env_data)
+    sim_device = _sim_device(trainer, cfg, problems)
     raise_problems(name_overrides(problems, overrides))
     assert cfg is not None
-    env, eval_env = _env_configs(cfg, train.trainer, events)
+    env, eval_env = _env_configs(cfg, train.trainer, events, sim_device)
     algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
     env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
@@ -247,12 +249,42 @@ def _find_gym_config(name: str, folder: Path) -> Path:
     raise ConfigError(f"trainer.gym_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")
 
 
+def _sim_device(trainer: dict[str, Any], cfg: EmbodiedEnvCfg | None, problems: list[str]) -> str:
+    """Return where the physics runs.
+
+    Args:
+        trainer: the ``trainer`` block.
+        cfg: the environment's config, if it could be read.
+        problems: what is wrong with it is added.
+    """
+    own, device = trainer.get("sim_device"), trainer.get("device", "auto")
+    place, name = "trainer.", own
+    if own is None:
+        place, name = "env.sim_cfg.", "auto" if cfg is None else cfg.sim_cfg.sim_device
+    if not isinstance(name, str) or not isinstance(device, str):
+        return "cpu"  # a wrong type, which is reported with the others
+    if name == "auto":
+        name = "cpu"
+        with suppress(ConfigError):  # the learner's device, which is reported with the others
+            name = str(resolve_device(device))
+        if name != "cpu" and device == "auto" and not has_warp():
+            logger.log_warning(
+                f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
+                "pip install 'embodichain-mujoco[gpu]'"
+            )
+            name = "cpu"
+    with collected(problems, place):
+        parse_sim_device(name)
+    return name
+
+
 def _env_configs(
-    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]]
+    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]], sim_device: str
 ) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
     """Return the environment's configs for training and, if enabled, for evaluation."""
     sim_cfg = replace(
         cfg.sim_cfg,
+        sim_device=sim_device,
         headless=trainer.headless,
         enable_rt=trainer.enable_rt,
         render_device=str(resolve_device(trainer.device)),

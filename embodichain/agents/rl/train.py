@@ -147,7 +147,7 @@ def train_from_config(
                 )
             device = rank_device(run.train.trainer.device, placement.local_rank)
             ranks.use(device, run.train.trainer.hang_seconds)
-            run = for_rank(run, ranks, share_processors(placement))
+            run = for_rank(run, ranks, share_processors(placement), device)
             return _run(run, point, device, ranks, placement, allowed_writes)
     run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement())
     device = resolve_device(run.train.trainer.device)

@@ -58,8 +58,9 @@ class SimulationManagerCfg:
 
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Scenes simulated side by side."""
-    sim_device: str = "cpu"
-    """Where the physics runs; ``"cpu"`` is MuJoCo's batch on threads."""
+    sim_device: str = "auto"
+    """Where the physics runs: ``"cpu"`` is MuJoCo's batch on threads; ``"cuda:<number>"`` MuJoCo Warp on a GPU (the
+    extra ``gpu``), ``"warp:cpu"`` the same engine on the processor; ``"auto"`` a training's device, else the cpu."""
     physics_dt: Annotated[float, Field(gt=0)] = 0.01
     """Length of one physics substep, s."""
     gravity: Vec3 = (0.0, 0.0, -9.81)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.math import pad_batch
+from embodichain.utils.constants import constant
 
 __all__ = ["SerialChain", "bodies_between", "frame_pose"]
 
@@ -165,7 +166,7 @@ def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         ``(error, angle)``: the difference of the positions and the rotation vector, world frame, [B, 6]; its angle [B].
     """
     rotation = torch.bmm(target[:, :3, :3], pose[:, :3, :3].mT).flatten(1)
-    doubled = rotation[:, [7, 2, 3]] - rotation[:, [5, 6, 1]]
+    doubled = rotation[:, constant((7, 2, 3), pose.device)] - rotation[:, constant((5, 6, 1), pose.device)]
     twice_sine = _length(doubled)
     angle = torch.atan2(twice_sine, rotation[:, 0] + rotation[:, 4] + rotation[:, 8] - 1.0)
     factor = torch.where(twice_sine > 1e-6, angle / twice_sine, 0.5)

@@ -12,7 +12,7 @@ import mujoco
 import torch
 
 from embodichain.lab.sim import objects
-from embodichain.lab.sim.backend import Backend, MujocoBatchBackend
+from embodichain.lab.sim.backend import Backend, make_backend, parse_sim_device
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
     EmissionLightCfg,
@@ -59,11 +59,9 @@ class SimulationManager:
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
-        if cfg.sim_device != "cpu":
-            raise ConfigError(f"sim_device: physics runs on 'cpu', got '{cfg.sim_device}'")
         self.cfg = cfg
         self.num_envs = cfg.num_envs
-        self.device = torch.device(cfg.sim_device)
+        _, self.device = parse_sim_device(cfg.sim_device)
         self._builder = SceneBuilder(cfg)
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
@@ -153,7 +151,9 @@ class SimulationManager:
         """
         self._check_unbuilt()
         scene = self._builder.compile()
-        backend = MujocoBatchBackend(scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads)
+        backend = make_backend(
+            scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
+        )
         self._backend = backend
         self._kept = Kept(backend)
         for name, sensor in scene.contact_sensors.items():
@@ -256,6 +256,10 @@ class SimulationManager:
         self.appearance.load_state_dict(state["appearance"])
         for uid, sensor in self._sensors.items():
             sensor.load_state_dict(state["sensors"][uid])
+
+    def parts(self) -> list[Any]:
+        """Return the things in the scene, and what they are made of."""
+        return [part for _, part in _parts(self, "")]
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
         """Return the sum of the contact forces on a body, [N, 3], N, world frame.

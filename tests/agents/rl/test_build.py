@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -17,11 +18,14 @@ from embodichain.agents.rl.build import (
     build_envs,
     build_learner,
     build_trainer,
+    for_rank,
     load_run_config,
 )
+from embodichain.agents.rl.distributed import Ranks
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from tests.agents.rl.utils.fakes import tiny_config, write_config
 
 
@@ -140,3 +144,12 @@ def test_link_to_nowhere_in_place_of_outputs_is_an_error_too() -> None:
     Path("outputs").symlink_to("nowhere")
     with pytest.raises(ConfigError, match="cannot be made: File exists"):
         RunFolder.create("a")
+
+
+@pytest.mark.parametrize(("place", "expected"), [("cuda:0", "cuda:1"), ("cpu", "cpu"), ("warp:cpu", "warp:cpu")])
+def test_process_has_its_physics_and_its_pictures_on_its_own_gpu(place: str, expected: str) -> None:
+    run = load_run_config(write_config(Path(), tiny_config()))
+    sim_cfg = replace(run.env.sim_cfg, sim_device=place, render_device=place)
+    run = dataclasses.replace(run, env=replace(run.env, sim_cfg=sim_cfg))
+    own = for_rank(run, Ranks(), 3, torch.device("cuda", 1)).env.sim_cfg
+    assert (own.sim_device, own.render_device) == (expected, expected)

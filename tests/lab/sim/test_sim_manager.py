@@ -13,7 +13,6 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
-from embodichain.utils import ConfigError
 from tests.lab.scenes import simulate, ur10
 
 SOFT = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1)
@@ -124,8 +123,3 @@ def test_physics_before_the_scene_is_built_is_an_error_that_says_so() -> None:
     sim.add_rigid_object(CUBE)
     with pytest.raises(RuntimeError, match=r"not built yet: call SimulationManager\.build"):
         sim.update()
-
-
-def test_device_without_physics_is_refused() -> None:
-    with pytest.raises(ConfigError, match="sim_device: physics runs on 'cpu', got 'cuda:0'"):
-        SimulationManager(SimulationManagerCfg(sim_device="cuda:0"))

@@ -162,8 +162,8 @@ class SyncCollector(BaseCollector):
 
     def _write_final_value(self, out: torch.Tensor, cut: torch.Tensor, step: TensorDict, info: dict[str, Any]) -> None:
         """Write V(final observation) into ``out`` [N] where ``cut`` [N], with the memory of the episode cut."""
-        if cut.device.type == "cpu":
-            # The host reads the flags for nothing here, and few rows are cut at any one step.
+        if _is_free_to_read(cut):
+            # Few rows are cut at any one step.
             if cut.any():
                 out[cut.to(out.device)] = self._final_value(step, info, cut)
         else:
@@ -177,6 +177,11 @@ class SyncCollector(BaseCollector):
     def _value(self, td: TensorDict) -> torch.Tensor:
         value: torch.Tensor = self.policy.get_value(td)["value"]
         return value
+
+
+def _is_free_to_read(flags: torch.Tensor) -> bool:
+    """Return whether the host reads flags without waiting for a device."""
+    return flags.is_cpu
 
 
 @contextmanager

@@ -84,7 +84,10 @@ class TrainerCfg:
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the environments; torch and numpy have seed + rank."""
     device: str = "auto"
-    """Of the learner: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
+    """Of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
+    sim_device: str | None = None
+    """Where the physics runs, if not on ``device``: ``"cpu"``, ``"cuda:<number>"``, or ``"warp:cpu"``, the GPU's engine
+    on the processor. None: as the environment's config says (``env.sim_cfg.sim_device``)."""
     headless: bool = True
     """No window."""
     enable_rt: RayTracing = False

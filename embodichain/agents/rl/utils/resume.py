@@ -20,6 +20,8 @@ _MAY_CHANGE = (
     "trainer.gym_config",  # a path; what is in the file is compared
     "trainer.iterations",
     "trainer.device",
+    "trainer.sim_device",  # the physics itself says whether it can go on
+    "gym_config.env.sim_cfg.sim_device",
     "trainer.distributed",
     "trainer.hang_seconds",
     "trainer.headless",

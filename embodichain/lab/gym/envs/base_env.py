@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -20,6 +21,7 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
+from embodichain.utils.rows import by_mask, changing_rows, is_by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["BaseEnv", "EnvCfg"]
@@ -40,7 +42,6 @@ class BaseEnv(gym.Env[Any, Any]):
         elapsed_steps: [N] int64, steps in the current episode.
         last_action: [N, A], of the present step, within the limits.
         stepping_ids: [n], which environments make the present control step; all, but within a chunk of actions.
-        num_diverged: how many episodes ended because the physics or the action became invalid.
     """
 
     robot: Robot
@@ -60,7 +61,7 @@ class BaseEnv(gym.Env[Any, Any]):
         self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, cfg.first_env_id, cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
-        self.num_diverged = 0
+        self._num_diverged = torch.zeros((), dtype=torch.int64, device=self.device)
         self._warn_at = 1  # divergences at which the next warning is given: the 1st, 10th, 100th, ...
         self.current_rollout_step = 0
         self._rollout: list[tuple[Tensor, ...]] | None = None
@@ -73,7 +74,11 @@ class BaseEnv(gym.Env[Any, Any]):
         self._setup_sensors()
         self.sim.build()
         self._init_sim_state()
+        self._chooses_by_mask = False
+        self._row_owners: list[object] = []
         self._make_spaces()
+        if self.sim.backend.is_asynchronous:
+            self._choose_by_mask()
 
     # --- hooks -----------------------------------------------------------------------------------------------------
 
@@ -129,6 +134,7 @@ class BaseEnv(gym.Env[Any, Any]):
     def _restart(self) -> None:
         """Forget what was counted so far: the random streams start again."""
 
+    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
 
@@ -296,7 +302,10 @@ class BaseEnv(gym.Env[Any, Any]):
 
         The next step goes into slot 0; ``current_rollout_step`` counts them. A rollout with the field ``executed`` is
         one of chunks: each :meth:`step_chunk` is a step then.
+
+        What went wrong in the physics since the last call, and could not be told at once, is logged.
         """
+        self._report()
         names = ["reward", "done", "terminated", "truncated"]
         if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
             names.append("executed")
@@ -323,7 +332,27 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def close(self) -> None:
         """Release what the environment holds."""
+        self._report()
         self.sim.close()
+
+    @property
+    def num_diverged(self) -> int:
+        """How many episodes ended because the physics or the action became invalid."""
+        return int(self._num_diverged)
+
+    @contextmanager
+    def choose(self, mask: Tensor) -> Iterator[Tensor]:
+        """Let the block change environments of a mask [N] bool alone: their physics, and what is kept of them.
+
+        Yields:
+            [n] int64 for which environments to compute: those of the mask, or all of them, where the host would have to
+            wait for the device to know which they are. It may be empty.
+        """
+        if not self._chooses_by_mask:
+            yield mask.nonzero().squeeze(1)
+            return
+        with self.sim.backend.choose(mask) as env_ids, changing_rows(self._row_owners, mask):
+            yield env_ids
 
     # --- inner workings ----------------------------------------------------------------------------------------------
 
@@ -370,9 +399,10 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _begin_episodes(self, obs: TensorDict, done: Tensor) -> TensorDict:
         """Reset the environments that are done [N] bool; return the observation from which the next step starts."""
-        done_ids = done.nonzero().squeeze(1)
+        with self.choose(done) as done_ids:
+            if len(done_ids):
+                self._reset_episodes(done_ids)
         if len(done_ids):
-            self._reset_episodes(done_ids)
             obs = self.get_obs()
         self._begin_step(obs)
         return obs
@@ -399,19 +429,29 @@ class BaseEnv(gym.Env[Any, Any]):
         Returns:
             The reward [N], 0 for them.
         """
-        ids = diverged.nonzero().squeeze(1).tolist()
-        self.num_diverged += len(ids)
-        if self.num_diverged >= self._warn_at:
-            logger.log_warning(
-                f"physics or action invalid in environments {ids[:8]}{'...' if len(ids) > 8 else ''}: "
-                f"their episodes end and reset ({self.num_diverged} so far)"
-            )
-            while self._warn_at <= self.num_diverged:
-                self._warn_at *= 10
+        self._num_diverged = self._num_diverged + diverged.sum()
+        if not self.sim.backend.is_asynchronous:
+            ids = diverged.nonzero().squeeze(1).tolist()
+            self._warn_of_divergence(f" in environments {ids[:8]}{'...' if len(ids) > 8 else ''}")
         info["success"] = info["success"] & ~diverged
         for values in (info["rewards"], info["metrics"]):
             values |= {name: value.masked_fill(diverged, 0.0) for name, value in values.items()}
         return reward.masked_fill(diverged, 0.0)
+
+    def _warn_of_divergence(self, where: str = "") -> None:
+        """Warn at the 1st, 10th, 100th, ... time."""
+        count = self.num_diverged
+        if count >= self._warn_at:
+            logger.log_warning(f"physics or action invalid{where}: their episodes end and reset ({count} so far)")
+            while self._warn_at <= count:
+                self._warn_at *= 10
+
+    def _report(self) -> None:
+        """Log what went wrong and was not told yet."""
+        for problem in self.sim.backend.report():
+            logger.log_warning(problem)
+        if self.sim.backend.is_asynchronous:
+            self._warn_of_divergence(" in some environments")
 
     def _write_rollout(self, *values: Tensor) -> None:
         if self._rollout is not None:
@@ -419,6 +459,30 @@ class BaseEnv(gym.Env[Any, Any]):
             for slot, value in zip(slots, values, strict=True):
                 slot.copy_(value)
             self.current_rollout_step += 1
+
+    def _bound_to_ids(self) -> list[str]:
+        """Return what must be told by number which environments begin an episode."""
+        # An override that does not say else may do anything with the numbers.
+        return [
+            f"{cls.__name__}._initialize_episode"
+            for cls in type(self).__mro__
+            if "_initialize_episode" in vars(cls) and not is_by_mask(vars(cls)["_initialize_episode"])
+        ]
+
+    def _stateful(self) -> list[object]:
+        """Return the objects that remember something of each environment."""
+        return [self, self.random, *self.sim.parts()]
+
+    def _choose_by_mask(self) -> None:
+        """Let environments be reset without asking the device which they are, where all that is told takes that."""
+        bound = self._bound_to_ids()
+        self._chooses_by_mask = not bound
+        self._row_owners = self._stateful()
+        if bound:
+            logger.log_warning(
+                f"each step waits for the device to know which environments begin an episode, because of "
+                f"{', '.join(bound)}: see 'by_mask' in docs/gpu.md"
+            )
 
     def _make_spaces(self) -> None:
         self._action_low, self._action_high = self._action_limits()

@@ -30,6 +30,7 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.output import OutputFolder
+from embodichain.utils.rows import by_mask
 
 __all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "check_parts"]
 
@@ -219,12 +220,23 @@ class EmbodiedEnv(BaseEnv):
         reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
         return reward
 
+    @override
+    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         self.event_manager.apply("reset", env_ids)
         self.event_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
         self.dataset_manager.reset(env_ids)
+
+    @override
+    def _bound_to_ids(self) -> list[str]:
+        names = [name for manager in self._managers().values() for name in manager.bound_to_ids()]
+        return super()._bound_to_ids() + names
+
+    @override
+    def _stateful(self) -> list[object]:
+        return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]
 
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         self.dataset_manager.record(action, reward, done, info)

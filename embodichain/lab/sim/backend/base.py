@@ -6,13 +6,16 @@ Tensors that are handed out are float32 on ``device`` and never change afterward
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import mujoco
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Backend", "Columns", "Index", "named_geoms"]
+__all__ = ["Backend", "Columns", "Index", "load_drawn", "named_geoms"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
@@ -30,6 +33,8 @@ class Backend(Protocol):
     device: torch.device
     version: int
     """Changes with every change of the state; what is computed from the state may be kept as long as it stays."""
+    is_asynchronous: bool
+    """Whether the host runs ahead of the physics, so that it should read no value before it must."""
 
     @property
     def qpos(self) -> Tensor:
@@ -102,6 +107,15 @@ class Backend(Protocol):
         """Put environments [n] into the model's initial state (keyframe 0)."""
         ...
 
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
+        """Let what is written inside the block change the environments of a mask [N] bool, and no others.
+
+        Yields:
+            [n] int64 for which environments to compute what is written: those of the mask, or where to find out which
+            they are means to wait, all of them. It may be empty.
+        """
+        ...
+
     def copy_rows(self, env_ids: Tensor) -> Any:
         """Return the states of environments [n], controls included, for :meth:`put_rows`."""
         ...
@@ -114,6 +128,13 @@ class Backend(Protocol):
         """Return which environments' physics became invalid since their last reset, [N] bool.
 
         None where it is known without waiting that there is none.
+        """
+        ...
+
+    def report(self) -> list[str]:
+        """Return what went wrong unnoticed since the last call, a sentence each, and do about it what can be done.
+
+        This may wait for the physics: it is for the time between two rollouts.
         """
         ...
 
@@ -143,3 +164,31 @@ def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[li
     names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
     named = [i for i in range(model.ngeom) if model.geom(i).name]
     return named, [names[model.geom(i).name] for i in named]
+
+
+def load_drawn(
+    data: mujoco.MjData,
+    state: Mapping[str, np.ndarray],
+    own: Mapping[str, np.ndarray],
+    named: Sequence[int],
+    seen: Sequence[int],
+) -> None:
+    """Write one environment's state and shapes into ``data``, and compute what drawing it needs.
+
+    Args:
+        data: of the model for pictures, or a copy of it, which is written into.
+        state: its fields ``qpos``, ``mocap_pos`` and ``mocap_quat``, as far as they are there.
+        own: the model fields that the environment has for itself.
+        named, seen: as :func:`named_geoms` returns them.
+    """
+    for name, values in state.items():
+        getattr(data, name)[:] = values
+    for name in ("body_pos", "body_quat"):
+        if name in own:
+            getattr(data.model, name)[:] = own[name]
+    for name in ("geom_size", "geom_group"):
+        if name in own:
+            getattr(data.model, name)[seen] = own[name][named]
+    mujoco.mj_kinematics(data.model, data)
+    mujoco.mj_comPos(data.model, data)
+    mujoco.mj_camlight(data.model, data)

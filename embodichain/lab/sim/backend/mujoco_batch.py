@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mujoco
@@ -12,7 +14,8 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index, named_geoms
+from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
+from embodichain.utils import ConfigError
 from embodichain.utils.state import load_attributes
 
 __all__ = ["MujocoBatchBackend"]
@@ -45,6 +48,8 @@ class MujocoBatchBackend(Backend):
     Positions and velocities are always current. Fields derived from them are one substep old after a step (the engine
     integrates last), so they are recomputed when, and only when, somebody asks for one.
     """
+
+    is_asynchronous = False
 
     def __init__(
         self, model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int = 0
@@ -159,6 +164,11 @@ class MujocoBatchBackend(Backend):
         self.version += 1
 
     @override
+    @contextmanager
+    def choose(self, mask: Tensor) -> Iterator[Tensor]:
+        yield mask.nonzero().squeeze(1)
+
+    @override
     def copy_rows(self, env_ids: Tensor) -> np.ndarray:
         return self._batch.state[env_ids.numpy()]
 
@@ -172,6 +182,10 @@ class MujocoBatchBackend(Backend):
         return torch.from_numpy(self._warnings.any(axis=1)) if np.count_nonzero(self._warnings) else None
 
     @override
+    def report(self) -> list[str]:
+        return []
+
+    @override
     def state_dict(self) -> dict[str, Any]:
         own = {name: values for name in MODEL_FIELDS if (values := self._batch.expanded(name)) is not None}
         kept = {name: value for name, value in vars(self).items() if name in _REMEMBERED}
@@ -179,6 +193,8 @@ class MujocoBatchBackend(Backend):
 
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if "engine" in state:
+            raise ConfigError(f"the checkpoint's physics ran on {state['engine']}: resume it with the same sim_device")
         for name, values in state["model"].items():
             self._batch.expand(name)[:] = values
         self._batch.state[:] = state["state"]
@@ -188,21 +204,10 @@ class MujocoBatchBackend(Backend):
 
     @override
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        for name in ("qpos", "mocap_pos", "mocap_quat"):
-            getattr(data, name)[:] = self._batch.bind(name)[env_id]
-        self._load_shapes(env_id, data.model)
-        mujoco.mj_kinematics(data.model, data)
-        mujoco.mj_comPos(data.model, data)
-        mujoco.mj_camlight(data.model, data)
-
-    def _load_shapes(self, env_id: int, model: mujoco.MjModel) -> None:
-        """Copy what is seen of the fields that differ between environments into a model for pictures."""
-        for name in ("body_pos", "body_quat"):
-            if (values := self._batch.expanded(name)) is not None:
-                getattr(model, name)[:] = values[env_id]
-        for name in ("geom_size", "geom_group"):
-            if (values := self._batch.expanded(name)) is not None:
-                getattr(model, name)[self._seen_geoms] = values[env_id, self._named_geoms]
+        state = {name: self._batch.bind(name)[env_id] for name in ("qpos", "mocap_pos", "mocap_quat")}
+        fields = {name: self._batch.expanded(name) for name in ("body_pos", "body_quat", "geom_size", "geom_group")}
+        own = {name: values[env_id] for name, values in fields.items() if values is not None}
+        load_drawn(data, state, own, self._named_geoms, self._seen_geoms)
 
     def _update_constants(self) -> None:
         """Derive the constants again where the model fields behind them were written; once, however many were."""

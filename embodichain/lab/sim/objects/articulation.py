@@ -20,6 +20,7 @@ from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, quat_fro
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.kept import Kept
+from embodichain.utils.constants import constant
 from embodichain.utils.errors import unknown_name
 
 __all__ = ["Articulation", "BodyData", "body_pose", "columns"]
@@ -30,7 +31,7 @@ def columns(indices: Sequence[int], device: torch.device) -> Columns:
     first, last = indices[0], indices[-1]
     if list(indices) == list(range(first, last + 1)):
         return slice(first, last + 1)
-    return torch.tensor(indices, device=device)
+    return constant(tuple(indices), device)
 
 
 def body_pose(backend: Backend, body: int) -> Tensor:
@@ -125,7 +126,7 @@ class Articulation:
         asking the engine to derive it and equal to what it would say.
         """
         qf = self._kept.get("qf", self._compute_qf)
-        return qf if name is None else qf[:, self.get_joint_ids(name)]
+        return qf if name is None else qf[:, columns(self.get_joint_ids(name), qf.device)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
         """Return the drives' targets [N, J]: positions, unless in another mode; without a drive the position."""
@@ -133,8 +134,9 @@ class Articulation:
         if all(j in self._ctrl_adr for j in ids):
             return self._backend.ctrl[:, self._columns(self._ctrl_adr, ids)]
         target = self.get_qpos().clone()
-        target[:, self.driven_ids] = self._backend.ctrl[:, self._columns(self._ctrl_adr, self.driven_ids)]
-        return target[:, ids]
+        driven = columns(self.driven_ids, target.device)
+        target[:, driven] = self._backend.ctrl[:, self._columns(self._ctrl_adr, self.driven_ids)]
+        return target[:, columns(ids, target.device)]
 
     def get_link_pose(self, link_name: str, to_matrix: bool = False) -> Tensor:
         """Return a link's pose in the environment's frame: [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4].
@@ -212,7 +214,7 @@ class Articulation:
 
     def get_user_ids(self) -> Tensor:
         """Return the links' numbers in the scene, [N, links] int32."""
-        ids = torch.tensor(self._base.bodies, dtype=torch.int32, device=self._backend.device)
+        ids = constant(tuple(self._base.bodies), self._backend.device).int()
         return ids.expand(self._backend.num_envs, -1)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:

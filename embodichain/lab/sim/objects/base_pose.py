@@ -32,6 +32,7 @@ class BasePose:
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The configured pose, [7]: position m, quaternion wxyz."""
+        self._from_initial = torch.linalg.inv(pose_from_row(self.initial[None]))
         self._row = self.initial.repeat(backend.num_envs, 1)
         self._shift: Tensor | None = None
         # [R, 3] and [R, 4]: of the bodies in the base's frame. A base link without a joint may have become the world's.
@@ -56,7 +57,7 @@ class BasePose:
             self._backend.write("qvel", slice(self._qvel, self._qvel + 6), torch.zeros_like(row[:, :6]), env_ids)
             return
         self._row = self._row.index_copy(0, env_ids, row)
-        self._shift = torch.linalg.solve(pose_from_row(self.initial[None]), pose_from_row(self._row), left=False)
+        self._shift = pose_from_row(self._row) @ self._from_initial
         pos = row[:, None, :3] + self._pos @ matrix_from_quat(row[:, 3:]).transpose(1, 2)
         self._backend.write_model("body_pos", self._roots, pos, env_ids)
         self._backend.write_model("body_quat", self._roots, quat_mul(row[:, None, 3:], self._quat), env_ids)

@@ -12,6 +12,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.mesh_variants import MeshVariant
+from embodichain.utils.constants import constant
 
 __all__ = ["BodyPhysics"]
 
@@ -56,6 +57,7 @@ class BodyPhysics:
         self._units = torch.ones(n, 18, device=device)
         self._update_shape(torch.arange(n, device=device))
         self._offset = torch.zeros(n, 3, device=device)
+        self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
         self.num_variants: int = len(variants)
         """How many meshes there are to choose from, the configured one included; 0: only that one."""
         if variants:
@@ -113,7 +115,7 @@ class BodyPhysics:
         self._check_dynamic("centre of mass")
         self._offset = self._offset.index_copy(0, env_ids, offset)
         # The frames of the inertia and of the body are no longer the same: an optimisation of the compiled model.
-        self._backend.write_model("body_sameframe", self._body, torch.tensor(0, dtype=torch.int32))
+        self._backend.write_model("body_sameframe", self._body, self._no_frame)
         self._backend.write_model("body_ipos", self._body, self.get_center_of_mass()[env_ids], env_ids)
 
     def set_body_scale(self, scale: Tensor, env_ids: Tensor) -> None:
@@ -127,14 +129,15 @@ class BodyPhysics:
         shape = self._cfg.shape.shape_type
         if shape not in _SIZE_SIDES:
             raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} cannot be scaled in single environments")
-        even = scale[:, list(_EVEN_SIDES[shape])]
-        if not torch.equal(even, even[:, :1].expand_as(even)):
+        even = scale[:, constant(_EVEN_SIDES[shape], scale.device)]
+        is_one_factor = scale.stride(1) == 0 or even.shape[1] == 1  # to look at the numbers means to wait for them
+        if not is_one_factor and not torch.equal(even, even[:, :1].expand_as(even)):
             axes = ", ".join("xyz"[side] for side in _EVEN_SIDES[shape])
             raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} is scaled by the same factor along {axes}")
         self._scale = self._scale.index_copy(0, env_ids, scale)
         self._update_shape(env_ids)
         sides = _SIZE_SIDES[shape]
-        size = self._size[: len(sides)] * scale[:, sides]
+        size = self._size[: len(sides)] * scale[:, constant(tuple(sides), scale.device)]
         self._backend.write_model("geom_size", (self._geom, slice(0, len(sides))), size, env_ids)
         if self._cfg.body_type == "dynamic":
             self._write_inertia(self._mass[env_ids, None], env_ids)
@@ -145,7 +148,7 @@ class BodyPhysics:
         self._backend.write_model("geom_contype", self._geoms, is_chosen * self._bits[0], env_ids)
         self._backend.write_model("geom_conaffinity", self._geoms, is_chosen * self._bits[1], env_ids)
         self._backend.write_model("geom_group", self._geoms, torch.where(is_chosen, 0, _HIDDEN), env_ids)
-        self._backend.write_model("body_sameframe", self._body, torch.tensor(0, dtype=torch.int32))
+        self._backend.write_model("body_sameframe", self._body, self._no_frame)
         self._backend.write_model("body_iquat", self._body, self._variant_axes[choice], env_ids)
         self._center = self._center.index_copy(0, env_ids, self._variant_centers[choice])
         self._squares = self._squares.index_copy(0, env_ids, self._variant_squares[choice])

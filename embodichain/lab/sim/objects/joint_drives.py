@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.utils.constants import constant
 
 __all__ = ["DriveMode", "DriveProperties", "JointDrives"]
 
@@ -72,7 +73,9 @@ class JointDrives:
         for joint in joint_ids:
             self._modes[joint] = mode
         driven = [joint for joint in joint_ids if joint in self._actuators]
-        targets = self._default_qpos[driven] if mode == "position" else torch.zeros(len(driven))
+        targets = self._default_qpos[driven]
+        if mode != "position":
+            targets = torch.zeros_like(targets)
         self._backend.write_initial("ctrl", self._columns(driven), targets)
         self._backend.write("ctrl", self._columns(driven), targets)
         self._write(None)
@@ -83,12 +86,12 @@ class JointDrives:
 
     def read(self) -> DriveProperties:
         """Return the drives as they are in each environment."""
-        n = self._backend.num_envs
+        n, dofs = self._backend.num_envs, constant(tuple(self._dofs), self._backend.device)
         return DriveProperties(
             stiffness=self._stiffness.expand(n, -1),
             damping=self._damping.expand(n, -1),
-            friction=self._backend.read_model("dof_frictionloss")[:, self._dofs].float(),
-            armature=self._backend.read_model("dof_armature")[:, self._dofs].float(),
+            friction=self._backend.read_model("dof_frictionloss")[:, dofs].float(),
+            armature=self._backend.read_model("dof_armature")[:, dofs].float(),
         )
 
     def scale(self, stiffness: Tensor, damping: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
@@ -119,8 +122,11 @@ class JointDrives:
         """Bring the engine's actuators in line with gains and modes."""
         self._gain, self._pull, self._drag = self._stiffness, self._stiffness, self._damping
         if any(mode != "position" for mode in self._modes):
-            position = torch.tensor([mode == "position" for mode in self._modes])
-            effort = torch.tensor([mode == "effort" for mode in self._modes])
+            device = self._backend.device
+            position, effort = (
+                constant(tuple(mode == kind for mode in self._modes), device, torch.bool)
+                for kind in ("position", "effort")
+            )
             self._pull = torch.where(position, self._stiffness, 0.0)
             self._drag = torch.where(effort, 0.0, self._damping)
             self._gain = torch.where(position, self._stiffness, torch.where(effort, 1.0, self._damping))
@@ -129,7 +135,8 @@ class JointDrives:
             gain, drag = gain[env_ids], drag[env_ids]
             pull = gain if self._pull is self._gain else pull[env_ids]
         if len(self._joints) < len(self._dofs):
-            gain, pull, drag = gain[:, self._joints], pull[:, self._joints], drag[:, self._joints]
+            driven = constant(tuple(self._joints), gain.device)
+            gain, pull, drag = gain[:, driven], pull[:, driven], drag[:, driven]
         write = self._backend.write_model
         write("actuator_gainprm", (self._places, 0), gain, env_ids)
         write("actuator_biasprm", (self._places, slice(1, 3)), -torch.stack((pull, drag), 2), env_ids)
@@ -140,13 +147,13 @@ class JointDrives:
         """Return gains [N, J], those of some joints in environments [n] replaced by factors [n, ...] of the default."""
         if len(joint_ids) == len(self._dofs):
             return gains.index_copy(0, env_ids, default * factors)
-        at = list(joint_ids)
+        at = constant(tuple(joint_ids), gains.device)
         rows = gains[env_ids]
         rows[:, at] = default[:, at] * factors
         return gains.index_copy(0, env_ids, rows)
 
     def _columns(self, joint_ids: Sequence[int]) -> Tensor:
-        return torch.tensor([self._actuators[joint] for joint in joint_ids])
+        return constant(tuple(self._actuators[joint] for joint in joint_ids), self._backend.device)
 
     def _of_joints(self, name: str, column: int) -> Tensor:
         """Return a number of each joint's actuator, 0 where there is none, [1, J]."""

@@ -91,7 +91,7 @@ class Robot(Articulation):
         chain = self._chain(name)
         root = self._root_pose(chain)
         if root is not None:
-            pose = torch.linalg.solve(root, pose)
+            pose = torch.linalg.solve_ex(root, pose)[0]  # without a check that would wait
         return chain.serial.inverse(pose, self.get_qpos(name) if joint_seed is None else joint_seed, iterations)
 
     def get_eef_pose(self, name: str = "arm") -> Tensor:

@@ -44,8 +44,8 @@ N = 3
 RED, BLUE, GLASS = (1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 1.0, 0.0, 0.5)
 
 
-def build(num_threads: int = 2) -> SimulationManager:
-    sim = SimulationManager(SimulationManagerCfg(num_envs=N, num_threads=num_threads))
+def build(num_threads: int = 2, sim_device: str = "cpu") -> SimulationManager:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=N, num_threads=num_threads, sim_device=sim_device))
     sim.add_rigid_object(RigidObjectCfg("ball", shape=SphereCfg(radius=0.06), rgba=RED, body_type="kinematic"))
     wall = CubeCfg(size=(0.2, 9, 9))
     sim.add_rigid_object(RigidObjectCfg("wall", shape=wall, rgba=BLUE, body_type="static", init_pos=(-1.1, 0, 0)))
@@ -103,6 +103,17 @@ def test_each_environment_has_its_own_image_with_opencvs_intrinsics(sim: Simulat
     # depth 2: u = 40 + 80 y / 2, v = 30 - 60 * 0.25 / 2 = 22.5
     for image, u in zip(color, (60, 20, 50), strict=True):
         assert centre(red(image)) == pytest.approx((u, 22.5), abs=1)
+
+
+def test_image_does_not_depend_on_the_engine_of_the_physics(sim: SimulationManager) -> None:
+    other = build(sim_device="warp:cpu")
+    use(other, choice_module.ray_tracer(other.backend, other.appearance, "cpu", 2, shadows=False))
+    for each in (sim, other):
+        place(each, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
+    for name in ("cam", "riding"):
+        ours, theirs = (each.get_sensor(name).get_data() for each in (other, sim))
+        assert all(torch.equal(ours[kind], theirs[kind]) for kind in theirs)
+    other.close()
 
 
 def test_depth_is_in_metres_along_the_view_and_mask_says_what_is_there(sim: SimulationManager) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
+from embodichain.utils.rows import is_by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 if TYPE_CHECKING:
@@ -191,6 +192,18 @@ class Term(Generic[Cfg]):
 
 class Manager:
     """Something that keeps terms in its attributes."""
+
+    def stateful(self) -> list[Functor | ActionTerm]:
+        """Return the terms that keep state."""
+        return [term for _, term in _stateful(vars(self), "")]
+
+    def bound_to_ids(self) -> list[str]:
+        """Return the names of terms that must be told by number which environments begin an episode."""
+        return [
+            name
+            for name, term in _stateful(vars(self), "")
+            if type(term).reset not in (Functor.reset, ActionTerm.reset) and not is_by_mask(term)
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the manager and its terms remember, for a checkpoint."""

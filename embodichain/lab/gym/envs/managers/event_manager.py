@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor, Manager
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.utils.rows import is_by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -27,6 +29,7 @@ class EventManager(Manager):
             mode: [term for term in self._terms if term.cfg.mode == mode] for mode in ("startup", "reset", "interval")
         }
         self._steps = 0
+        self._begun: list[str] = []
 
     @property
     def functors(self) -> list[Functor]:
@@ -50,10 +53,26 @@ class EventManager(Manager):
                     with env.random.stream(term.name, tick=self._steps):
                         term.func(env, stepping, **term.params)
                 continue
-            due = stepping[env.elapsed_steps[stepping] % term.cfg.interval_step == 0]
-            if len(due):
-                with env.random.stream(term.name, tick=env.elapsed_steps):
-                    term.func(env, due, **term.params)
+            is_due = env.elapsed_steps % term.cfg.interval_step == 0
+            # What the first call makes, such as a new attribute, is not there to be kept from changes.
+            if len(stepping) == env.num_envs and is_by_mask(term.func) and term.name in self._begun:
+                with env.choose(is_due) as due:
+                    self._call(term, due)
+            else:
+                self._call(term, stepping[is_due[stepping]])
+
+    def _call(self, term: Term[EventCfg], env_ids: Tensor) -> None:
+        """Let an interval event happen to environments [n], of which there may be none."""
+        if len(env_ids):
+            with self._env.random.stream(term.name, tick=self._env.elapsed_steps):
+                term.func(self._env, env_ids, **term.params)
+            if term.name not in self._begun:
+                self._begun.append(term.name)
+
+    @override
+    def bound_to_ids(self) -> list[str]:
+        names = [term.name for term in self._by_mode["reset"] if not is_by_mask(term.func)]
+        return list(dict.fromkeys(names + super().bound_to_ids()))
 
     @property
     def steps(self) -> int:

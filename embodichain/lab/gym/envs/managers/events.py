@@ -22,6 +22,8 @@ from embodichain.lab.gym.envs.managers.cfg import Range3, SceneEntityCfg, Vec3
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 from embodichain.lab.gym.envs.managers.randomization.physics import entity_uid
 from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
+from embodichain.utils.rows import by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -40,6 +42,7 @@ __all__ = [
 _MESHES = (".obj", ".stl")
 
 
+@by_mask
 class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Give a rigid body with a mesh one of a folder's meshes, drawn for each environment.
 
@@ -65,6 +68,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
         physics.choose_variant(1 + number, env_ids)
 
 
+@by_mask
 def drop_rigid_object_group_sequentially(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -84,8 +88,8 @@ def drop_rigid_object_group_sequentially(
         physics_step: physics substeps that these environments make after each object.
     """
     group = env.sim.get_rigid_object_group(entity_cfg.uid)
-    start = torch.tensor(drop_position, dtype=torch.float32, device=env.device)
-    upright = torch.tensor([1.0, 0.0, 0.0, 0.0], device=env.device).expand(len(env_ids), 4)
+    start = constant(tuple(drop_position), env.device, torch.float32)
+    upright = constant((1.0, 0.0, 0.0, 0.0), env.device, torch.float32).expand(len(env_ids), 4)
     for i in range(group.num_objects):
         pos = start + draw(env, env_ids, position_range, 3)
         group.set_local_pose(torch.cat((pos, upright), dim=1)[:, None], env_ids, obj_ids=[i])

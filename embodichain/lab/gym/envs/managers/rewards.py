@@ -17,6 +17,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
+from embodichain.utils.constants import constant
+from embodichain.utils.rows import by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -115,6 +117,7 @@ def orientation_alignment(
     return 0.5 * (source[:, :3, :3] * target[:, :3, :3]).sum(dim=(1, 2)) - 0.5
 
 
+@by_mask
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return how much nearer to the target a rigid body came in this step, squashed by tanh.
 
@@ -219,7 +222,9 @@ def joint_velocity_penalty(
         part_name: a control part; None: the whole robot.
     """
     velocity = env.sim.get_robot(robot_uid).get_qvel(part_name)
-    return -torch.linalg.vector_norm(velocity if joint_ids is None else velocity[:, joint_ids], dim=1)
+    if joint_ids is not None:
+        velocity = velocity[:, constant(tuple(joint_ids), env.device)]
+    return -torch.linalg.vector_norm(velocity, dim=1)
 
 
 def joint_limit_penalty(
@@ -248,12 +253,14 @@ def joint_limit_penalty(
     low, high = robot.body_data.qpos_limits[0].unbind(dim=1)
     qpos = robot.get_qpos()
     if joint_ids is not None:
-        qpos, low, high = qpos[:, joint_ids], low[joint_ids], high[joint_ids]
+        columns = constant(tuple(joint_ids), env.device)
+        qpos, low, high = qpos[:, columns], low[columns], high[columns]
     # Infinite limits: the share is inf / inf.
     share = (torch.minimum(qpos - low, high - qpos) / (high - low)).nan_to_num(nan=margin)
     return -(margin - share).clamp(min=0.0).sum(dim=1)
 
 
+@by_mask
 class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return minus the norm of the change of the action since the step before; 0 in an episode's first step."""
 

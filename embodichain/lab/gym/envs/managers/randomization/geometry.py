@@ -8,6 +8,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import Range, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
+from embodichain.utils.rows import by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["randomize_rigid_object_scale", "randomize_rigid_objects_scale"]
 
 
+@by_mask
 def randomize_rigid_object_scale(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -38,6 +40,7 @@ def randomize_rigid_object_scale(
     env.sim.get_rigid_object(entity_cfg.uid).physics.set_body_scale(scale, env_ids)
 
 
+@by_mask
 def randomize_rigid_objects_scale(
     env: EmbodiedEnv,
     env_ids: Tensor,

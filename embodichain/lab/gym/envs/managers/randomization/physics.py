@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.sim.drives import match_names
 from embodichain.lab.sim.objects import Articulation
+from embodichain.utils.rows import by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@by_mask
 def randomize_rigid_object_mass(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -52,6 +54,7 @@ def randomize_rigid_object_mass(
     physics.set_mass(mass.clamp(min=1e-3 * physics.initial_mass), env_ids)
 
 
+@by_mask
 class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Draw where the centre of mass of a dynamic body is.
 
@@ -77,6 +80,7 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
         physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
 
 
+@by_mask
 def randomize_rigid_object_friction(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -100,6 +104,7 @@ def randomize_rigid_object_friction(
     body.physics.set_friction(friction.clamp(min=0.0), env_ids)
 
 
+@by_mask
 def randomize_joint_drive(
     env: EmbodiedEnv,
     env_ids: Tensor,

@@ -16,6 +16,8 @@ from embodichain.lab.gym.envs.managers.cfg import Range, Range2, Range3, SceneEn
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
+from embodichain.utils.rows import by_mask
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 
+@by_mask
 def randomize_rigid_object_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -57,6 +60,7 @@ def randomize_rigid_object_pose(
     body.clear_dynamics(env_ids)
 
 
+@by_mask
 def randomize_articulation_root_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -88,6 +92,7 @@ def randomize_articulation_root_pose(
         env.sim.update(physics_update_step, env_ids)
 
 
+@by_mask
 def randomize_target_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -123,6 +128,7 @@ def randomize_target_pose(
     setattr(env, store_key, poses.index_copy(0, env_ids, pose_from_pos_matrix(pos, rotation)))
 
 
+@by_mask
 def randomize_robot_qpos(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -143,14 +149,16 @@ def randomize_robot_qpos(
     """
     robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
     ids = list(range(robot.dof)) if joint_ids is None else list(joint_ids)
+    columns = constant(tuple(ids), env.device)
     qpos = draw(env, env_ids, qpos_range, len(ids))
     if relative_qpos:
-        qpos = qpos + robot.body_data.default_qpos[0, ids]
-    limits = robot.body_data.qpos_limits[0, ids]
+        qpos = qpos + robot.body_data.default_qpos[0, columns]
+    limits = robot.body_data.qpos_limits[0, columns]
     robot.set_qpos(torch.clamp(qpos, limits[:, 0], limits[:, 1]), ids, env_ids, target=False)
     robot.set_qvel(torch.zeros_like(qpos), ids, env_ids)
 
 
+@by_mask
 def randomize_robot_eef_pose(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -181,6 +189,7 @@ def randomize_robot_eef_pose(
         robot.set_qvel(torch.zeros_like(qpos), env_ids=env_ids, name=part)
 
 
+@by_mask
 def planner_grid_cell_sampler(
     env: EmbodiedEnv,
     env_ids: Tensor,
@@ -211,8 +220,8 @@ def planner_grid_cell_sampler(
         )
     # The order of random numbers is a random order of the cells.
     order = env.random.uniform(env_ids, 0.0, 1.0, columns * rows).argsort(dim=1)
-    low, high = torch.tensor(position_range, dtype=torch.float32, device=env.device)
-    counts = torch.tensor([columns, rows], device=env.device)
+    low, high = constant(tuple(map(tuple, position_range)), env.device, torch.float32)
+    counts = constant((columns, rows), env.device)
     for i, uid in enumerate(object_uid_list):
         cell = torch.stack((order[:, i] % columns, order[:, i] // columns), dim=1)
         xy = low + (cell + 0.5) * (high - low) / counts

@@ -1,0 +1,217 @@
+"""Where the time of a training on a GPU goes: physics, managers, policy, learner, and the device's idle time.
+
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --task CartPoleRL --num-envs 16384 --iterations 10
+    python benchmarks/gpu.py --device warp:cpu --num-envs 64 --iterations 1        (the same code without a GPU)
+
+An iteration is a rollout of T steps and PPO's update of it, as `train` does them, with the shipped quick-start config,
+but 4 minibatches an epoch. Of a GPU, each part's share is taken from events on its stream, so what the device waits in
+a part counts there; its idle share is the time in which no kernel runs, from the profiler's record of one more
+iteration. On the processor the parts are wall-clock time, and nothing is idle.
+
+managers/physics: the environment without its physics, and the policy, as a share of the physics.
+The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.build import build_learner
+from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.utils.divergence import Divergences
+from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+from embodichain.lab.gym.envs.tasks.rl import build_env
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "agents" / "rl"
+TASKS = {
+    "PushCubeRL": "push_cube/train_config_quickstart.json",
+    "CartPoleRL": "basic/cart_pole/train_config_quickstart.json",
+    "OpenDrawerRL": "open_drawer/train_config_quickstart.json",
+    "PickCubeRL": "pick_cube/train_config_quickstart.json",
+    "ReachRL": "reach/train_config_quickstart.json",
+}
+SIZES = (64, 256, 1024, 4096, 16384)
+PARTS = ("physics", "managers", "policy", "learner", "other")
+# What a GPU should reach: environment steps/s of the whole, by task and N; and the share of managers and policy.
+AIMS = {("PushCubeRL", 4096): 300e3, ("CartPoleRL", 16384): 3e6}
+SHARE = 0.25
+
+
+class Clock:
+    """Time on the device's stream, or on the wall, spent in functions."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cuda = device.type == "cuda"
+        self._marks: dict[str, list[tuple[Any, Any]]] = {}
+
+    def watch(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function with its calls timed under a name."""
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = self._now()
+            result = function(*args, **kwargs)
+            self._marks.setdefault(name, []).append((start, self._now()))
+            return result
+
+        return timed
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds by name since the last call; waits for the device."""
+        if self._is_cuda:
+            torch.cuda.synchronize()
+        marks, self._marks = self._marks, {}
+        return {name: sum(self._between(*pair) for pair in pairs) for name, pairs in marks.items()}
+
+    def _now(self) -> Any:
+        if not self._is_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end) / 1e3) if self._is_cuda else float(end - start)
+
+
+class Case:
+    """A training of N environments."""
+
+    def __init__(self, task: str, num_envs: int, steps: int, device: str, sim_device: str) -> None:
+        overrides = [
+            f"trainer.device={device}",
+            f"trainer.sim_device={sim_device}",
+            f"trainer.num_envs={num_envs}",
+            f"trainer.buffer_size={steps}",
+            "trainer.enable_eval=false",
+            f"algorithm.cfg.batch_size={num_envs * steps // 4}",
+        ]
+        run = load_run_config(CONFIGS / TASKS[task], overrides)
+        self.device = torch.device(device)
+        self.num_steps, self.env = steps, build_env(run.env_id, run.env)
+        self.clock = Clock(self.device)
+        self._stats, self._divergences = EpisodeStats(num_envs), Divergences()
+        watch, backend = self.clock.watch, self.env.sim.backend
+        vars(backend)["step"] = watch("physics", backend.step)
+        vars(self.env)["step"] = watch("env", self.env.step)
+        self.policy, self.algorithm = build_learner(run, self.env, self.device)
+        self._collect = watch("rollout", SyncCollector(self.env, self.policy, self.device, self._on_step).collect)
+        self._update = watch("learner", self._learn)
+
+    def iterate(self) -> None:
+        """Collect and learn, as the trainer does."""
+        rollout = self._collect(self.num_steps)
+        self._update(rollout)
+        self._stats.finish_rollout(rollout)
+        self._divergences.take(rollout)
+
+    def _learn(self, rollout: TensorDict) -> None:
+        self.algorithm.update(rollout)
+        self.policy.update_normalizer(rollout["obs"][:, :-1])
+
+    def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
+        self._stats.on_step(step, info)
+        self._divergences.on_step(info)
+
+    def run(self, iterations: int) -> dict[str, Any]:
+        """Return the figures of some iterations, after one that is not counted."""
+        self.iterate()
+        self.clock.take()
+        start = time.perf_counter()
+        for _ in range(iterations):
+            self.iterate()
+        spent = self.clock.take()
+        wall = time.perf_counter() - start
+        parts = {
+            "physics": spent["physics"],
+            "managers": spent["env"] - spent["physics"],
+            "policy": spent["rollout"] - spent["env"],
+            "learner": spent["learner"],
+        }
+        parts["other"] = wall - sum(parts.values())
+        return {
+            "steps_per_second": iterations * self.num_steps * self.env.num_envs / wall,
+            "env_steps_per_second": iterations * self.num_steps * self.env.num_envs / spent["env"],
+            "seconds": {name: parts[name] / iterations for name in PARTS},
+            "managers_to_physics": (parts["managers"] + parts["policy"]) / parts["physics"],
+            "idle": self._idle(),
+            "diverged": self.env.num_diverged,
+        }
+
+    def _idle(self) -> float | None:
+        """Return the share of an iteration in which the GPU runs nothing; None on the processor."""
+        if self.device.type != "cuda":
+            return None
+        activities = [torch.profiler.ProfilerActivity.CUDA]
+        with torch.profiler.profile(activities=activities) as profile:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            self.iterate()
+            torch.cuda.synchronize()
+            wall = time.perf_counter() - start
+        spans = sorted((e.time_range.start, e.time_range.end) for e in profile.events() if e.device_type.name == "CUDA")
+        return 1.0 - union(spans) / 1e6 / wall
+
+
+def union(spans: list[tuple[float, float]]) -> float:
+    """Return the length of what intervals cover, which are sorted by their beginnings."""
+    covered, reached = 0.0, float("-inf")
+    for start, end in spans:
+        covered += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", nargs="+", choices=sorted(TASKS), default=["PushCubeRL", "CartPoleRL"])
+    parser.add_argument("--num-envs", nargs="+", type=int, default=list(SIZES))
+    parser.add_argument("--steps", type=int, default=32, help="T, of a rollout")
+    parser.add_argument("--iterations", type=int, default=5, help="that are counted")
+    parser.add_argument("--device", default="cuda:0", help="of the physics and, unless it is warp:cpu, of the learner")
+    args = parser.parse_args(arguments)
+    learner = args.device if args.device.startswith("cuda") else "cpu"
+    print(torch.cuda.get_device_name(learner) if learner != "cpu" else "on the processor, without a GPU")
+    heads = "".join(f"{name:>10}" for name in PARTS)
+    print(f"{'task':13}{'N':>6}{'steps/s':>11}{'env only':>11}{heads}  (ms/iteration){'ratio':>8}{'idle':>7}")
+    results = []
+    for task in args.task:
+        for num_envs in args.num_envs:
+            case = Case(task, num_envs, args.steps, learner, args.device)
+            row = case.run(args.iterations)
+            case.env.close()
+            results.append({"task": task, "num_envs": num_envs, **row})
+            cells = "".join(f"{1e3 * row['seconds'][name]:10.2f}" for name in PARTS)
+            idle = "-" if row["idle"] is None else f"{row['idle']:.0%}"
+            print(
+                f"{task:13}{num_envs:6}{row['steps_per_second']:11.0f}{row['env_steps_per_second']:11.0f}{cells}"
+                f"{'':16}{row['managers_to_physics']:8.0%}{idle:>7}{_aim(task, num_envs, row)}",
+                flush=True,
+            )
+    print(json.dumps({"benchmark": "gpu", "device": args.device, "steps": args.steps, "results": results}))
+
+
+def _aim(task: str, num_envs: int, row: dict[str, Any]) -> str:
+    """Return how a row stands to what is aimed at; empty where nothing is, or without a GPU."""
+    if row["idle"] is None:
+        return ""
+    notes = []
+    if (task, num_envs) in AIMS:
+        notes.append(f"aim {AIMS[task, num_envs]:.0f} steps/s")
+    if num_envs == 4096:
+        notes.append(f"aim {SHARE:.0%} of physics")
+    return f"  {'; '.join(notes)}" if notes else ""
+
+
+if __name__ == "__main__":
+    main()

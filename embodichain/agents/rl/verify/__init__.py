@@ -1,0 +1,1 @@
+"""Do the two physics engines tell the same story? ``embodichain verify-backends`` answers."""

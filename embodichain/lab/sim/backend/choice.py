@@ -1,0 +1,73 @@
+"""Which engine runs the physics, and where."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+
+import mujoco
+import torch
+
+from embodichain.lab.sim.backend.base import Backend
+from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
+from embodichain.utils import ConfigError
+
+__all__ = ["WARP_ON_CPU", "has_warp", "make_backend", "parse_sim_device"]
+
+WARP_ON_CPU = "warp:cpu"
+"""The ``sim_device`` of the GPU's engine on the processor: slower than the other, but the same code as on a GPU."""
+_HELP = "pip install 'embodichain-mujoco[gpu]'"
+
+
+def has_warp() -> bool:
+    """Return whether MuJoCo Warp is installed."""
+    return importlib.util.find_spec("mujoco_warp") is not None
+
+
+def parse_sim_device(name: str) -> tuple[bool, torch.device]:
+    """Return whether a ``sim_device`` means MuJoCo Warp, and where tensors are then; nothing is imported.
+
+    Raises:
+        ConfigError: there is no such device here, or the extra ``gpu`` is not installed.
+    """
+    match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
+    if match is None:
+        raise ConfigError(f"sim_device: must be 'auto', 'cpu', 'cuda:<number>' or '{WARP_ON_CPU}', got '{name}'")
+    if name in ("auto", "cpu"):
+        return False, torch.device("cpu")
+    device = torch.device("cpu" if name == WARP_ON_CPU else f"cuda:{match[1] or 0}")
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(match[1] or 0) >= count:
+            there = f"there are {count} (cuda:0 to cuda:{count - 1})" if count else "CUDA is not available here"
+            raise ConfigError(f"sim_device: '{name}' cannot be used: {there}")
+    if not has_warp():
+        raise ConfigError(f"sim_device: '{name}' needs the package mujoco_warp: {_HELP}, or sim_device 'cpu'")
+    return True, device
+
+
+def make_backend(
+    model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int, sim_device: str
+) -> Backend:
+    """Return the engine for a scene.
+
+    Args:
+        model: compiled; its keyframe 0 is the initial state.
+        visual_model: of the same states, for pictures.
+        num_envs: N.
+        num_threads: on the processor; 0 for one a processor that this process may use.
+        sim_device: see ``SimulationManagerCfg.sim_device``.
+
+    Raises:
+        ConfigError: it cannot run there.
+    """
+    is_warp, device = parse_sim_device(sim_device)
+    if not is_warp:
+        return MujocoBatchBackend(model, visual_model, num_envs, num_threads)
+    import warp  # noqa: PLC0415 (an extra)
+
+    warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
+    module = importlib.import_module("embodichain.lab.sim.backend.mujoco_warp")  # it imports the extra
+    backend: Backend = module.MujocoWarpBackend(model, visual_model, num_envs, device)
+    return backend

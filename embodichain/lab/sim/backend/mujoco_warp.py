@@ -1,0 +1,438 @@
+"""Physics on a GPU: MuJoCo Warp. Importing this needs the extra ``gpu``.
+
+Shapes: N environments, n the environments of one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mujoco
+import mujoco_warp
+import numpy as np
+import torch
+import warp
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
+from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
+from embodichain.lab.sim.backend.warp_graphs import Graphs
+from embodichain.lab.sim.backend.warp_model import CONSTANTS, WarpModel
+from embodichain.utils import ConfigError
+
+__all__ = ["MujocoWarpBackend"]
+
+# The whole integration state; qacc_warmstart is where the solver's next search starts.
+_STATE = (
+    "qpos",
+    "qvel",
+    "act",
+    "ctrl",
+    "qacc_warmstart",
+    "qfrc_applied",
+    "xfrc_applied",
+    "eq_active",
+    "mocap_pos",
+    "mocap_quat",
+    "time",
+    "history",
+    "plastic",
+)
+_CHECKED = ("qpos", "qvel", "qacc_warmstart", "ctrl")
+_LARGEST = 1e10  # mjMAXVAL: what is beyond is invalid
+_PLACES = frozenset(
+    {"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "subtree_com"}
+)
+"""Fields that follow from the positions by kinematics alone."""
+_Overflow = mujoco_warp.OverflowType
+_OVERFLOWS = {
+    "contacts": int(_Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD),
+    "constraints": int(_Overflow.NEFC | _Overflow.NJMAX_NNZ),
+}
+_INEXACT = (_Overflow.CONTACT_MATCH, _Overflow.HFIELD, _Overflow.EPA_HORIZON)  # of what has a fixed size
+
+
+class MujocoWarpBackend(Backend):
+    """N simulations on one device; implements :class:`~embodichain.lab.sim.backend.base.Backend`.
+
+    State and model fields are tensors that share the engine's memory. Nothing here waits for the device but
+    :meth:`report`, :meth:`state_dict` and what draws. The engine's work is captured once for each kind of call, and
+    then replayed as one graph: on a GPU a single launch, and on the processor forty times faster than call by call.
+
+    The engine computes with float32. Its results are the same again on the processor; on a GPU the order of sums, and
+    with it the last bits, may differ from run to run.
+    """
+
+    is_asynchronous = True
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        visual_model: mujoco.MjModel,
+        num_envs: int,
+        device: torch.device,
+        capacity: Capacity | None = None,
+    ) -> None:
+        """Start with every environment in the model's initial state.
+
+        Args:
+            model: compiled; its keyframe 0 is the initial state.
+            visual_model: of the same states, for pictures.
+            num_envs: N.
+            device: ``cpu`` or ``cuda:<number>``.
+            capacity: room for contacts and constraints; None: measured.
+
+        Raises:
+            ConfigError: the scene has what MuJoCo Warp does not know.
+        """
+        self.model = model
+        self.visual_model = visual_model
+        self.num_envs = num_envs
+        self.device = device
+        self.version = 0
+        self.capacity = probe(model) if capacity is None else capacity
+        self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
+        self._casts: dict[str, tuple[int, Tensor]] = {}
+        self._computed = {"places": -1, "all": -1}  # of which version they are
+        self._mask: Tensor | None = None
+        self._all_env_ids = torch.arange(num_envs, device=device)
+        self._index_cache: dict[tuple[int, ...], Tensor] = {}
+        self._graphs = Graphs(device)
+        self._graphs_version = 0
+        self._stale_fields: list[str] = []
+        self._has_stale_constants = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        self._statics_are_stale = False
+        self._diverged = torch.zeros(num_envs, dtype=torch.bool, device=device)
+        with warp.ScopedDevice(str(device)):
+            try:
+                self._fields = WarpModel(model, num_envs, device)
+            except (NotImplementedError, ValueError) as error:
+                raise ConfigError(f"sim_device '{device}': MuJoCo Warp cannot simulate this scene: {error}") from error
+        self._allocate()
+        self._initial = self._read_initial()
+        self._statics = self._find_statics()
+        for name, initial in self._initial.items():
+            self._views[name].copy_(initial.expand_as(self._views[name]))
+
+    @property
+    @override
+    def qpos(self) -> Tensor:
+        return self.read("qpos")
+
+    @property
+    @override
+    def qvel(self) -> Tensor:
+        return self.read("qvel")
+
+    @property
+    @override
+    def ctrl(self) -> Tensor:
+        return self.read("ctrl")
+
+    @override
+    def read(self, name: str) -> Tensor:
+        version, cast = self._casts.get(name, (-1, None))
+        if cast is None or version != self.version:
+            if name not in self._views:
+                self._compute("places" if name in _PLACES else "all")
+            # A copy, since the engine writes into the same memory at the next step.
+            cast = self._view(name).to(torch.float32, copy=True)
+            self._casts[name] = (self.version, cast)
+        return cast
+
+    @override
+    def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
+        self._put(self._state(name), (columns,), values, env_ids)
+        self.version += 1
+
+    @override
+    def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
+        self._initial[name][columns] = values
+
+    @override
+    def read_model(self, name: str) -> Tensor:
+        return self._fields.read(name)
+
+    @override
+    def write_model(
+        self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
+    ) -> None:
+        at = index if isinstance(index, tuple) else (index,)
+        self._put(self._fields.open(name), at, values, env_ids)
+        self._fields.close(name, at)
+        if derive and name in CONSTANTS:
+            if name not in self._stale_fields:
+                self._stale_fields.append(name)
+            yes = torch.ones((), dtype=torch.bool, device=self.device)
+            self._put(self._has_stale_constants, (), yes, env_ids)
+        if name in ("body_pos", "body_quat"):
+            self._statics_are_stale = True
+        self.version += 1
+
+    @override
+    def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
+        self._follow()
+        others: Tensor | None = None
+        if env_ids is not None:
+            others = torch.ones_like(self._diverged).index_fill(0, env_ids, False)
+        if self._mask is not None:
+            others = ~self._mask if others is None else others | ~self._mask
+        saved = {} if others is None else {name: view.clone() for name, view in self._views.items()}
+
+        def work() -> None:
+            for _ in range(substeps):
+                mujoco_warp.step(self._fields.device_model, self._data)
+
+        self._run(f"step {substeps}", work)
+        if others is not None:
+            self._choose(others, saved)
+        # Not-a-number fails every comparison.
+        checked = torch.cat([self._views[name] for name in _CHECKED], dim=1)
+        bad = ~(checked.abs() <= _LARGEST).all(dim=1)
+        self._diverged |= bad
+        self._choose(bad, self._initial)
+        self.version += 1
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        for name in self._filled:
+            self._put(self._views[name], (), self._initial[name], env_ids)
+        self._put(self._diverged, (), torch.zeros_like(self._diverged[0]), env_ids)
+        self.version += 1
+
+    @override
+    def copy_rows(self, env_ids: Tensor) -> dict[str, Tensor]:
+        return {name: view[env_ids] for name, view in self._views.items()}
+
+    @override
+    def put_rows(self, env_ids: Tensor, rows: dict[str, Tensor]) -> None:
+        for name in self._filled:
+            self._put(self._views[name], (), rows[name], env_ids)
+        self.version += 1
+
+    @override
+    @contextmanager
+    def choose(self, mask: Tensor) -> Iterator[Tensor]:
+        assert self._mask is None, "environments are chosen already"
+        self._mask = mask
+        try:
+            yield self._all_env_ids
+        finally:
+            self._mask = None
+            # What was computed inside the block may be of environments that did not change after all.
+            self.version += 1
+
+    @override
+    def diverged(self) -> Tensor | None:
+        return self._diverged.clone()
+
+    @override
+    def report(self) -> list[str]:
+        flags = warp.to_torch(self._data.overflow)
+        overflow = flags.clone().cpu()
+        flags.zero_()
+        inexact = {flag.name: int((overflow & int(flag) != 0).sum()) for flag in _INEXACT}
+        problems = [
+            f"physics is inexact in {count} of {self.num_envs} environments: MuJoCo Warp's {name} overflowed"
+            for name, count in inexact.items()
+            if count
+        ]
+        lost = {kind: int((overflow & bits != 0).sum()) for kind, bits in _OVERFLOWS.items()}
+        if any(lost.values()):
+            before, self.capacity = self.capacity, self.capacity.grown(*(count > 0 for count in lost.values()))
+            self._move()
+            found = " and ".join(f"{kind} in {count}" for kind, count in lost.items() if count)
+            problems.append(
+                f"physics left out {found} of {self.num_envs} environments, for want of room: there was room for "
+                f"{before.contacts} contacts (on average) and {before.constraints} constraints in each, now there is "
+                f"for {self.capacity.contacts} and {self.capacity.constraints}"
+            )
+        return problems
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "engine": "mujoco_warp",
+            "state": dict(self._views),
+            "initial": dict(self._initial),
+            "model": dict(self._fields.own),
+            "diverged": self._diverged,
+            "stale": {"fields": list(self._stale_fields), "rows": self._has_stale_constants},
+        }
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state.get("engine") != "mujoco_warp":
+            raise ConfigError("the checkpoint's physics ran on threads: resume it with the same sim_device, cpu")
+        for name, values in state["model"].items():
+            self._fields.open(name).copy_(values)
+        for name, values in state["state"].items():
+            self._views[name].copy_(values)
+            self._initial[name].copy_(state["initial"][name])
+        self._diverged.copy_(state["diverged"])
+        self._stale_fields = list(state["stale"]["fields"])
+        self._has_stale_constants.copy_(state["stale"]["rows"])
+        self._statics_are_stale = bool(self._fields.own)
+        self.version += 1
+
+    @override
+    def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
+        state = {name: self._views[name][env_id].cpu().numpy() for name in ("qpos", "mocap_pos", "mocap_quat")}
+        own = {name: values[env_id].cpu().numpy() for name, values in self._fields.own.items()}
+        load_drawn(data, state, own, self._named_geoms, self._seen_geoms)
+
+    def _allocate(self) -> None:
+        """Make room for the simulations."""
+        self._graphs.clear()
+        room = self.capacity
+        with warp.ScopedDevice(str(self.device)):
+            self._data = mujoco_warp.make_data(
+                self.model, nworld=self.num_envs, nconmax=room.contacts, njmax=room.constraints
+            )
+        self._graphs.wait()
+        self._views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
+        self._filled = [name for name, view in self._views.items() if view.numel()]
+        self._casts.clear()
+        self._computed = dict.fromkeys(self._computed, -1)
+
+    def _move(self) -> None:
+        """Go on in other memory, of the present capacity."""
+        state = {name: view.clone() for name, view in self._views.items()}
+        self._allocate()
+        for name, view in self._views.items():
+            view.copy_(state[name])
+        self._statics_are_stale = bool(self._fields.own)
+        self.version += 1
+
+    def _read_initial(self) -> dict[str, Tensor]:
+        """Return what a reset puts into one environment, by field."""
+        data = mujoco.MjData(self.model)
+        mujoco.mj_resetDataKeyframe(self.model, data, 0)
+        initial = {}
+        for name, view in self._views.items():
+            values = torch.from_numpy(np.array(getattr(data, name)))
+            initial[name] = values.to(self.device, view.dtype).reshape(view.shape[1:])
+        return initial
+
+    def _state(self, name: str) -> Tensor:
+        if name not in self._views:
+            raise ValueError(f"{name} is no field of the state. There are: {', '.join(self._views)}")
+        return self._views[name]
+
+    def _view(self, name: str) -> Tensor:
+        """Return the engine's memory of a field, in MuJoCo's shape."""
+        view = self._views.get(name)
+        if view is None:
+            view = warp.to_torch(getattr(self._data, name))
+            view = view.flatten(2) if view.dim() == 4 else view
+        return view
+
+    def _put(self, field: Tensor, at: tuple[Any, ...], values: Tensor, env_ids: Tensor | None) -> None:
+        """Write a part of a field [N, ...] in environments [n], of these only the chosen ones."""
+        values = values.to(field.dtype)
+        is_table = any(not isinstance(part, int | slice) for part in at)
+        if env_ids is self._all_env_ids:
+            env_ids = None  # in this order
+        rows: Any = slice(None)
+        if env_ids is not None:
+            rows = env_ids[:, None] if is_table else env_ids
+        where = (rows, *(self._indices(part) if isinstance(part, list) else part for part in at))
+        if self._mask is None:
+            field[where] = values
+            return
+        present = field[where]
+        chosen = self._mask if env_ids is None else self._mask[env_ids]
+        chosen = chosen.reshape(-1, *[1] * (present.dim() - 1))
+        if env_ids is None and not is_table:
+            torch.where(chosen, values, present, out=present)  # a view, so that is all
+        else:
+            field[where] = torch.where(chosen, values, present)
+
+    def _indices(self, part: list[int]) -> Tensor:
+        """Return indices as a tensor; a list would be sent to the device at each use."""
+        key = tuple(part)
+        if key not in self._index_cache:
+            self._index_cache[key] = torch.tensor(part, device=self.device)
+        return self._index_cache[key]
+
+    def _choose(self, rows: Tensor, values: dict[str, Tensor]) -> None:
+        """Write values of the whole state, [N, ...] or of one environment, into the rows of a mask [N]."""
+        for name in self._filled:
+            view = self._views[name]
+            torch.where(rows.reshape(-1, *[1] * (view.dim() - 1)), values[name], view, out=view)
+
+    def _compute(self, what: str) -> None:
+        """Compute what follows from the present state, unless it is there already."""
+        if self.version in (self._computed[what], self._computed["all"]):
+            return
+        self._follow()
+        model, data = self._fields.device_model, self._data
+        if what == "places":
+            self._run(what, lambda: mujoco_warp.fwd_kinematics(model, data))
+        else:
+            self._run(what, lambda: mujoco_warp.forward(model, data))
+        self._computed[what] = self.version
+
+    def _follow(self) -> None:
+        """Bring what follows from the model's fields in line with them."""
+        if self._stale_fields:
+            self._update_constants()
+        if self._statics_are_stale:
+            self._update_statics()
+
+    def _update_constants(self) -> None:
+        """Derive the constants again where the fields behind them were written; once, however many were."""
+        names = {constant for field in self._stale_fields for constant in CONSTANTS[field]}
+        fields = {name: self._fields.open(name) for name in sorted(names) if self._fields.has(name)}
+        before = {name: field.clone() for name, field in fields.items()}
+        model, data = self._fields.device_model, self._data
+        # The inertias of all bodies take a hundred launches; a geom's bounds take one.
+        what = "FIXED" if self._stale_fields == ["geom_size"] else "ALL"
+        groups = mujoco_warp.SetConstGroup[what]
+        self._run(f"constants {what}", lambda: mujoco_warp.set_const(model, data, groups))
+        for name, field in fields.items():
+            stale = self._has_stale_constants.reshape(-1, *[1] * (field.dim() - 1))
+            torch.where(stale, field, before[name], out=field)
+        self._has_stale_constants.fill_(False)
+        self._stale_fields.clear()
+
+    def _find_statics(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Return the geoms of bodies that are fixed to the world, their bodies, and their poses in them."""
+        model = self.model
+        body = model.geom_bodyid
+        fixed = (body > 0) & (model.body_weldid[body] == 0) & (model.body_mocapid[model.body_rootid[body]] < 0)
+        if not fixed.any():
+            return None
+        geoms = np.flatnonzero(fixed)
+        matrix = np.zeros((len(geoms), 9))
+        for row, geom in zip(matrix, geoms, strict=True):
+            mujoco.mju_quat2Mat(row, model.geom_quat[geom])
+        parts = (geoms, body[geoms].astype(np.int64))
+        ids, bodies = (torch.from_numpy(part).to(self.device) for part in parts)
+        pos, mat = (torch.from_numpy(part).float().to(self.device) for part in (model.geom_pos[geoms], matrix))
+        return ids, bodies, pos, mat.view(-1, 3, 3)
+
+    def _update_statics(self) -> None:
+        """Place the geoms of bodies that are fixed to the world: the engine does so only once."""
+        self._statics_are_stale = False
+        model, data = self._fields.device_model, self._data
+        self._run("places", lambda: mujoco_warp.fwd_kinematics(model, data))
+        if self._statics is None:
+            return
+        geoms, bodies, pos, mat = self._statics
+        xpos, xmat, geom_xpos, geom_xmat = (
+            warp.to_torch(getattr(data, name)) for name in ("xpos", "xmat", "geom_xpos", "geom_xmat")
+        )
+        turn = xmat[:, bodies]
+        geom_xpos[:, geoms] = xpos[:, bodies] + (turn @ pos[:, :, None]).squeeze(-1)
+        geom_xmat[:, geoms] = turn @ mat
+
+    def _run(self, name: str, work: Callable[[], None]) -> None:
+        """Do work of the engine."""
+        if self._graphs_version != self._fields.version:
+            self._graphs.clear()
+            self._graphs_version = self._fields.version
+        self._graphs.run(name, work, self._views.values())

@@ -1,0 +1,162 @@
+"""Environments whose host runs ahead of the physics. Shapes: N environments, O observation size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.utility import load_json
+from tests.lab.scenes import actions_for
+from tests.lab.warp_scenes import CART, CONFIGS, PUSH, env_on, needs_warp
+from tests.no_sync import no_host_sync, work_as_on_a_device
+
+pytestmark = needs_warp
+
+N = 4
+RANDOMISED: dict[str, Any] = {
+    "mass": {
+        "func": "randomize_rigid_object_mass",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "cube"}, "mass_range": [0.5, 2.0]},
+    },
+    "friction": {
+        "func": "randomize_rigid_object_friction",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "cube"}, "friction_range": [0.3, 1.0]},
+    },
+    "drives": {
+        "func": "randomize_joint_drive",
+        "mode": "reset",
+        "params": {"entity_cfg": {"uid": "Manipulator"}, "stiffness_range": [0.8, 1.2]},
+    },
+    "moves": {
+        "func": "randomize_target_pose",
+        "mode": "interval",
+        "interval_step": 3,
+        "params": {"position_range": [[-0.9, -0.4, 0.0], [-0.6, 0.4, 0.0]], "store_key": "goal_pose"},
+    },
+}
+
+
+def push(**cfg: Any) -> EmbodiedEnv:
+    shipped = load_json(CONFIGS / PUSH)["env"]["events"]
+    return env_on("warp", PUSH, N, env={"events": shipped | RANDOMISED}, max_episode_steps=5, **cfg)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[EmbodiedEnv, EmbodiedEnv]]:
+    """Two environments, of which the second is told by number who begins an episode."""
+    by_mask, by_ids = push(), push()
+    assert by_mask._chooses_by_mask
+    by_ids._chooses_by_mask = False
+    yield by_mask, by_ids
+    by_mask.close()
+    by_ids.close()
+
+
+def row_of(env: EmbodiedEnv, obs: Any) -> Tensor:
+    return torch.cat((flatten_dict_observation(obs), env.sim.backend.qpos, env.sim.backend.ctrl), dim=1)
+
+
+def test_resets_by_mask_are_those_by_number(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
+    for env in pair:
+        env.reset(seed=5)
+        # so that episodes end at different times
+        env.elapsed_steps += torch.tensor([0, 1, 2, 2])
+    for action in actions_for(pair[0], 14):
+        (one, reward, *ends, info), (two, other, *others, noted) = (env.step(action) for env in pair)
+        assert torch.equal(row_of(pair[0], one), row_of(pair[1], two))
+        assert torch.equal(reward, other)
+        assert all(torch.equal(a, b) for a, b in zip(ends, others, strict=True))
+        assert info["metrics"].keys() == noted["metrics"].keys()
+        for name in ("body_mass", "geom_friction", "actuator_gainprm"):
+            assert torch.equal(*(env.sim.backend.read_model(name) for env in pair))
+        assert torch.equal(*(env.random.episode for env in pair))
+        assert torch.equal(*(env.goal_pose for env in pair))  # type: ignore[attr-defined]
+    assert pair[0].random.episode.tolist() == [2, 3, 3, 3]  # ends at 5, 10; 4, 9, 14; 3, 8, 13 twice
+
+
+def test_step_of_the_environment_never_waits_for_the_device(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = pair[0]
+    work_as_on_a_device(monkeypatch)
+    env.reset(seed=1)
+    actions = actions_for(env, 6)
+    for action in actions:  # what is sent to the device once, is there then
+        env.step(action)
+    with no_host_sync(monkeypatch):
+        for action in actions:  # episodes of 5 steps: some end
+            env.step(action)
+
+
+def test_divergence_ends_the_episode_and_is_told_once_a_rollout(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], caplog: pytest.LogCaptureFixture
+) -> None:
+    env = pair[0]
+    env.reset(seed=1)
+    actions = actions_for(env, 2)
+    _, _, terminated, _, info = env.step(actions[0])
+    assert not terminated.any()
+    assert not info["diverged"].any()
+    actions[1, 2] = float("nan")
+    obs, reward, terminated, _, info = env.step(actions[1])
+    assert terminated.tolist() == [False, False, True, False]
+    assert info["diverged"].tolist() == [False, False, True, False]
+    assert float(reward[2]) == 0.0
+    assert flatten_dict_observation(obs).isfinite().all()
+    assert flatten_dict_observation(info["final_obs"]).isfinite().all()
+    assert env.elapsed_steps.tolist() == [2, 2, 0, 2]
+    assert caplog.messages == []
+    rollout = allocate_rollout(N, 2, 1, 1, "cpu")
+    env.set_rollout_buffer(rollout)
+    env._rollout = None
+    assert caplog.messages == [
+        "physics or action invalid in some environments: their episodes end and reset (1 so far)"
+    ]
+
+
+def test_want_of_room_is_told_once_a_rollout(
+    pair: tuple[EmbodiedEnv, EmbodiedEnv], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = pair[1]
+    monkeypatch.setattr(env.sim.backend, "report", lambda: ["no room"])
+    env.set_rollout_buffer(allocate_rollout(N, 2, 1, 1, "cpu"))
+    env._rollout = None
+    assert caplog.messages == ["no room"]
+
+
+def count_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """A user's event, which does not say that it may be called for all environments."""
+    env.counted = getattr(env, "counted", 0) + len(env_ids)  # type: ignore[attr-defined]
+
+
+def test_event_that_does_not_say_else_is_told_who_begins_an_episode(caplog: pytest.LogCaptureFixture) -> None:
+    events = {"count": EventCfg(func=count_resets, mode="reset")}
+    env = env_on("warp", CART, N, max_episode_steps=2, events=events)
+    assert "each step waits for the device to know which environments begin an episode, because of count" in caplog.text
+    env.reset(seed=1)
+    env.counted = 0  # type: ignore[attr-defined]
+    env.elapsed_steps += torch.tensor([0, 0, 0, 1])
+    for action in actions_for(env, 2):
+        env.step(action)
+    assert env.counted == 4  # type: ignore[attr-defined]  # env 3 after a step, the others after two
+    env.close()
+
+
+def test_interval_event_by_mask_leaves_the_others_alone(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:
+    env = pair[0]
+    env.reset(seed=1)
+    env.elapsed_steps += torch.tensor([0, 1, 2, 0])
+    before = env.goal_pose.clone()  # type: ignore[attr-defined]
+    env.step(actions_for(env, 1)[0])  # now 1, 2, 3, 1: due every third step
+    moved = (env.goal_pose != before).flatten(1).any(dim=1)  # type: ignore[attr-defined]
+    assert moved.tolist() == [False, False, True, False]
