@@ -14,13 +14,13 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from embodichain.agents.rl.utils.divergence import Divergences
 from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import build_policy
-from embodichain.agents.rl.utils.divergence import Divergences
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.base_env import BaseEnv
