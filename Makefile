@@ -13,7 +13,7 @@ PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-inpu
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint requirements.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help train test check format schema setup setup-dev lock clean
+.PHONY: help train test check format schema docs setup setup-dev lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of do
 	$(BIN)/python -m embodichain.cli schema --kind bc --out configs/schema/bc.schema.json
 	$(BIN)/python scripts/config_docs.py
 
+docs: $(VENV)/.installed-docs ## Build the documentation site into site/; a warning or a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 setup: $(VENV)/.installed ## Make the virtual environment and install the locked versions
 
 setup-dev: $(VENV)/.installed-dev ## The same with the development tools
@@ -56,9 +59,13 @@ $(VENV)/.installed-dev: pyproject.toml requirements.lock
 	$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP_INSTALL) --editable '.[docs]'
+	@touch $@
+
 lock: ## Resolve all versions anew and write requirements.lock (needs Python 3.11)
 	@sh scripts/lock.sh $(PYTHON)
 
 clean: ## Remove the virtual environment and all caches; the runs in outputs/ stay
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

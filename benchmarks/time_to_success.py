@@ -68,7 +68,9 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
     assert eval_env is not None
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
-        options = TrainerOptions(cfg.exp_name, cfg.buffer_size, every, "1000000 it", Path(folder), {})
+        options = TrainerOptions(
+            cfg.exp_name, cfg.buffer_size, every, "1000000 it", Path(folder), {}, precision=cfg.precision
+        )
         evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
         evaluator.seconds = time.process_time()
         Trainer(options, env, policy, algorithm, RunLog([]), evaluator).train(steps)

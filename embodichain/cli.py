@@ -1,87 +1,118 @@
 """The command ``embodichain``.
 
+embodichain train configs/agents/rl/basic/cart_pole/train_config_quickstart.json trainer.seed=3
+embodichain eval latest --episodes 200
 embodichain schema --kind env --out env.schema.json
-embodichain doctor --algo ppo
-embodichain bc configs/agents/rl/push_colored_cube/bc_config.json
-embodichain replay outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from types import ModuleType
 
-from embodichain.agents.rl.bc import command as bc
-from embodichain.agents.rl.doctor import command as doctor
-from embodichain.agents.rl.replay import command as replay
-from embodichain.schema import SCHEMAS
+from embodichain import __version__
+from embodichain.commands import (
+    bc,
+    compare,
+    completion,
+    doctor,
+    evaluate,
+    export,
+    listing,
+    new,
+    play,
+    replay,
+    report,
+    resume,
+    rewards,
+    schema,
+    train,
+    validate,
+    view,
+)
+from embodichain.lab.sim.sensors import RenderingUnavailableError
 from embodichain.utils import ConfigError
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main", "make_parser"]
+
+COMMANDS: dict[str, ModuleType] = {
+    "train": train,
+    "resume": resume,
+    "bc": bc,
+    "eval": evaluate,
+    "play": play,
+    "export": export,
+    "report": report,
+    "compare": compare,
+    "rewards": rewards,
+    "new": new,
+    "list": listing,
+    "validate": validate,
+    "view": view,
+    "schema": schema,
+    "doctor": doctor,
+    "replay": replay,
+    "completion": completion,
+}
+"""By name: modules with ``HELP``, ``EXAMPLES``, ``add_arguments`` and ``run``."""
+
+_EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="embodichain",
+        description="Train robots by reinforcement learning on MuJoCo, and look at what came of it.",
+        epilog=f"'embodichain COMMAND --help' shows a command's arguments and examples.\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"embodichain {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name, module in COMMANDS.items():
+        examples = "".join(f"  embodichain {name} {example}\n" for example in module.EXAMPLES)
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', _EXIT_CODES)}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.set_defaults(run=module.run, command=command)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config."""
-    parser = argparse.ArgumentParser(prog="embodichain", description="Tools around the training of robots on MuJoCo.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_schema(commands)
-    _add_doctor(commands)
-    _add_replay(commands)
-    _add_bc(commands)
-    args = parser.parse_args(argv)
+    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
+    parser = make_parser()
+    parser.set_defaults(parser=parser)
+    args, rest = parser.parse_known_args(argv)
+    # Subcommands cannot take options between the values of a list: key=value --distributed key=value.
+    overrides = [text for text in rest if "=" in text and text[0] != "-"] if hasattr(args, "overrides") else []
+    if unknown := [text for text in rest if text not in overrides]:
+        args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if overrides:
+        args.overrides += overrides
     try:
         code: int = args.run(args)
+        sys.stdout.flush()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return code
-
-
-def _add_schema(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Write the JSON Schema of a config file, by which editors complete and check it."
-    parser = commands.add_parser("schema", help=text, description=text)
-    parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: the terminal)")
-    parser.set_defaults(run=_schema)
-
-
-def _schema(args: argparse.Namespace) -> int:
-    text = json.dumps(SCHEMAS[args.kind](), indent=1, ensure_ascii=False) + "\n"
-    if args.out is None:
-        print(text, end="")
+    except RenderingUnavailableError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever reads has seen enough, as in `embodichain list terms | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    try:
-        args.out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--out {args.out}: cannot be written: {error.strerror}") from error
-    return 0
-
-
-def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Examine an algorithm by closed-form probes, and name what is wrong with it."
-    parser = commands.add_parser("doctor", help=text, description=text)
-    doctor.add_arguments(parser)
-    parser.set_defaults(run=doctor.run)
-
-
-def _add_replay(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Repeat an update that was not finite, from the bundle that the run wrote, and say where it began."
-    example = "example: %(prog)s outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt"
-    codes = "exit code: 0 it failed as in the run, 1 it did not, 2 the bundle cannot be used here"
-    parser = commands.add_parser("replay", help=text, description=text, epilog=f"{example}. {codes}")
-    replay.add_arguments(parser)
-    parser.set_defaults(run=replay.run)
-
-
-def _add_bc(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    text = "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."
-    example = "example: %(prog)s configs/agents/rl/push_colored_cube/bc_config.json steps=500"
-    parser = commands.add_parser("bc", help=text, description=text, epilog=example)
-    bc.add_arguments(parser)
-    parser.set_defaults(run=bc.run)
+    return code
 
 
 if __name__ == "__main__":

@@ -74,8 +74,6 @@ def env_schema() -> Json:
     cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
     known = cfg["properties"] | file["properties"]
     known["id"] = _name("Registered name of the task.", [e for e in get_registered_env_ids() if _is_shipped_env(e)])
-    for name in ("sensor", "light", "rigid_object_group"):
-        known[name] |= {"maxItems": 0, "maxProperties": 0}
     env = {name: known[name] for name in ENV_KEYS}
     for name in TERM_BLOCKS:
         env[name] |= _block_schema(name, defs)

@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$python" -m venv "$work/venv"
 echo "torch==$torch_version" >"$work/held.txt"
-"$work/venv/bin/python" -m pip install -c "$work/held.txt" -e '.[dev,wandb]'
+"$work/venv/bin/python" -m pip install -c "$work/held.txt" -e '.[dev,docs,wandb]'
 
 {
     echo '# The versions the project is tested with, for use as a constraints file: pip install -c requirements.lock -e .'

@@ -57,8 +57,27 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         ["agents.rl.replay"],
         ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
     ),
+    (
+        "rl report",
+        ["agents.rl.report"],
+        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
+    ),
     # The files that know both worlds.
-    ("build", ["agents.rl.run_config", "agents.rl.build", "agents.rl.train", "agents.rl.bc", "schema", "cli"], ["*"]),
+    (
+        "build",
+        [
+            "agents.rl.run_config",
+            "agents.rl.build",
+            "agents.rl.train",
+            "agents.rl.bc",
+            "agents.rl.saved_run",
+            "agents.rl.export",
+            "schema",
+            "commands",
+            "cli",
+        ],
+        ["*"],
+    ),
 ]
 
 # Third-party packages that belong to one layer.
@@ -71,8 +90,10 @@ OPTIONAL_EXTRAS = {
     "mujoco_menagerie",
     "mujoco_warp",
     "onnx",
+    "onnxruntime",
     "peft",
     "pyarrow",
+    "shtab",
     "transformers",
     "viser",
     "wandb",

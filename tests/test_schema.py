@@ -131,6 +131,19 @@ def test_required_keys_are_missed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("block", "value"),
+    [
+        ("sensor", [{"sensor_type": "Camera", "uid": "front", "width": 64, "height": 64}]),
+        ("light", {"direct": [{"uid": "lamp", "light_type": "point", "intensity": 50, "init_pos": [0, 1.5, 2]}]}),
+        ("rigid_object_group", [{"uid": "cubes", "rigid_objects": {"one": {"shape": {"shape_type": "Cube"}}}}]),
+    ],
+)
+def test_blocks_that_the_tasks_leave_empty_may_be_filled(block: str, value: Any) -> None:
+    assert errors("env", change(PUSH_CUBE, block, value)) == []
+    assert errors("env", change(PUSH_CUBE, block, [3]))
+
+
+@pytest.mark.parametrize(
     ("kind", "path", "value"),
     [
         ("env", "id", "MyTaskRL"),

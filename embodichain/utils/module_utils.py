@@ -6,7 +6,8 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, unknown_name
@@ -40,11 +41,26 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
                 f"{place}: '{module}' is not allowed to be imported (allowed: {allowed}). A config file alone does not "
                 f"choose what code runs: pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}"
             )
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"{place}: cannot import '{module}': {error}") from error
+    with _working_directory_on_path():
+        for module in modules:
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                raise ConfigError(f"{place}: cannot import '{module}': {error}") from error
+
+
+@contextmanager
+def _working_directory_on_path() -> Iterator[None]:
+    """Let modules be found in the working directory, last of all; an installed script does not look there by itself."""
+    here = os.getcwd()
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
 
 
 def imports_allowed_by_environment() -> list[str]:

@@ -19,7 +19,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
@@ -225,7 +225,8 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
     """Build the policy and the algorithm that improves it.
 
     Raises:
-        ConfigError: the policy's block does not fit the environment, or its chunks of actions not the rollouts.
+        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
+            the rollouts.
     """
     policy = build_policy(
         run.train.policy,
@@ -235,6 +236,8 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
         observation_space=env.single_observation_space,
     )
     _check_chunks(run, policy.chunk_length)
+    num_decisions = run.train.trainer.buffer_size // policy.chunk_length
+    check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
@@ -286,6 +289,7 @@ def build_trainer(
         config=run.resolved,
         keep_last=cfg.keep_last,
         max_skipped_updates=cfg.max_skipped_updates,
+        precision=cfg.precision,
         spaces={
             "flat": space_to_data(env.flattened_observation_space),
             "action": space_to_data(env.single_action_space),

@@ -30,6 +30,7 @@ from embodichain.agents.rl.build import (
     for_rank,
 )
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
+from embodichain.agents.rl.report.page import REPORT, write_report
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
@@ -45,13 +46,15 @@ from embodichain.agents.rl.utils.launch import (
     start_local_processes,
 )
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.machine import describe_machine
 from embodichain.utils.module_utils import imports_allowed_by_environment
 
-__all__ = ["main", "parse_args", "train_from_config"]
+__all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -67,6 +70,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="RUN",
         help="go on with a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
     )
+    add_options(parser)
+    args = parser.parse_intermixed_args(argv)
+    if args.config is None and args.resume is None:
+        parser.error("one of --config and --resume is needed")
+    return args
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what may be said beside config and run: the rest of what ``parse_args`` returns."""
     parser.add_argument(
         "--distributed",
         action=argparse.BooleanOptionalAction,
@@ -89,10 +101,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="let a save_path of the config lead into this folder, outside the run's own",
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
-    args = parser.parse_intermixed_args(argv)
-    if args.config is None and args.resume is None:
-        parser.error("one of --config and --resume is needed")
-    return args
 
 
 def train_from_config(
@@ -178,12 +186,18 @@ def _run(
         trainer = build_trainer(
             run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
         )
+        profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
+        if profiler is not None:
+            profiler.watch_training(trainer, [env, *env_groups])
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with stop:
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
+            if profiler is not None:
+                profiler.save()
+                print(profiler.report())
     finally:
         for each in (env, *env_groups):
             each.close()
@@ -195,7 +209,11 @@ def _run(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
-    args = parse_args(argv)
+    return run_training(parse_args(argv))
+
+
+def run_training(args: argparse.Namespace) -> int:
+    """Do what ``parse_args`` read; return the exit code."""
     try:
         summary = train_from_config(
             args.config, args.distributed, args.overrides, args.allow_import, args.resume, args.allow_write
@@ -291,8 +309,10 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
     try:
         draw_learning_curve(folder.metrics, folder.learning_curve, title)
         write_json(folder.summary, summary, indent=2)
+        write_json(folder.path / "machine.json", describe_machine(), indent=2)
+        write_report(folder.path)
     except OSError as error:
-        logger.log_warning(f"learning curve or summary could not be written: {error}")
+        logger.log_warning(f"learning curve, summary or report could not be written: {error}")
     return summary
 
 
@@ -324,6 +344,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"
         print(f"{name.replace('_', ' '):15} {summary[name] or missing}")
     print(f"summary         {Path(summary['run_folder']) / 'summary.json'}")
+    print(f"report          {Path(summary['run_folder']) / REPORT}")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,26 @@ def test_action_size_that_is_not_the_environments_is_an_error() -> None:
         build_learner(run, env, torch.device("cpu"))
 
 
+# Rollouts have 2 environments of 4 steps, minibatches 8 transitions.
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"policy__sequence_length": 3}, r"policy\.sequence_length: a rollout of 4 steps .* sequences of 3"),
+        ({"algorithm__cfg__batch_size": 3}, r"algorithm\.cfg\.batch_size: 3 transitions are less than one sequence"),
+    ],
+)
+def test_sequences_that_do_not_fit_the_rollouts_are_refused_before_the_run_begins(
+    changes: dict[str, Any], error: str
+) -> None:
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    recurrent = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
+    config = tiny_config(policy=recurrent, trainer__enable_eval=False, **changes)
+    run = load_run_config(write_config(Path(), config))
+    env, _ = build_envs(run)
+    with pytest.raises(ConfigError, match=error):
+        build_learner(run, env, torch.device("cpu"))
+
+
 def tiny_parts(**changes: Any) -> tuple[Any, ...]:
     run = load_run_config(write_config(Path(), tiny_config(**changes)))
     env, eval_env = build_envs(run)

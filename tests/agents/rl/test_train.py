@@ -140,7 +140,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushCubeRL, ReachRL",
+        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushColoredCubeRL, PushCubeRL, ReachRL",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),
@@ -513,7 +513,7 @@ def test_picture_and_summary_that_cannot_be_written_are_a_warning(
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        "[WARNING] learning curve or summary could not be written: [Errno 28] No space left on device\n"
+        "[WARNING] learning curve, summary or report could not be written: [Errno 28] No space left on device\n"
     )
     assert "tiny_step_16.pt" in printed.out
 

@@ -1,6 +1,6 @@
 """Rollouts: their fields, their storage, and minibatches of them."""
 
-from embodichain.agents.rl.buffer.batches import iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
 from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
 from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
@@ -13,6 +13,7 @@ __all__ = [
     "VLABuffer",
     "allocate_rollout",
     "check_rollout",
+    "check_sequences",
     "iterate_minibatches",
     "learning_batch",
     "num_env_steps",

@@ -15,7 +15,7 @@ from embodichain.agents.rl.buffer.rollout_buffer import transition_view
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.utils import ConfigError
 
-__all__ = ["BatchReader", "iterate_minibatches", "learning_batch", "minibatch_sizes"]
+__all__ = ["BatchReader", "check_sequences", "iterate_minibatches", "learning_batch", "minibatch_sizes"]
 
 
 class BatchReader(Protocol):
@@ -32,6 +32,22 @@ class BatchReader(Protocol):
     @property
     def sequence_length(self) -> int | None:
         """L, or None: single steps, and for policies with memory the whole rollout."""
+
+
+def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> None:
+    """Check that a policy's sequences fit a rollout and a minibatch, before there is either.
+
+    Args:
+        policy: see there.
+        num_steps: T.
+        batch_size: B.
+
+    Raises:
+        ConfigError: T is not divisible by L, or L is more than B.
+    """
+    _check_length(policy, num_steps)
+    if policy.sequence_length is not None or policy.state_size:
+        _check_minibatch(batch_size, policy.sequence_length or num_steps)
 
 
 def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Tensor) -> TensorDict:
@@ -60,11 +76,7 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
     length = policy.sequence_length
     if length is None:
         return batch if policy.state_size else batch.reshape(-1)
-    if num_steps % length:
-        raise ConfigError(
-            f"policy.sequence_length: a rollout of {num_steps} steps (trainer.buffer_size) cannot be cut into "
-            f"sequences of {length}: it must be a multiple"
-        )
+    _check_length(policy, num_steps)
     return batch.reshape(num_envs * num_steps // length, length)
 
 
@@ -84,11 +96,7 @@ def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device 
         ConfigError: a sequence has more than ``batch_size`` transitions.
     """
     length = flat.batch_size[1] if flat.batch_dims > 1 else 1
-    if batch_size < length:
-        raise ConfigError(
-            f"algorithm.cfg.batch_size: {batch_size} transitions are less than one sequence of the policy, {length} "
-            f"(policy.sequence_length; by default the whole rollout)"
-        )
+    _check_minibatch(batch_size, length)
     order = torch.randperm(flat.batch_size[0], device=flat.device)
     counts = [count for (count,) in get_ranks().gather(torch.tensor([len(order)])).tolist()]
     for rows in order.split(minibatch_sizes(len(order), batch_size // length, counts)):
@@ -113,3 +121,20 @@ def minibatch_sizes(own: int, size: int, counts: Sequence[int]) -> list[int]:
     together = max(together, -(-total // least))  # fewer and larger ones, where one process has very few rows
     ends = [own * min(end, total) // total for end in range(together, total + together, together)]
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _check_length(policy: BatchReader, num_steps: int) -> None:
+    length = policy.sequence_length
+    if length is not None and num_steps % length:
+        raise ConfigError(
+            f"policy.sequence_length: a rollout of {num_steps} steps (trainer.buffer_size) cannot be cut into "
+            f"sequences of {length}: it must be a multiple"
+        )
+
+
+def _check_minibatch(batch_size: int, length: int) -> None:
+    if batch_size < length:
+        raise ConfigError(
+            f"algorithm.cfg.batch_size: {batch_size} transitions are less than one sequence of the policy, {length} "
+            f"(policy.sequence_length; by default the whole rollout)"
+        )

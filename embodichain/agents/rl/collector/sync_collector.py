@@ -46,7 +46,7 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
-        self._step = step_with(env, policy.chunk_length)
+        step_with(env, policy.chunk_length)  # refused now rather than in the first rollout
         self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
         self.reset()
 
@@ -114,6 +114,7 @@ class SyncCollector(BaseCollector):
 
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
+        take = step_with(env, policy.chunk_length)
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
         actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
@@ -132,7 +133,7 @@ class SyncCollector(BaseCollector):
                 for name, slots in written.items():
                     slots[t].copy_(step[name])
 
-                next_obs, _, terminated, truncated, info = self._step(action.to(env.device))
+                next_obs, _, terminated, truncated, info = take(action.to(env.device))
                 inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))

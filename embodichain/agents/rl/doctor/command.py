@@ -1,4 +1,4 @@
-"""``embodichain doctor``: the self-test on the command line."""
+"""``embodichain doctor --algo``: the self-test on the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--algo", required=True, metavar="NAME", help="registered name of the algorithm")
+    parser.add_argument("--algo", metavar="NAME", help="examine this algorithm, by its registered name")
     parser.add_argument(
         "--import",
         dest="modules",

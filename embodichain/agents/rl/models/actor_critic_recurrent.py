@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns
+from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns, run_network
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
     TanhSquash,
@@ -136,15 +136,15 @@ class ActorCriticRecurrent(GaussianPolicy):
         seen = self.actor_obs(obs)
         state = self.memory(seen, td["state"])
         td["next_state"] = state
-        mean = self.actor(torch.cat((state, seen), dim=-1))
+        mean = run_network(self.actor, torch.cat((state, seen), dim=-1), td)
         sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic)
-        td["value"] = self._value(state, obs)
+        td["value"] = self._value(state, obs, td)
         return td
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` [N]; see ``Policy.get_value``."""
         obs = self.normalizer(td["obs"])
-        td["value"] = self._value(self.memory(self.actor_obs(obs), td["state"]), obs)
+        td["value"] = self._value(self.memory(self.actor_obs(obs), td["state"]), obs, td)
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
@@ -152,9 +152,9 @@ class ActorCriticRecurrent(GaussianPolicy):
         obs = self.normalizer(td["obs"])
         seen = self.actor_obs(obs)
         states = self._remember(seen, td["state"][:, 0], td["done"])
-        mean = self.actor(torch.cat((states, seen), dim=-1))
+        mean = run_network(self.actor, torch.cat((states, seen), dim=-1), td)
         out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
-        out["value"] = self._value(states, obs)
+        out["value"] = self._value(states, obs, td)
         return TensorDict(out, batch_size=td.batch_size)
 
     def _remember(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
@@ -172,6 +172,6 @@ class ActorCriticRecurrent(GaussianPolicy):
             state = state.masked_fill(done_t, 0.0)
         return torch.stack(states, dim=1)
 
-    def _value(self, state: torch.Tensor, obs: torch.Tensor) -> torch.Tensor:
-        value: torch.Tensor = self.critic(torch.cat((state, self.critic_obs(obs)), dim=-1)).squeeze(-1)
-        return value
+    def _value(self, state: torch.Tensor, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
+        seen = torch.cat((state, self.critic_obs(obs)), dim=-1)
+        return run_network(self.critic, seen, td).squeeze(-1)

@@ -175,9 +175,12 @@ def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: Po
 
 
 def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
-    """Return a network's output [..., out] for the flat observation [..., O], and its images in ``td``."""
+    """Return a network's output [..., out] for the flat observation [..., O], and its images in ``td``.
+
+    It is float32 whatever the network computes in (see ``trainer.precision``).
+    """
     out: torch.Tensor = network(obs, td["entries"]) if isinstance(network, CNN) else network(obs)
-    return out
+    return out.float()
 
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:

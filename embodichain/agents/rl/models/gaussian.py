@@ -104,6 +104,8 @@ def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimiser step carries past one would stay
     there for ever. Here, at or beyond a bound, the gradient is dropped only where descending it leads further out.
     """
+    if not torch.is_grad_enabled():
+        return x.clamp(low, high)
     bounded_x: torch.Tensor = _Bounded.apply(x, low, high)
     return bounded_x
 

@@ -32,6 +32,7 @@ __all__ = [
     "build_policy",
     "check_policy_block",
     "get_policy_cfg_class",
+    "get_policy_class",
     "get_registered_policy_names",
     "register_policy",
 ]
@@ -82,6 +83,16 @@ def register_policy(name: str) -> Callable[[P], P]:
 def get_registered_policy_names() -> list[str]:
     """Return the names that ``build_policy`` knows, sorted."""
     return sorted(_POLICIES)
+
+
+def get_policy_class(name: str) -> type[Policy]:
+    """Return a registered class.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    policy_class: type[Policy] = _find_policy_class(name)
+    return policy_class
 
 
 def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:

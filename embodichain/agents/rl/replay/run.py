@@ -25,6 +25,7 @@ from embodichain.agents.rl.utils.nonfinite import (
     find_origin,
     parameters_are_finite,
 )
+from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.utils.observations import entry_columns
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
@@ -51,7 +52,8 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
     tensors = {name: value for name, value in policy.state_dict().items() if isinstance(value, torch.Tensor)}
     before = [name for name, value in tensors.items() if not value.isfinite().all()]
     observer = _Observer(policy, algorithm)
-    with _as_in(bundle), watching_steps(observer.watch):
+    precision = update_precision(bundle["config"]["trainer"]["precision"], algorithm.device)
+    with _as_in(bundle), watching_steps(observer.watch), precision:
         algorithm.update(rollout)
     return UpdateReport(
         rollout=describe_rollout(rollout),

@@ -97,6 +97,17 @@ class CheckpointFolder:
                 logger.log_warning(f"{error}; going back to the checkpoint before it")
         raise ConfigError(f"{self.path}: there is no checkpoint" + (" that can be read" if files else ""))
 
+    def load_best(self) -> tuple[Path, dict[str, Any]]:
+        """Return the checkpoint whose evaluation succeeded most often, and its content.
+
+        Raises:
+            ConfigError: no evaluation has succeeded yet, or the checkpoint cannot be read.
+        """
+        path = self._pointed(_BEST)
+        if path is None:
+            raise ConfigError(f"{self.path}: there is no best checkpoint: no evaluation has had a success")
+        return path, load_checkpoint(path)
+
     def _files(self) -> list[Path]:
         """Return the checkpoints by their steps."""
         steps = {path: re.search(r"_step_(\d+)\.pt$", path.name) for path in self.path.glob("*.pt")}

@@ -109,6 +109,12 @@ class TrainerCfg:
     """The same for checkpoints. The last iteration always saves."""
     keep_last: PositiveInt | None = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    precision: Literal["float32", "bf16"] = "float32"
+    """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
+    optimiser, log-probabilities and losses stay float32."""
+    profile: bool | Literal["trace"] = False
+    """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
+    trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
     max_skipped_updates: PositiveInt = 5
     """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False

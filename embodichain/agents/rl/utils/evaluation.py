@@ -15,7 +15,11 @@ from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 
-__all__ = ["EvalEnv", "Evaluation", "Evaluator"]
+__all__ = ["EvalEnv", "Evaluation", "Evaluator", "StepObserver", "wilson_interval"]
+
+StepObserver = Callable[[Tensor, dict[str, Any], Tensor, Tensor], None]
+"""Called with a step's reward [N] (a chunk's: [N, H]), ``info`` (see ``VecEnv.step`` and ``StepsChunks``), done [N]
+bool, and the numbers of the episodes that the environments play [N] int64; those from E on do not count."""
 
 
 class EvalEnv(VecEnv, Protocol):
@@ -77,13 +81,22 @@ class Evaluator:
         self._video_folder = video_folder
 
     @torch.no_grad()
-    def run(self, policy: Policy, label: str, check_stop: Callable[[], None] = lambda: None) -> Evaluation:
+    def run(
+        self,
+        policy: Policy,
+        label: str,
+        check_stop: Callable[[], None] = lambda: None,
+        observe: StepObserver | None = None,
+        deterministic: bool = True,
+    ) -> Evaluation:
         """Evaluate a policy.
 
         Args:
             policy: the policy.
             label: names the videos.
             check_stop: called after every step; raises what ends the evaluation, on all processes.
+            observe: given every step, for figures beside those of the evaluation itself.
+            deterministic: take the most likely actions; else explore, as in training.
         """
         env, ranks = self.env, get_ranks()
         was_training = policy.training
@@ -95,7 +108,7 @@ class Evaluator:
                 env.start_recording(self._video_folder, label)
             results = torch.zeros(3, self._num_episodes, dtype=torch.float64)
             with stopping_together(ranks):
-                results = self._run_episodes(policy, check_stop)
+                results = self._run_episodes(policy, check_stop, observe, deterministic)
             results = ranks.sum(results)
         finally:
             torch.set_num_threads(num_threads)
@@ -103,10 +116,12 @@ class Evaluator:
             with ranks.busy():
                 videos = env.stop_recording() if ranks.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
-        interval = _wilson(success, self._num_episodes)
+        interval = wilson_interval(success, self._num_episodes)
         return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
 
-    def _run_episodes(self, policy: Policy, check_stop: Callable[[], None]) -> Tensor:
+    def _run_episodes(
+        self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None, deterministic: bool
+    ) -> Tensor:
         """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
         env, total, ranks = self.env, self._num_episodes, get_ranks()
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
@@ -118,13 +133,15 @@ class Evaluator:
         take = step_with(env, policy.chunk_length)
         num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
         while num_done < num_own:
-            step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic=True)
+            step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
             obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
             check_stop()
             is_chunk = policy.chunk_length > 1
             so_far[0] += reward.sum(1) if is_chunk else reward
             so_far[1] += info["executed"].sum(1) if is_chunk else 1
             done = terminated | truncated
+            if observe is not None:
+                observe(reward, info, done, episode)
             if state is not None:
                 state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
             counted = (done & (episode < total)).nonzero().squeeze(1)
@@ -143,7 +160,13 @@ def _numbering(ranks: Ranks) -> dict[str, Any]:
     return {"enumerate_episodes": True, **share}
 
 
-def _wilson(rate: float, count: int) -> tuple[float, float]:
+def wilson_interval(rate: float, count: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share (Wilson, 1927).
+
+    Args:
+        rate: the share that was seen.
+        count: in how many.
+    """
     z = 1.96
     centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * (rate * (1 - rate) / count + z * z / (4 * count * count)) ** 0.5

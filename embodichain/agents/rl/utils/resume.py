@@ -11,8 +11,9 @@ from embodichain import __version__
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, write_atomically
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import placed
 
-__all__ = ["ResumePoint", "check_config", "find_resume_point", "rewind_metrics"]
+__all__ = ["ResumePoint", "check_config", "find_resume_point", "last_run", "rewind_metrics"]
 
 # What decides nothing about the training itself may change.
 _MAY_CHANGE = (
@@ -30,6 +31,7 @@ _MAY_CHANGE = (
     "trainer.eval_freq",
     "trainer.save_freq",
     "trainer.keep_last",
+    "trainer.profile",
     "trainer.max_skipped_updates",
     "trainer.use_wandb",
     "trainer.wandb_project_name",
@@ -67,7 +69,8 @@ def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
     Raises:
         ConfigError: there is none, it cannot be read, or the run's folder has links that lead out of it.
     """
-    run = _last_run(exp_name) if target == "latest" else Path(target)
+    with placed("--resume latest: "):
+        run = last_run(exp_name) if target == "latest" else Path(target)
     if run.is_dir():
         path, content = CheckpointFolder(run / "checkpoints", "").load_latest()
     elif run.parent.name == "checkpoints":
@@ -130,12 +133,20 @@ def _check_links(run: Path) -> None:
             raise ConfigError(f"{path}: a link that leads out of the run's folder; the run would write through it")
 
 
-def _last_run(exp_name: str | None) -> Path:
+def last_run(exp_name: str | None = None) -> Path:
+    """Return the folder of the run in ``outputs`` that saved last.
+
+    Args:
+        exp_name: of the runs to look at; None: all.
+
+    Raises:
+        ConfigError: none has a checkpoint.
+    """
     pattern = "*" if exp_name is None else f"{exp_name}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
     saved = {path.parent.parent: path.stat().st_mtime for path in Path("outputs").glob(f"{pattern}/checkpoints/*.pt")}
     if not saved:
         which = "" if exp_name is None else f" of '{exp_name}'"
-        raise ConfigError(f"--resume latest: no run{which} in {Path('outputs').absolute()} has a checkpoint")
+        raise ConfigError(f"no run{which} in {Path('outputs').absolute()} has a checkpoint")
     return max(saved, key=saved.__getitem__)
 
 

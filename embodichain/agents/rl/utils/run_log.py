@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from embodichain.agents.rl.utils.event_file import EventFile, check_there
+from embodichain.agents.rl.utils.panel import LivePanel
 from embodichain.utils import ConfigError, logger
 
-__all__ = ["Progress", "RunLog", "Sink", "WandbSink", "make_progress"]
+__all__ = ["ProgressDisplay", "RunLog", "Sink", "WandbSink", "make_progress"]
 
 
 class Sink(Protocol):
@@ -203,7 +203,7 @@ class ProgressDisplay(Protocol):
 
 
 def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
-    """Return a live line with a bar where the output is a terminal, else plain lines now and then.
+    """Return a live panel where the output is a terminal, else plain lines now and then.
 
     Args:
         iterations: of the whole training.
@@ -213,7 +213,7 @@ def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> Prog
     if not is_shown:
         return NoProgress()
     console = Console(stderr=True)
-    return LiveProgress(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+    return LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
 
 
 def _summary(scalars: dict[str, float]) -> str:
@@ -225,31 +225,6 @@ def _summary(scalars: dict[str, float]) -> str:
         "eval/success_rate": ("eval", "{:.1%}"),
     }
     return "  ".join(f"{label} {form.format(scalars[n])}" for n, (label, form) in shown.items() if n in scalars)
-
-
-class LiveProgress:
-    """A bar with the time left and the latest figures."""
-
-    def __init__(self, console: Console, iterations: int, done: int = 0) -> None:
-        columns = (
-            TextColumn("[bold]iteration {task.completed}/{task.total}"),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
-        )
-        self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("training", total=iterations, completed=done, figures="")
-        self._progress.start()
-
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
-        """Show the state after an iteration."""
-        self._progress.update(self._task, completed=iteration, figures=_summary(scalars))
-
-    def close(self) -> None:
-        """Stop drawing."""
-        self._progress.stop()
 
 
 class NoProgress:

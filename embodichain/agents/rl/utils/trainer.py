@@ -21,6 +21,7 @@ from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
+from embodichain.agents.rl.utils.precision import Precision, update_precision
 from embodichain.agents.rl.utils.rank_parts import (
     bundle_folder,
     check_in_step,
@@ -57,6 +58,7 @@ class TrainerOptions:
         config: the resolved config, to be kept in the checkpoints.
         keep_last: how many checkpoints to keep beside the best one; None: all.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
+        precision: of the updates' matrix products.
         spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
@@ -68,6 +70,7 @@ class TrainerOptions:
     config: dict[str, Any]
     keep_last: int | None = None
     max_skipped_updates: int = 5
+    precision: Precision = "float32"
     spaces: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,6 +84,7 @@ class Trainer:
     the same updates, and rank 0 logs and saves.
 
     Attributes:
+        collector: fills the rollouts.
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
         last_evaluation: the latest one, if any.
@@ -128,8 +132,8 @@ class Trainer:
         self._save_problem = ""
         self._ranks = get_ranks()
         self._stop = check_stop
-        self._collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
-        self._stats = EpisodeStats(env.num_envs, self._collector.num_groups)
+        self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
+        self._stats = EpisodeStats(env.num_envs, self.collector.num_groups)
         self._guards = Guards(
             bundle_folder(options.checkpoint_dir.parent, self._ranks),
             policy,
@@ -159,8 +163,8 @@ class Trainer:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
             self._finished = freeze(self.state_dict())
-            self._collector.reset_every_rollout = self.algorithm.reset_every_rollout
-            self._collector.start()
+            self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
+            self.collector.start()
             while self._iteration < iterations:
                 self.algorithm.set_progress(self._iteration / iterations)
                 scalars = self._iterate()
@@ -179,7 +183,7 @@ class Trainer:
                     self._try_to_save(self._finished, is_best)
         finally:
             progress.close()
-            self._collector.stop()
+            self.collector.stop()
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(
                 f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
@@ -221,8 +225,8 @@ class Trainer:
             "algorithm": self.algorithm.state_dict(),
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
-            "collector": self._collector.state_dict(),
-            "env": self._collector.env_state_dict(),
+            "collector": self.collector.state_dict(),
+            "env": self.collector.env_state_dict(),
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
@@ -248,8 +252,8 @@ class Trainer:
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
-        if state["env"] is not None and self._collector.load_env_state_dict(state["env"]):
-            self._collector.load_state_dict(state["collector"])
+        if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
+            self.collector.load_state_dict(state["collector"])
         load_generators_state(state["generators"])
 
     def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:
@@ -300,7 +304,7 @@ class Trainer:
     def _collect(self, num_steps: int) -> TensorDict:
         """Collect a rollout; where one rank is stopped in it, none goes on to the update."""
         with stopping_together(self._ranks):
-            rollout = self._collector.collect(num_steps)
+            rollout = self.collector.collect(num_steps)
         return rollout
 
     def _iterate(self) -> dict[str, float]:
@@ -311,7 +315,8 @@ class Trainer:
         rollout = self._collect(self._num_decisions)
         collected = time.perf_counter()
         self._guards.begin_update()
-        losses = self.algorithm.update(rollout)
+        with update_precision(self.options.precision, self.algorithm.device):
+            losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)
         check_in_step(self.policy, self._ranks)
@@ -328,7 +333,7 @@ class Trainer:
         figures = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
-            **self._collector.scalars(),
+            **self.collector.scalars(),
             "charts/SPS": num_steps / seconds,
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
@@ -341,7 +346,7 @@ class Trainer:
     def _evaluate(self) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        with self._collector.paused():
+        with self.collector.paused():
             result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result
         return {

@@ -319,7 +319,7 @@ def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
     asynchronous = {"backend": "thread", "max_staleness": 3, "buffer_capacity": 2, "env_groups": 2}
     cfg = {"batch_size": 8, "decoupled": False, "behaviour_weight_cap": 2.0}
     with built(tmp_path, trainer__asynchronous=asynchronous, algorithm__cfg=cfg) as (trainer, envs):
-        collector, algorithm = trainer._collector, trainer.algorithm
+        collector, algorithm = trainer.collector, trainer.algorithm
         assert isinstance(collector, AsyncCollector)
         assert (collector.max_staleness, collector.buffer.buffer_size, collector.num_groups) == (3, 2, 2)
         assert isinstance(algorithm, PPO)
@@ -331,8 +331,8 @@ def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["model_type", "buffer_type"])
 def test_vla_switches_to_asynchronous_collection(tmp_path: Path, key: str) -> None:
     with built(tmp_path, **{f"trainer__{key}": "vla"}) as (trainer, _):
-        assert isinstance(trainer._collector, AsyncCollector)
-        assert trainer._collector.max_staleness == 1
+        assert isinstance(trainer.collector, AsyncCollector)
+        assert trainer.collector.max_staleness == 1
 
 
 def test_grpo_gets_complete_groups_of_one_start_and_one_version(
@@ -373,9 +373,9 @@ def test_actions_reach_the_environment_as_its_action_manager_takes_them(
             apply(action)
 
         monkeypatch.setattr(env.action_manager, "apply_action", keep)
-        trainer._collector.start()
-        rollout = trainer._collector.collect(4)
-        trainer._collector.stop()
+        trainer.collector.start()
+        rollout = trainer.collector.collect(4)
+        trainer.collector.stop()
         low, high = env.action_manager.low, env.action_manager.high
         assert env.action_manager.total_action_dim == rollout["action"].shape[-1]
     for t in range(4):

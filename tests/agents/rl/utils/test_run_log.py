@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import sys
 import types
@@ -8,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from embodichain.agents.rl.utils.run_log import (
     JsonLinesSink,
-    LiveProgress,
     PlainProgress,
     RunLog,
     TensorBoardSink,
@@ -268,16 +265,6 @@ def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
     # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert lines == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]
-
-
-def test_in_a_terminal_a_bar_shows_iteration_and_figures() -> None:
-    out = io.StringIO()
-    progress = LiveProgress(Console(file=out, force_terminal=True, width=160), 4)
-    progress.update(3, FIGURES)
-    progress.close()
-    shown = out.getvalue()
-    assert "iteration 3/4" in shown
-    assert "return 1.00  eval 95.5%" in shown
 
 
 def test_a_figure_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import Interval
 from embodichain.lab.gym.envs.managers.eef_plane import EefPlaneTerm
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
@@ -35,6 +35,8 @@ __all__ = [
 # last has ended. 64 environments take 1.4 ms.
 _IK_ITERATIONS = 5
 
+_EULER, _QUATERNION = ("roll", "pitch", "yaw"), ("qw", "qx", "qy", "qz")
+
 
 class DeltaQposTerm(ActionTerm):
     """Targets are the present joint positions plus ``scale`` times the action, within the joint limits.
@@ -53,6 +55,10 @@ class DeltaQposTerm(ActionTerm):
         self._scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("change of joint position, rad or m", self._scale)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -82,6 +88,10 @@ class QposTerm(ActionTerm):
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
         return self._low / self._scale, self._high / self._scale
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint position, rad or m", self._scale, 0.0, self._low, self._high)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -125,6 +135,10 @@ class QposDenormalizedTerm(ActionTerm):
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
         return self._lowest, self._highest
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint position, rad or m", self._factor, self._offset, self._low, self._high)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
@@ -207,6 +221,15 @@ class EefPoseTerm(ActionTerm):
         return -ends, ends
 
     @override
+    def command_map(self) -> CommandMap:
+        factor = self._scale[: self._pose_dim]
+        names = ["x", "y", "z", *(_EULER if self._pose_dim == 6 else _QUATERNION)]
+        turn = "Euler angles about the fixed axes, rad" if self._pose_dim == 6 else "quaternion"
+        what = "change of the tool's pose" if self._relative else "pose of the tool"
+        endless = torch.full_like(factor, float("inf"))
+        return CommandMap(f"{what}: m; {turn}", names, torch.zeros_like(factor), factor, -endless, endless)
+
+    @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         """Return ``qpos`` [N, J], ``ik_success`` [N] bool and the wanted ``eef_pose`` [N, 4, 4] of an action [N, 6|7].
 
@@ -259,6 +282,10 @@ class GripperTerm(ActionTerm):
         return 1
 
     @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint position, rad or m", self._half, self._middle)
+
+    @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         return {"qpos": torch.addcmul(self._middle, action, self._half)}
 
@@ -289,6 +316,10 @@ class QvelTerm(ActionTerm):
         return _symmetric(self._limit / self._scale)
 
     @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint velocity, rad/s or m/s", self._scale, 0.0, -self._limit, self._limit)
+
+    @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
         return {"qvel": torch.clamp(action * self._scale, -self._limit, self._limit)}
 
@@ -316,6 +347,10 @@ class QfTerm(ActionTerm):
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
         return _symmetric(self._limit / self._scale)
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command("joint effort, Nm or N", self._scale, 0.0, -self._limit, self._limit)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:

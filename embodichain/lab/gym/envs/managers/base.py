@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
     from embodichain.lab.sim import SimulationManager
 
-__all__ = ["ActionTerm", "Functor", "Manager", "Term"]
+__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -72,6 +72,27 @@ class Functor:
         """Release what the functor holds, when the environment closes."""
 
 
+@dataclass(frozen=True)
+class CommandMap:
+    """What an action means in physical units: command = clip(offset + factor * action, low, high). C commands.
+
+    A robot's own controller is told these, where a policy runs without an environment. What depends on the robot's
+    state is not in it: a change is a change, and its receiver adds it to what is there.
+
+    Attributes:
+        meaning: of the commands, with units.
+        names: of the commands: C joints, or coordinates.
+        offset, factor, low, high: [C] each; ``factor * action`` broadcasts an action [N, 1] over all.
+    """
+
+    meaning: str
+    names: list[str]
+    offset: Tensor
+    factor: Tensor
+    low: Tensor
+    high: Tensor
+
+
 class ActionTerm:
     """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
 
@@ -121,6 +142,23 @@ class ActionTerm:
         A tensor [N] under another name becomes a metric of the environment.
         """
         raise NotImplementedError
+
+    def command_map(self) -> CommandMap | None:
+        """Return what the action means in physical units, for export; None where that is no such map."""
+        return None
+
+    def joint_command(
+        self,
+        meaning: str,
+        factor: Tensor | float,
+        offset: Tensor | float = 0.0,
+        low: Tensor | float = float("-inf"),
+        high: Tensor | float = float("inf"),
+    ) -> CommandMap:
+        """Return a command map with a command for each of the term's joints, [J] or one number for all."""
+        names = [self.env.robot.joint_names[joint] for joint in self.joint_ids]
+        ones = torch.ones(len(names), device=self.env.device)
+        return CommandMap(meaning, names, *(ones * value for value in (offset, factor, low, high)))
 
     def reset(self, env_ids: Tensor) -> None:
         """Forget what belongs to the ended episodes of environments [n]."""

@@ -269,3 +269,39 @@ def test_gripper_opens_and_closes_all_its_joints_by_one_number() -> None:
 def test_gripper_without_limits_cannot_be_opened_and_closed() -> None:
     with pytest.raises(ConfigError, match=r"a\.params\.part_name: 'hand' has joints without limits"):
         env_with({"a": {"func": "GripperTerm", "params": {"part_name": "hand"}}})
+
+
+# --- what a robot is told ---
+
+QPOS, QVEL, QF = "joint position, rad or m", "joint velocity, rad/s or m/s", "joint effort, Nm or N"
+
+
+@pytest.mark.parametrize(
+    ("term", "meaning"),
+    [
+        ({"func": "DeltaQposTerm", "params": {"scale": 0.5}}, f"change of {QPOS}"),
+        ({"func": "QposTerm", "params": {"scale": 2.0}}, QPOS),
+        ({"func": "QposDenormalizedTerm", "params": {"scale": 0.5, "range": [0.0, 1.0]}}, QPOS),
+        ({"func": "GripperTerm", "params": {"part_name": "arm"}}, QPOS),
+        ({"func": "QvelTerm", "params": {"scale": 3.0}}, QVEL),
+        ({"func": "QfTerm", "params": {"scale": 3.0}}, QF),
+    ],
+)
+def test_command_is_what_the_term_makes_of_the_action(term: dict[str, Any], meaning: str) -> None:
+    env = env_with({"move": term})
+    put(env, [0.5, 0.5])
+    (made,) = env.action_manager.terms.values()
+    found = made.command_map()
+    assert found is not None
+    assert found.meaning == meaning
+    assert found.names == [env.robot.joint_names[joint] for joint in made.joint_ids]
+    action = torch.tensor([[0.7], [-0.2]])
+    command = torch.clamp(found.offset + found.factor * action, found.low, found.high)
+    target = made.process_action(action)[made.kind]
+    present = 0.5 if meaning.startswith("change") else 0.0
+    assert torch.allclose(command + present, target)
+
+
+def test_term_of_ones_own_has_no_command_unless_it_says_one() -> None:
+    env = env_with({"push": {"func": Push, "params": {"joint": "x"}}})
+    assert env.action_manager.terms["push"].command_map() is None

@@ -165,3 +165,16 @@ def test_targets_of_an_env_are_the_same_bits_whatever_the_number_of_envs(params:
         results.append(env.robot.get_qpos_target()[:1])
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+def test_command_is_the_scaled_pose_or_its_change() -> None:
+    (term,) = env_with(pose_dim=6, relative=True, scale=0.05, rotation_scale=0.1).action_manager.terms.values()
+    (other,) = env_with(pose_dim=7).action_manager.terms.values()
+    change, pose = term.command_map(), other.command_map()
+    assert change is not None
+    assert pose is not None
+    assert change.names == ["x", "y", "z", "roll", "pitch", "yaw"]
+    assert change.factor.tolist() == pytest.approx([0.05] * 3 + [0.1] * 3)
+    assert change.meaning == "change of the tool's pose: m; Euler angles about the fixed axes, rad"
+    assert pose.names == ["x", "y", "z", "qw", "qx", "qy", "qz"]
+    assert pose.meaning == "pose of the tool: m; quaternion"

@@ -1,0 +1,121 @@
+"""A policy with all that stands between a robot's readings and its commands, as one module.
+
+Legend: N observations, A action size, C commands, S size of a recurrent state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor, nn
+
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
+from embodichain.utils.observations import entry_columns, entry_spaces
+
+__all__ = ["DeployedPolicy", "actor_entries"]
+
+
+def actor_entries(block: Mapping[str, Any], space: spaces.Dict, image_keys: Sequence[str]) -> list[str]:
+    """Return which entries of the observation a policy's actions depend on.
+
+    Args:
+        block: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
+        space: the structured observation space of one environment.
+        image_keys: images that the policy reads.
+    """
+    groups = block.get("obs_groups") or {}
+    patterns = groups.get("actor", ["*"]) if get_policy_cfg_class(block["name"]) is not None else ["*"]
+    read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return [*read, *image_keys]
+
+
+class DeployedPolicy(nn.Module):
+    """Maps observations by name to actions and commands.
+
+    Inside are, beside the policy: the order of the entries in the flat observation, the normaliser, the limits to which
+    the environment clips actions, and what the actions mean in physical units.
+
+    Args:
+        policy: in evaluation mode.
+        space: the structured observation space of one environment.
+        entries: those that are given, in this order; the others are zeros, which the policy's actor does not read.
+        action_space: of one environment, [A].
+        terms: the environment's action terms, in their order.
+
+    Attributes:
+        inputs: shape and dtype of one observation's part of each input, by name, in their order; ``state`` is the last
+            with a recurrent policy.
+        outputs: names of what comes out: ``action``, ``command`` where every term has one, ``next_state``.
+    """
+
+    low: Tensor  # [A]
+    high: Tensor  # [A]
+
+    def __init__(
+        self,
+        policy: Policy,
+        space: spaces.Dict,
+        entries: Sequence[str],
+        action_space: spaces.Box,
+        terms: Sequence[ActionTerm],
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        of_entries = entry_spaces(space)
+        self.inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
+            name: (of_entries[name].shape, torch.uint8 if of_entries[name].dtype.kind == "u" else torch.float32)
+            for name in entries
+        }
+        self._entries = tuple(entries)
+        self._columns = {name: part.stop - part.start for name, part in entry_columns(space).items()}
+        self._state_size = policy.state_size
+        if policy.state_size:
+            self.inputs["state"] = ((policy.state_size,), torch.float32)
+        self.register_buffer("low", torch.as_tensor(action_space.low, dtype=torch.float32))
+        self.register_buffer("high", torch.as_tensor(action_space.high, dtype=torch.float32))
+        maps = [term.command_map() for term in terms]
+        self.maps: list[CommandMap] = [found for found in maps if found is not None] if all(maps) else []
+        self._sizes = [term.action_dim for term in terms]
+        for i, found in enumerate(self.maps):
+            for name in ("offset", "factor", "low", "high"):
+                self.register_buffer(f"{name}_{i}", getattr(found, name).float().cpu())
+        self.outputs = ["action", *(["command"] if self.maps else []), *(["next_state"] if policy.state_size else [])]
+
+    def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return what ``outputs`` names, [N, A], [N, C] and [N, S], for ``inputs`` [N, ...] in their order."""
+        given = dict(zip(self._entries, inputs, strict=False))
+        num_rows = inputs[0].shape[:1]
+        # Of no fixed size, even where a tracer reads the code.
+        zeros = torch.zeros_like(inputs[0].flatten(1)[:, :1], dtype=torch.float32)
+        flat = [
+            given[name].flatten(1).float() if name in given else zeros.expand(-1, width)
+            for name, width in self._columns.items()
+        ]
+        fields: dict[str, Any] = {"obs": torch.cat(flat, dim=-1)}
+        if self.policy.obs_keys:
+            images = {name: given[name] for name in self.policy.obs_keys}
+            fields["entries"] = TensorDict(images, batch_size=num_rows)
+        if self._state_size:
+            fields["state"] = inputs[-1]
+        step = self.policy.forward(TensorDict(fields, batch_size=num_rows), deterministic=True)
+        action = torch.minimum(torch.maximum(step["action"], self.low), self.high)
+        out = [action]
+        if self.maps:
+            out.append(self._command(action))
+        if self._state_size:
+            out.append(step["next_state"])
+        return tuple(out)
+
+    def _command(self, action: Tensor) -> Tensor:
+        parts = []
+        for i, own in enumerate(action.split(self._sizes, dim=-1)[: len(self.maps)]):
+            offset, factor, low, high = (getattr(self, f"{name}_{i}") for name in ("offset", "factor", "low", "high"))
+            parts.append(torch.minimum(torch.maximum(offset + factor * own, low), high))
+        return torch.cat(parts, dim=-1)

@@ -1,0 +1,145 @@
+"""Runs that are on the disk: finding them, and building their environment and policy again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.utils.resume import last_run
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+
+__all__ = ["OpenRun", "SavedRun", "find_run", "open_run", "without_records"]
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run's folder and one of its checkpoints.
+
+    Attributes:
+        folder: the run's.
+        checkpoint: path of the checkpoint.
+        content: what is in it.
+    """
+
+    folder: Path
+    checkpoint: Path
+    content: dict[str, Any]
+
+    @property
+    def exp_name(self) -> str:
+        """Name of the experiment."""
+        name: str = self.content["config"]["trainer"]["exp_name"]
+        return name
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run's environment and policy, as they were saved.
+
+    Attributes:
+        config: the run's.
+        env: for evaluation; it records nothing.
+        policy: with the checkpoint's parameters, in evaluation mode.
+        device: of the policy.
+    """
+
+    config: RunConfig
+    env: EmbodiedEnv
+    policy: Policy
+    device: torch.device
+
+
+def find_run(target: str) -> SavedRun:
+    """Find a run and a checkpoint of it.
+
+    Args:
+        target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file; or
+            ``latest`` or ``best``, of the run in ``outputs`` that saved last.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    path = Path(target)
+    is_best = path.name == "best" and not path.exists()
+    if target in ("latest", "best") and not path.exists():
+        path = last_run()
+    elif is_best:
+        path = path.parent
+    if path.is_dir():
+        folder = CheckpointFolder(path / "checkpoints", "")
+        return SavedRun(path, *(folder.load_best() if is_best else folder.load_latest()))
+    if path.is_file() and path.suffix == ".pt":
+        folder_of_file = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        return SavedRun(folder_of_file, path, load_checkpoint(path))
+    raise ConfigError(
+        f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or "
+        "'best' of the run in ./outputs that saved last"
+    )
+
+
+@contextmanager
+def open_run(
+    run: SavedRun,
+    num_envs: int,
+    device: str = "cpu",
+    allowed_imports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+) -> Iterator[OpenRun]:
+    """Build a run's evaluation environment and its policy; the environment is closed at the end.
+
+    Args:
+        run: the run.
+        num_envs: environments.
+        device: of the policy.
+        allowed_imports: prefixes of modules that the run's config may name.
+        overrides: of the run's config: ``trainer.seed=3`` and the like.
+
+    Raises:
+        ConfigError: the config or what it names cannot be used here, or the checkpoint is of another policy.
+    """
+    settings = [f"trainer.device={device}", "trainer.enable_eval=true", f"trainer.num_eval_envs={num_envs}"]
+    config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)
+    assert config.eval_env is not None
+    torch_device = resolve_device(device)
+    env = build_env(config.env_id, without_records(config.eval_env))
+    try:
+        policy = build_policy(
+            config.train.policy,
+            env.flattened_observation_space,
+            env.single_action_space,
+            torch_device,
+            observation_space=env.single_observation_space,
+        )
+        try:
+            policy.load_state_dict(run.content["policy"])
+        except RuntimeError as error:
+            raise ConfigError(f"{run.checkpoint}: is not of the policy that its config describes: {error}") from error
+        policy.eval()
+        yield OpenRun(config, env, policy, torch_device)
+    finally:
+        env.close()
+
+
+def without_records(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+    """Return an environment's config without what writes files: videos, trajectories, datasets."""
+    recorders = (record_camera_data, record_trajectory)
+
+    def records(func: Any) -> bool:
+        return isinstance(func, type) and issubclass(func, recorders)
+
+    events = {name: event for name, event in cfg.events.items() if not records(event.func)}
+    return replace(cfg, dataset={}, events=events)

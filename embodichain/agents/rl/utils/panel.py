@@ -1,0 +1,118 @@
+"""What a training shows of itself in a terminal, while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+__all__ = ["LivePanel", "panel_rows"]
+
+Rows = list[tuple[str, str]]
+
+_EPISODES = {
+    "charts/episode_reward_avg_100": ("return", "{:.2f}"),
+    "charts/episode_length_avg_100": ("length", "{:.0f}"),
+    "charts/success_rate_avg_100": ("success", "{:.0%}"),
+    "eval/success_rate": ("eval", "{:.1%}"),
+    "eval/avg_reward": ("eval return", "{:.2f}"),
+}
+_UPDATE = {
+    "train/approx_kl": ("KL", "{:.4f}"),
+    "train/clip_fraction": ("clip fraction", "{:.3f}"),
+    "train/explained_variance": ("expl. variance", "{:.3f}"),
+    "train/std": ("std", "{:.3f}"),
+    "train/entropy": ("entropy", "{:.2f}"),
+    "train/learning_rate": ("learning rate", "{:.2g}"),
+}
+
+
+def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
+    """Return what the panel shows, as pairs of name and text, by column; what was not logged is left out.
+
+    Args:
+        scalars: the latest figures by their tags.
+    """
+    rewards = [name for name in scalars if name.startswith("rewards/")]
+    return {
+        "episodes": _formatted(_EPISODES, scalars),
+        "update": _formatted(_UPDATE, scalars),
+        "speed": _speed(scalars),
+        "reward of a step": [(name.removeprefix("rewards/"), f"{scalars[name]:.4g}") for name in rewards],
+    }
+
+
+def _formatted(shown: Mapping[str, tuple[str, str]], scalars: Mapping[str, float]) -> Rows:
+    return [(label, form.format(scalars[name])) for name, (label, form) in shown.items() if name in scalars]
+
+
+def _speed(scalars: Mapping[str, float]) -> Rows:
+    """Return steps a second, of the whole and of its two parts by themselves."""
+    if "charts/SPS" not in scalars:
+        return []
+    rows = [("steps/s", f"{scalars['charts/SPS']:,.0f}")]
+    parts = {label: scalars.get(f"time/{name}_seconds", 0.0) for name, label in _PARTS.items()}
+    total = sum(parts.values()) + scalars.get("time/statistics_seconds", 0.0)
+    for label, seconds in parts.items():
+        if seconds > 0:
+            rows.append((label, f"{scalars['charts/SPS'] * total / seconds:,.0f} ({seconds / total:.0%})"))
+    return rows
+
+
+_PARTS = {"collect": "collecting", "update": "learning"}
+
+
+class LivePanel:
+    """A bar with the time left, and below it the latest figures, drawn anew in place.
+
+    Args:
+        console: the terminal.
+        iterations: of the whole training.
+        done: how many of them were made before.
+    """
+
+    def __init__(self, console: Console, iterations: int, done: int = 0) -> None:
+        columns = (
+            TextColumn("[bold]iteration {task.completed}/{task.total}"),
+            BarColumn(bar_width=32),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._task = self._progress.add_task("training", total=iterations, completed=done)
+        self._live = Live(self._draw({}), console=console, refresh_per_second=4)
+        self._live.start()
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show the state after an iteration."""
+        self._progress.update(self._task, completed=iteration)
+        self._live.update(self._draw(scalars))
+
+    def close(self) -> None:
+        """Stop drawing; what was drawn last stays."""
+        self._live.stop()
+
+    def _draw(self, scalars: Mapping[str, float]) -> RenderableType:
+        columns = {heading: rows for heading, rows in panel_rows(scalars).items() if rows}
+        if not columns:
+            return Panel(self._progress, expand=False)
+        grid = Table.grid(padding=(0, 3))
+        for _ in columns:
+            grid.add_column(vertical="top")
+        grid.add_row(*(_column(heading, rows) for heading, rows in columns.items()))
+        return Panel(Group(self._progress, "", grid), expand=False)
+
+
+def _column(heading: str, rows: Rows) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_row(f"[bold not dim]{heading}")
+    for name, text in rows:
+        table.add_row(name, text)
+    return table

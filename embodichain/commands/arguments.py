@@ -1,0 +1,84 @@
+"""Arguments that several commands have."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import imports_allowed_by_environment
+
+__all__ = ["add_allow_import", "add_device", "add_json", "add_run", "allowed_imports", "whole_number"]
+
+RUN_HELP = (
+    "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
+    "the run in ./outputs that saved last"
+)
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declare which run."""
+    parser.add_argument("target", metavar="RUN", help=RUN_HELP)
+
+
+def add_allow_import(parser: argparse.ArgumentParser) -> None:
+    """Declare which modules a config may name."""
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="let the config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare the policy's device."""
+    parser.add_argument("--device", default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare JSON as output."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def allowed_imports(args: argparse.Namespace) -> list[str]:
+    """Return the prefixes that the command line and the environment allow."""
+    return [*args.allow_import, *imports_allowed_by_environment()]
+
+
+def whole_number(lowest: int = 1) -> Callable[[str], int]:
+    """Return a type for ``add_argument``: a whole number from ``lowest`` on."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = lowest - 1
+        if number < lowest:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {lowest} on, got '{text}'")
+        return number
+
+    return read
+
+
+def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
+    """Read ``name=number`` pairs.
+
+    Args:
+        pairs: the texts.
+        place: of them, for messages.
+
+    Raises:
+        ConfigError: one is of another form.
+    """
+    values = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        try:
+            values[name] = float(text)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise ConfigError(f"{place} '{pair}': must be of the form name=0.5")
+    return values

@@ -1,0 +1,43 @@
+"""``embodichain completion``."""
+
+from __future__ import annotations
+
+import argparse
+
+from embodichain.utils import ConfigError
+
+HELP = "Print a script with which a shell completes commands, options and files."
+EXAMPLES = ("bash > ~/.local/share/bash-completion/completions/embodichain", "zsh > ~/.zfunc/_embodichain")
+
+SHELLS = ("bash", "zsh", "tcsh")
+_FILES = ("CONFIG", "RUN", "FILE", "BUNDLE")  # arguments that are files and folders
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("shell", choices=SHELLS, help="which shell")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script; return 0.
+
+    Raises:
+        ConfigError: the extra ``completion`` is not installed.
+    """
+    try:
+        import shtab  # noqa: PLC0415 (an optional extra)
+    except ImportError as error:
+        raise ConfigError(
+            "completion: the package shtab is not installed: pip install 'embodichain-mujoco[completion]'"
+        ) from error
+    for command in _commands(args.parser):
+        for action in command._actions:
+            if action.metavar in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(args.parser, shell=args.shell))
+    return 0
+
+
+def _commands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return list(commands.choices.values())

@@ -1,0 +1,115 @@
+"""``embodichain play``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.saved_run import find_run, open_run, without_records
+from embodichain.agents.rl.utils.episode_table import EpisodeTable
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.commands.agents import AGENTS
+from embodichain.commands.arguments import RUN_HELP, add_allow_import, add_device, allowed_imports, whole_number
+from embodichain.commands.pictures import Photographer, config_camera
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.video import VideoWriter
+
+HELP = "Play episodes with a saved policy, or with none, and write a video of them."
+EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "train_config.json --agent random")
+
+_SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config's file")
+    parser.add_argument("--agent", choices=list(AGENTS), help="no policy: what acts instead in a task alone")
+    parser.add_argument("--episodes", type=whole_number(), default=3, metavar="E", help="default: %(default)s")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the video (default: in the run's folder; play.mp4)")
+    parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
+    parser.add_argument(
+        "--size", nargs=2, type=whole_number(16), default=[640, 480], metavar=("W", "H"), help="pixels, even numbers"
+    )
+    add_device(parser)
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play and write the video; return 0.
+
+    Raises:
+        ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
+        RenderingUnavailableError: there is nothing to draw with.
+    """
+    if any(side % 2 for side in args.size):
+        raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
+    table = EpisodeTable(args.episodes)
+    with _stage(args) as (env, policy, camera, path):
+        photographer = Photographer(env, camera, tuple(args.size))
+        try:
+            sim = env.cfg.sim_cfg
+            fps = 1.0 / (sim.physics_dt * env.cfg.sim_steps_per_control)
+            try:
+                video = VideoWriter(path, args.size[0], args.size[1], fps)
+
+                def observe(
+                    reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor
+                ) -> None:
+                    table.on_step(reward, info, done, episode)
+                    video.write(photographer.shoot())
+
+                evaluator = Evaluator(
+                    env, args.episodes, args.seed + _SEED_OFFSET, torch.device(args.device), path.parent
+                )
+                try:
+                    evaluator.run(policy, "", observe=observe)
+                finally:
+                    video.close()
+            except OSError as error:
+                raise ConfigError(f"--out {path}: the video cannot be written: {error}") from error
+        finally:
+            photographer.close()
+    print(_text(table.columns()))
+    print(f"video      {path}")
+    return 0
+
+
+@contextmanager
+def _stage(args: argparse.Namespace) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
+    """Give the environment, what acts in it, the config's camera, and the video's path."""
+    if args.agent is None:
+        saved = find_run(args.target)
+        with open_run(saved, 1, args.device, allowed_imports(args)) as opened:
+            camera = config_camera([opened.config.eval_env, opened.config.env])
+            path = args.out or saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
+            yield opened.env, opened.policy, camera, path
+        return
+    overrides = ["trainer.enable_eval=true", "trainer.num_eval_envs=1", f"trainer.device={args.device}"]
+    config = load_run_config(args.target, overrides, allowed_imports(args))
+    assert config.eval_env is not None
+    torch.manual_seed(args.seed)
+    env = build_env(config.env_id, replace(without_records(config.eval_env), num_envs=1))
+    try:
+        camera = config_camera([config.eval_env, config.env])
+        yield env, AGENTS[args.agent](env.single_action_space), camera, args.out or Path("play.mp4")
+    finally:
+        env.close()
+
+
+def _text(columns: dict[str, np.ndarray]) -> str:
+    rows = zip(columns["success"], columns["return"], columns["length"], strict=True)
+    return "\n".join(
+        f"episode {i}  return {total:8.3f}  length {int(length):4}  {'success' if success else 'no success'}"
+        for i, (success, total, length) in enumerate(rows)
+    )

@@ -1,0 +1,25 @@
+"""``embodichain resume``."""
+
+from __future__ import annotations
+
+import argparse
+
+from embodichain.agents.rl.train import add_options, run_training
+from embodichain.commands.train import EXIT_CODES
+
+__all__ = ["EXAMPLES", "EXIT_CODES", "HELP", "add_arguments", "run"]
+
+HELP = "Go on with a training where it was stopped, or for longer."
+EXAMPLES = ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("resume", metavar="RUN", help="a run's folder, a checkpoint in it, or 'latest'")
+    add_options(parser)
+    parser.set_defaults(config=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; return the exit code."""
+    return run_training(args)

@@ -1,0 +1,36 @@
+"""``embodichain schema``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from embodichain.schema import SCHEMAS
+from embodichain.utils import ConfigError
+
+HELP = "Write the JSON Schema of a config file, by which editors complete and check it."
+EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: the terminal)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the schema; return 0.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = json.dumps(SCHEMAS[args.kind](), indent=1, ensure_ascii=False) + "\n"
+    if args.out is None:
+        print(text, end="")
+        return 0
+    try:
+        args.out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out {args.out}: cannot be written: {error.strerror}") from error
+    return 0

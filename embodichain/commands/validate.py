@@ -1,0 +1,75 @@
+"""``embodichain validate``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sized
+from pathlib import Path
+from typing import Any, cast
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.commands.arguments import add_allow_import, allowed_imports
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.lab.gym.utils.registration import get_env_spec
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import placed
+from embodichain.utils.utility import load_config_file
+
+HELP = "Check a training config or an environment config, and name every mistake in it; nothing is built."
+EXAMPLES = ("train_config.json trainer.num_envs=256", "gym_config.json")
+EXIT_CODES = "exit codes: 0 the config is right, 2 it is not"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="JSON or YAML")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the training config's")
+    add_allow_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the config; return 0.
+
+    Raises:
+        ConfigError: with every mistake, a line each.
+    """
+    if is_env_config(load_config_file(args.config)):
+        if args.overrides:
+            raise ConfigError(f"{args.overrides[0]}: {args.config} is an environment config, which has no overrides")
+        env_id, cfg = read_env_config(args.config, allowed_imports(args))
+        kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
+        counts = ", ".join(f"{len(cast(Sized, terms))} {kind}" for kind, terms in kinds.items())
+        print(f"{args.config}: valid. {env_id} with terms: {counts}")
+        return 0
+    run_config = load_run_config(args.config, args.overrides, allowed_imports(args))
+    trainer, train = run_config.train.trainer, run_config.train
+    steps = trainer.iterations * trainer.buffer_size * run_config.env.num_envs
+    print(
+        f"{args.config}: valid. {train.algorithm.name} with the policy {train.policy['name']} on {run_config.env_id}: "
+        f"{trainer.iterations} iterations x {trainer.buffer_size} steps x {run_config.env.num_envs} environments = "
+        f"{steps:,} environment steps"
+    )
+    return 0
+
+
+def is_env_config(data: dict[str, Any]) -> bool:
+    """Return whether a config file's content is an environment's, rather than a training's."""
+    return "id" in data and not {"trainer", "policy", "algorithm"} & set(data)
+
+
+def read_env_config(path: Path, allowed: list[str]) -> tuple[str, EmbodiedEnvCfg]:
+    """Return the task's name and the typed config of an environment config's file.
+
+    Args:
+        path: of the file.
+        allowed: prefixes of the modules that it may name.
+
+    Raises:
+        ConfigError: with every mistake, a line each.
+    """
+    data = load_config_file(path)
+    with placed(f"{path}: "):
+        spec = get_env_spec(data["id"])
+        return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=allowed)

@@ -1,0 +1,50 @@
+"""The live panel of a training."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from embodichain.agents.rl.utils.panel import LivePanel, panel_rows
+
+FIGURES = {
+    "charts/SPS": 1000.0,
+    "time/collect_seconds": 3.0,
+    "time/update_seconds": 0.9,
+    "time/statistics_seconds": 0.1,
+    "charts/episode_reward_avg_100": 1.0,
+    "charts/success_rate_avg_100": 0.5,
+    "eval/success_rate": 0.955,
+    "train/approx_kl": 0.0123,
+    "train/std": 0.6,
+    "train/learning_rate": 3e-4,
+    "train/policy_loss": -0.1,
+    "rewards/near": 0.25,
+    "rewards/smooth": -0.001,
+}
+
+
+def test_rows_are_what_was_logged() -> None:
+    rows = panel_rows(FIGURES)
+    assert rows["episodes"] == [("return", "1.00"), ("success", "50%"), ("eval", "95.5%")]
+    assert rows["update"] == [("KL", "0.0123"), ("std", "0.600"), ("learning rate", "0.0003")]
+    # 1000 steps/s over 4 s are 4000 steps: 4000 / 3 s of collecting, 4000 / 0.9 s of learning
+    assert rows["speed"] == [("steps/s", "1,000"), ("collecting", "1,333 (75%)"), ("learning", "4,444 (22%)")]
+    assert rows["reward of a step"] == [("near", "0.25"), ("smooth", "-0.001")]
+    assert panel_rows({}) == {"episodes": [], "update": [], "speed": [], "reward of a step": []}
+
+
+@pytest.mark.parametrize("width", [160, 60])
+def test_panel_shows_iteration_and_figures(width: int) -> None:
+    out = io.StringIO()
+    panel = LivePanel(Console(file=out, force_terminal=True, width=width), 4, done=1)
+    panel.update(3, FIGURES)
+    panel.close()
+    shown = out.getvalue()
+    assert "iteration 3/4" in shown
+    assert "ETA" in shown
+    if width == 160:
+        for part in ("95.5%", "near", "collecting", "learning rate"):
+            assert part in shown

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.utils.precision import update_precision
+
+CPU = torch.device("cpu")
+MLP = {"type": "mlp", "network_cfg": {"hidden_sizes": [32], "activation": "tanh"}}
+POLICIES: dict[str, dict[str, Any]] = {
+    "actor_critic": {"name": "actor_critic", "actor": MLP, "critic": MLP, "normalize_obs": True},
+    "actor_only": {"name": "actor_only", "actor": MLP},
+    "actor_critic_recurrent": {"name": "actor_critic_recurrent", "actor": MLP, "critic": MLP},
+}
+
+
+def products() -> tuple[Callable[[], torch.Tensor], nn.Linear]:
+    """Return a product of matrices, and the layer that makes it."""
+    layer, x = nn.Linear(64, 8), torch.randn(16, 64)
+    return lambda: layer(x), layer
+
+
+def test_bf16_is_the_dtype_of_products_and_of_nothing_else() -> None:
+    product, layer = products()
+    with update_precision("bf16", CPU):
+        out = product()
+        out.float().square().mean().backward()
+    assert out.dtype == torch.bfloat16
+    assert layer.weight.grad is not None
+    assert (layer.weight.dtype, layer.weight.grad.dtype) == (torch.float32, torch.float32)
+
+
+def test_float32_changes_nothing() -> None:
+    product, _ = products()
+    expected = product()
+    with update_precision("float32", CPU):
+        assert torch.equal(product(), expected)
+
+
+def test_a_step_is_seen_by_the_next_product_of_the_same_update() -> None:
+    # A copy of the weights in bfloat16, kept from one step to the next, would never learn within an update.
+    product, layer = products()
+    with update_precision("bf16", CPU):
+        before = product()
+        with torch.no_grad():
+            layer.weight.zero_()
+            layer.bias.zero_()
+        assert before.any()
+        assert not product().any()
+
+
+@pytest.mark.parametrize("kind", POLICIES)
+def test_policies_give_float32_near_what_float32_gives(kind: str) -> None:
+    torch.manual_seed(0)
+    space = spaces.Box(-1.0, 1.0, (3,))
+    policy = build_policy(POLICIES[kind], spaces.Box(-5.0, 5.0, (6,)), space, CPU)
+    batch = batch_for(policy)
+    expected = policy.evaluate_actions(batch)
+    with update_precision("bf16", CPU):
+        found = policy.evaluate_actions(batch)
+    has_value = ["value"] if kind != "actor_only" else []
+    for name in ["sample_log_prob", "mean", *has_value]:
+        assert found[name].dtype == torch.float32
+        assert not torch.equal(found[name], expected[name])  # the products did not stay float32
+        torch.testing.assert_close(found[name], expected[name], atol=0.05, rtol=0.02)  # bfloat16 has 8 bits
+
+
+def batch_for(policy: Policy) -> TensorDict:
+    """Return a batch [5, 4] for a policy of 6 observations and 3 actions."""
+    batch = TensorDict({"obs": torch.randn(5, 4, 6), "action": torch.randn(5, 4, 3)}, [5, 4])
+    if policy.state_size:
+        batch["state"] = torch.zeros(5, 4, policy.state_size)
+        batch["done"] = torch.zeros(5, 4, dtype=torch.bool)
+    return batch

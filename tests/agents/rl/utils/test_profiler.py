@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.train import main
+from embodichain.agents.rl.utils.profiler import Profiler
+from tests.agents.rl.utils.fakes import tiny_config, write_config
+
+
+class Clock:
+    """Stands still until it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("embodichain.agents.rl.utils.profiler.time.perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_sections_nest_and_keep_what_is_their_own(tmp_path: Path, clock: Clock) -> None:
+    profiler = Profiler(tmp_path)
+    for _ in range(2):
+        with profiler.section("outer"):
+            clock.now += 1.0
+            with profiler.section("inner"):
+                clock.now += 3.0
+    (root,) = profiler.threads.values()
+    outer = root.children["outer"]
+    # 2 x (1 + 3) s in it, of which 2 x 3 s inside the inner one
+    assert (outer.seconds, outer.own_seconds, outer.calls) == (8.0, 2.0, 2)
+    assert (outer.children["inner"].seconds, outer.children["inner"].calls) == (6.0, 2)
+    assert "  inner" in profiler.report()
+    assert "75.0%" in profiler.report()
+
+
+def test_a_section_that_raises_is_left(tmp_path: Path, clock: Clock) -> None:
+    profiler = Profiler(tmp_path)
+    with pytest.raises(KeyError), profiler.section("fails"):
+        raise KeyError
+    with profiler.section("next"):
+        clock.now += 1.0
+    (root,) = profiler.threads.values()
+    assert list(root.children) == ["fails", "next"]
+
+
+def test_each_thread_has_a_tree_of_its_own(tmp_path: Path) -> None:
+    profiler = Profiler(tmp_path)
+
+    def work() -> None:
+        with profiler.section("there"):
+            pass
+
+    with profiler.section("here"):
+        thread = threading.Thread(target=work, name="worker")
+        thread.start()
+        thread.join()
+    assert list(profiler.threads["worker"].children) == ["there"]
+    assert list(profiler.threads["MainThread"].children["here"].children) == []
+    assert "thread worker" in profiler.report()
+
+
+def test_a_watched_method_does_and_returns_what_it_did(tmp_path: Path) -> None:
+    class Adder:
+        def add(self, x: int, y: int = 1) -> int:
+            return x + y
+
+    watched, other = Adder(), Adder()
+    profiler = Profiler(tmp_path)
+    profiler.watch(watched, "add", "adding")
+    assert (watched.add(2, y=3), other.add(2)) == (5, 3)
+    assert profiler.threads["MainThread"].children["adding"].calls == 1
+
+
+def test_a_training_says_where_its_time_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_config(Path(), tiny_config(trainer__enable_eval=False))
+    assert main(["--config", config, "trainer.profile=trace", "trainer.iterations=4"]) == 0
+    (folder,) = Path("outputs").iterdir()
+    printed = capsys.readouterr().out
+    assert (folder / "profile.txt").read_text(encoding="utf-8") in printed
+    sections: dict[str, Any] = json.loads((folder / "profile.json").read_text(encoding="utf-8"))["MainThread"]
+    iteration = sections["iteration"]
+    # 4 iterations of 4 steps; the third is traced and not counted.
+    assert iteration["calls"] == 3
+    collect = iteration["children"]["collect"]["children"]
+    assert collect["environment"]["calls"] == collect["policy"]["calls"] == 12
+    assert collect["environment"]["children"]["physics"]["calls"] == 12
+    assert iteration["children"]["update"]["children"]["loss"]["calls"] > 0
+    events = json.loads((folder / "profile_trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert {"environment", "physics", "update"} <= {event.get("name") for event in events}
+
+
+def test_without_it_nothing_is_left_in_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    assert not list(Path("outputs").glob("*/profile*"))

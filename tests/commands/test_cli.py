@@ -1,0 +1,99 @@
+"""The command line as a whole: help, examples, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from embodichain.cli import COMMANDS, main, make_parser
+
+# What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
+BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
+    "train": (["absent.json"], 2, "absent.json: no such file"),
+    "resume": (["absent"], 2, "--resume absent: must be a run's folder"),
+    "bc": (["absent.json"], 2, "absent.json: no such file"),
+    "eval": (["absent"], 2, "absent: no such run: must be a run's folder"),
+    "play": (["absent"], 2, "absent: no such run"),
+    "export": (["absent"], 2, "absent: no such run"),
+    "report": (["absent"], 2, "absent: is not the folder of a run"),
+    "compare": (["absent"], 2, "absent: is not the folder of a run"),
+    "rewards": (["absent"], 2, "absent: no such run"),
+    "new": (["task", "New Task"], 2, "small letters, digits and underscores are needed"),
+    "list": (["robots"], 2, "invalid choice: 'robots'"),
+    "validate": (["absent.json"], 2, "absent.json: no such file"),
+    "view": (["absent.json"], 2, "absent.json: no such file"),
+    "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),
+    "doctor": (["--import", "json"], 2, "--import: needs --algo"),
+    "replay": (["absent.pt"], 2, "absent.pt"),
+    "completion": (["cmd"], 2, "invalid choice: 'cmd'"),
+}
+
+
+def run(*argv: str) -> int:
+    try:
+        return main(argv)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_says_what_it_is_for_and_has_examples_that_parse(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(name, "--help") == 0
+    out = capsys.readouterr().out
+    assert " ".join(COMMANDS[name].HELP.split()) in " ".join(out.split())
+    assert "exit codes: 0" in out
+    for example in COMMANDS[name].EXAMPLES:
+        assert f"embodichain {name} {example}\n" in out
+        arguments = example.partition(" > ")[0].split()
+        make_parser().parse_args([name, *arguments])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_bad_input_gives_2_and_names_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    argv, code, message = BAD_INPUT[name]
+    assert run(name, *argv) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+    assert list(Path().iterdir()) == []  # nothing is left behind
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    for name, module in COMMANDS.items():
+        assert f"    {name}" in out
+        assert " ".join(module.HELP.split()[:4]) in " ".join(out.split())
+
+
+def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 2
+    assert run("trane") == 2
+    assert "invalid choice: 'trane'" in capsys.readouterr().err
+
+
+def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    # Both overrides are reported, and so both arrived.
+    assert run("train", "absent.json", "trainer.seed", "--no-distributed", "trainer.x=1") == 2
+    assert "absent.json: no such file" in capsys.readouterr().err
+    assert run("train", "absent.json", "--no-distributed", "trainer.seed=1", "--sed=2") == 2
+    assert "unrecognized arguments: --sed=2" in capsys.readouterr().err
+
+
+def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(args: object) -> int:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(COMMANDS["list"], "run", write)
+    with Path("out.txt").open("w", encoding="utf-8") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert run("list", "terms") == 0

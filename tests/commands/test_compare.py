@@ -1,0 +1,73 @@
+"""``embodichain compare``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodichain.cli import main
+from tests.agents.rl.report.runs import write_run
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in range(1, 6):
+        write_run(Path(f"good_{seed}"), [0.1, 0.8 + 0.02 * seed], seed=seed)
+        write_run(Path(f"poor_{seed}"), [0.0, 0.1 * seed], seed=seed, algorithm={"gamma": 0.5, "clip_coef": 0.2})
+        for kind in ("good", "poor"):
+            Path(f"{kind}_{seed}/summary.json").write_text('{"a": 1}', encoding="utf-8")
+
+
+def folders(*kinds: str, count: int = 5) -> list[str]:
+    return [f"{kind}_{seed}" for kind in kinds for seed in range(1, count + 1)]
+
+
+def compare(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert main(["compare", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_runs_are_grouped_by_their_settings_and_a_clear_winner_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads(compare(capsys, *folders("good", "poor"), "--json"))
+    good, poor = result["groups"]
+    assert (good["group"], poor["group"]) == ("tiny (gamma 0.9)", "tiny (gamma 0.5)")
+    assert (good["runs"], good["tasks"], good["mean"]) == (5, ["CartPoleRL"], pytest.approx(0.86))
+    # 0.1 ... 0.5: (0.75 x 0.2 + 0.3 + 0.75 x 0.4) / 2.5
+    assert poor["interquartile_mean"] == pytest.approx(0.3)
+    (found,) = result["comparisons"]
+    assert found["verdict"] == "tiny (gamma 0.9) is higher"
+    assert result["notes"] == []
+
+
+def test_two_runs_each_are_too_few_and_the_text_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    out = compare(capsys, *folders("good", "poor", count=2))
+    assert "too few runs to say: 2, and at least 4 of each are needed" in out
+    assert "is higher" not in out
+
+
+def test_named_groups_and_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("poor_2/summary.json").unlink()
+    out = compare(capsys, "mine=good_1,good_1", "theirs=poor_1,poor_2")
+    assert "mine: several runs of one seed are no independent runs" in out
+    assert "theirs: not finished: poor_2" in out
+    config = json.loads(Path("poor_1/config.json").read_text(encoding="utf-8"))
+    config["gym_config"]["env"] = {"rewards": {"new": {}}}
+    Path("poor_1/config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert "the runs have different rewards" in compare(capsys, "a=good_1", "b=poor_1")
+
+
+def test_page_has_a_band_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
+    compare(capsys, *folders("good", "poor"), "--out", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page.count("<polygon") == 4  # success in evaluation and in training, two groups each
+    assert "is higher" in page
+
+
+def test_figure_that_is_not_there_and_a_place_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "good_1", "--metric", "eval/glory"]) == 2
+    assert "good_1: 'eval/glory' was never logged. There are: time/train_seconds, " in capsys.readouterr().err
+    assert main(["compare", "good_1", "--out", "no/page.html"]) == 2
+    assert "--out no/page.html: cannot be written" in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""``embodichain eval`` on a run whose policy balances the pole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embodichain.agents.rl.utils.checkpoint import write_json
+from embodichain.cli import main
+from embodichain.commands.evaluate import describe
+from tests.commands.conftest import STEP_LIMIT
+
+
+def test_fixed_episodes_give_the_same_figures_for_any_number_of_environments(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = []
+    for target, envs in (("latest", "4"), (str(run_folder), "2")):
+        assert main(["eval", target, "--episodes", "4", "--envs", envs, "--json"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    first, second = results
+    assert first["figures"].keys() == second["figures"].keys()
+    for name in first["figures"]:
+        assert first["figures"][name]["mean"] == pytest.approx(second["figures"][name]["mean"], rel=1e-5)
+    assert (first["success_rate"], first["episodes"], first["env_steps"]) == (1.0, 4, 16)
+    # Wilson's lower end for 4 of 4: 4 / (4 + 1.96^2)
+    assert first["success_interval_95"] == pytest.approx([4 / (4 + 1.96**2), 1.0])
+    assert first["figures"]["length"]["mean"] == STEP_LIMIT
+    assert {"return", "rewards/upright", "metrics/pole_angle", "metrics/pole_angle at the end"} <= set(first["figures"])
+    assert not (run_folder / "videos").exists()
+
+
+def test_table_and_another_set_of_episodes(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", str(run_folder), "--episodes", "2", "--seed", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "success rate  100.0% of 2 episodes (95 % interval 34.2% to 100.0%)" in out
+    assert "rewards/upright" in out
+
+
+def test_best_checkpoint_is_the_one_that_is_pointed_to(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", f"{run_folder}/best"]) == 2
+    assert "there is no best checkpoint" in capsys.readouterr().err
+    write_json(run_folder / "checkpoints" / "best.json", {"file": "tiny_step_16.pt", "step": 16})
+    for target in ("best", f"{run_folder}/best", f"{run_folder}/checkpoints/tiny_step_16.pt"):
+        assert main(["eval", target, "--episodes", "1"]) == 0
+        assert capsys.readouterr().out.startswith("tiny_step_16.pt")
+
+
+@pytest.mark.parametrize("argv", [["--episodes", "0"], ["--episodes", "many"], ["--seed", "-1"]])
+def test_impossible_numbers_are_wrong_usage(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["eval", "latest", *argv])
+    assert caught.value.code == 2
+    assert "must be a whole number from" in capsys.readouterr().err
+
+
+def test_statistics_of_a_figure() -> None:
+    # mean 2, s = sqrt((1 + 0 + 1) / 2) = 1, half = 1.96 / sqrt(3)
+    stats = describe(np.array([1.0, 2.0, 3.0]))
+    assert (stats.mean, stats.std, stats.lowest, stats.highest) == (2.0, 1.0, 1.0, 3.0)
+    assert stats.interval_95 == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
+    assert describe(np.array([5.0])).interval_95 == (5.0, 5.0)

@@ -1,0 +1,105 @@
+"""``embodichain export`` and its runner, in an environment and in a process without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from embodichain.agents.rl.export.formats import load_runner
+from embodichain.agents.rl.export.parity import record_steps
+from embodichain.agents.rl.saved_run import find_run, open_run
+from embodichain.cli import main
+from embodichain.commands import export
+from tests.commands.conftest import GAINS
+
+pytest.importorskip("onnxscript")
+
+
+@pytest.fixture
+def exported(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["export", "latest"]) == 0
+    out = capsys.readouterr().out
+    assert "parity     1000 observations" in out
+    return run_folder / "export" / "policy.onnx"
+
+
+def test_runner_balances_the_pole_as_the_policy_does_and_doing_nothing_does_not(exported: Path) -> None:
+    runner = load_runner(exported.with_name("policy_runner.py")).PolicyRunner(exported)
+    num_envs = 8
+    successes = {}
+    with open_run(find_run("latest"), num_envs) as opened:
+        env = opened.env
+        for name in ("runner", "nothing"):
+            obs, _ = env.reset(seed=5)
+            success, ended = torch.zeros(num_envs, dtype=torch.bool), torch.zeros(num_envs, dtype=torch.bool)
+            while not ended.all():
+                given = {f"robot/{key}": obs["robot", key].numpy() for key in ("qpos", "qvel", "qf")}
+                action = runner(given)["action"] if name == "runner" else np.zeros((num_envs, 1), dtype=np.float32)
+                obs, _, terminated, truncated, info = env.step(action)
+                done = terminated | truncated
+                success |= done & ~ended & info["success"]
+                ended |= done
+            successes[name] = success.float().mean().item()
+    assert successes == {"runner": 1.0, "nothing": 0.0}
+
+
+def test_specification_names_inputs_limits_and_commands(exported: Path) -> None:
+    spec = json.loads(exported.with_suffix(".json").read_text(encoding="utf-8"))
+    assert list(spec["inputs"]) == ["robot/qf", "robot/qpos", "robot/qvel"]
+    assert spec["inputs"]["robot/qpos"]["terms"][0]["func"] == "normalize_robot_joint_data"
+    assert spec["action"] == {"size": 1, "low": [-1.0], "high": [1.0]}
+    (command,) = spec["command"]
+    assert command["name"] == "slider_to_cart"
+    assert command["meaning"] == "change of joint position, rad or m"
+    assert spec["control_period_s"] == pytest.approx(0.04)
+
+
+def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> None:
+    runner = load_runner().PolicyRunner(exported)
+    obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, 0.0], "robot/qf": [0.0, 0.0]}
+    out = runner(obs)
+    # -40 x 0.01 + 1 x 0.1 = -0.3; DeltaQposTerm has scale 0.1
+    assert GAINS[3:5] == [-40.0, 1.0]
+    assert out["action"] == pytest.approx([-0.3], abs=1e-6)
+    assert out["command"] == pytest.approx([-0.03], abs=1e-6)
+    assert runner({**obs, "robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
+    with pytest.raises(ValueError, match="'robot/qf' is missing in the observation"):
+        runner({name: value for name, value in obs.items() if name != "robot/qf"})
+    with pytest.raises(ValueError, match=r"'robot/qpos' must have the shape \[2\], got \[3\]"):
+        runner({**obs, "robot/qpos": [0.0, 0.0, 0.0]})
+
+
+def test_runner_needs_nothing_but_numpy_and_onnx_runtime(exported: Path) -> None:
+    code = (
+        "import sys; from policy_runner import PolicyRunner; p = PolicyRunner('policy.onnx')\n"
+        "out = p({'robot/qpos': [0, .01], 'robot/qvel': [.1, 0], 'robot/qf': [0, 0]})\n"
+        "print(round(float(out['action'][0]), 5), [m for m in ('torch', 'embodichain') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=exported.parent, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "-0.3 []\n", "")
+
+
+def test_file_that_does_something_else_is_not_left_behind(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def doubled(*args: object, **kwargs: object) -> list[object]:
+        return [type(s)(s.inputs, 2 * s.action, s.begins) for s in record_steps(*args, **kwargs)]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(export, "record_steps", doubled)
+    assert main(["export", "latest", "--format", "pt2", "--observations", "16"]) == 1
+    assert "the exported policy's action differs from the policy's" in capsys.readouterr().err
+    assert list((run_folder / "export").iterdir()) == []
+
+
+def test_missing_extra_is_named(
+    run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["export", "latest", "--observations", "8"]) == 2
+    assert "pip install 'embodichain-mujoco[export]'" in capsys.readouterr().err

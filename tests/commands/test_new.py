@@ -1,0 +1,76 @@
+"""``embodichain new task``: what it writes is a task that can be checked, tested, trained."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embodichain.cli import main
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "task", "tidy_up"]) == 0
+    assert "embodichain train tidy_up/train.json --allow-import tidy_up" in capsys.readouterr().out
+    files = {path.name for path in Path("tidy_up").iterdir()}
+    assert files == {"README.md", "__init__.py", "env.json", "task.py", "test_task.py", "train.json"}
+    for path in Path("tidy_up").iterdir():
+        assert "{{" not in path.read_text(encoding="utf-8")
+    # In another process, as a user does it; and the module must not stay in this one.
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-m", "pytest", "-q", "tidy_up", "-W", "error", "-p", "no:cacheprovider"]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stdout[-200:].splitlines()[-1][:8]) == (0, "3 passed"), result.stdout
+
+
+def test_new_task_is_valid_without_the_working_directory_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As the installed script has it, unlike `python -m`.
+    here = {"", str(Path.cwd())}
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in here])
+    assert main(["new", "task", "tidy_down"]) == 0
+    path = list(sys.path)
+    assert main(["validate", "tidy_down/train.json"]) == 2
+    assert "pass --allow-import tidy_down" in capsys.readouterr().err
+    assert main(["validate", "tidy_down/train.json", "--allow-import", "tidy_down"]) == 0
+    assert "valid. ppo with the policy actor_critic on TidyDownRL" in capsys.readouterr().out
+    assert sys.path == path
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Tidy", "small letters, digits and underscores are needed"),
+        ("../tidy", "small letters, digits and underscores are needed"),
+        ("json", "Python has a module of this name already"),
+        ("push_cube", "there is a task PushCubeRL already"),
+        ("taken", "taken: is there already"),
+    ],
+)
+def test_name_that_cannot_be_used_is_an_error(name: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("taken").mkdir()
+    assert main(["new", "task", name]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["taken"]
+
+
+def test_configs_are_those_of_the_walk_through() -> None:
+    """docs/extending.md explains the same task, and a test there trains it."""
+    page = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
+    assert main(["new", "task", "tidy_away"]) == 0
+    env = json.loads(Path("tidy_away/env.json").read_text(encoding="utf-8"))
+    block = page.split("`reach_env.json`:\n\n```json\n")[1].split("```")[0]
+    theirs = json.loads(block.replace("my_lab.reach", "tidy_away.task").replace("MyReachRL", "TidyAwayRL"))
+    assert env == theirs

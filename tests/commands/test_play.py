@@ -1,0 +1,97 @@
+"""``embodichain play``: videos of a policy, and of a task alone."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from matplotlib.image import imread
+from tensordict import TensorDict
+
+from embodichain.cli import main
+from embodichain.commands.agents import RandomAgent, ZeroAgent
+from embodichain.lab.sim.sensors.opengl import opengl_problem
+from tests.agents.rl.utils.fakes import CART_POLE_ENV
+
+SMALL = ("--size", "64", "48", "--episodes", "1")
+needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
+
+
+def frames(path: Path) -> np.ndarray:
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-v",
+        "error",
+        "-i",
+        str(path),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-",
+    ]
+    raw = subprocess.run(command, capture_output=True, check=True).stdout
+    return np.frombuffer(raw, dtype=np.uint8).reshape(-1, 48, 64, 3)
+
+
+@needs_gl
+def test_video_of_a_run_shows_something_that_moves(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "latest", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "length   60  success" in out
+    (path,) = run_folder.glob("videos/play_step_16.mp4")
+    assert str(path.name) in out
+    pictures = frames(path)
+    assert len(pictures) == pytest.approx(60, abs=1)
+    assert pictures[0].std() > 10  # not one colour
+    assert np.abs(pictures[0].astype(int) - pictures[20].astype(int)).max() > 30
+
+
+@needs_gl
+@pytest.mark.parametrize("agent", ["zero", "random"])
+def test_task_alone_is_played_from_its_config(agent: str, run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run_folder.parent / f"{agent}.mp4"
+    assert main(["play", "train_config.json", "--agent", agent, *SMALL, "--out", str(out)]) == 0
+    assert "no success" in capsys.readouterr().out  # nobody balances the pole
+    assert len(frames(out)) < 60
+
+
+def test_uneven_size_and_a_place_that_cannot_be_written_are_errors(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["play", "latest", "--size", "65", "48"]) == 2
+    assert "--size 65 48: even numbers are needed" in capsys.readouterr().err
+
+
+def test_agents_do_what_their_names_say() -> None:
+    space = spaces.Box(np.array([-1, 2, -np.inf], np.float32), np.array([0, 3, np.inf], np.float32))
+    td = TensorDict({"obs": torch.zeros(500, 4)}, batch_size=[500])
+    assert not ZeroAgent(space).get_action(td)["action"].any()
+    actions = RandomAgent(space).get_action(td)["action"]
+    for column, (low, high) in enumerate([(-1, 0), (2, 3), (-1, 1)]):
+        values = actions[:, column]
+        assert values.min() >= low
+        assert values.max() <= high
+        assert values.std() == pytest.approx((high - low) / 12**0.5, rel=0.15)
+
+
+@needs_gl
+def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--size", "64", "48")
+    assert main(["view", "train_config.json", *small]) == 0
+    out = capsys.readouterr().out
+    assert "CartPoleRL: a step is 0.04 s" in out
+    assert "robot/qpos                   [2]            columns 2 to 3" in out
+    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, rad or m" in out
+    picture = imread("scene.png")
+    assert picture.shape[:2] == (48, 64)
+    assert picture.std() > 0.02
+    assert main(["view", str(CART_POLE_ENV), *small, "--out", "no/scene.png"]) == 2
+    assert "--out no/scene.png: cannot be written" in capsys.readouterr().err

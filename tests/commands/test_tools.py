@@ -1,0 +1,138 @@
+"""The commands that need no run: list, validate, doctor, completion; and train and resume."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.cli import main
+from embodichain.commands.doctor import give_advice
+from embodichain.utils.machine import describe_machine
+from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+
+
+def listed(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:
+    assert main(["list", *argv, "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def test_lists_have_what_is_registered_with_a_line_about_each(capsys: pytest.CaptureFixture[str]) -> None:
+    envs = {row["name"]: row for row in listed(capsys, "envs")}
+    assert envs["CartPoleRL"]["max_episode_steps"] == 500
+    algos = {row["name"]: row for row in listed(capsys, "algos")}
+    assert "gae_lambda" in algos["ppo"]["settings"]
+    assert {"actor_critic", "actor_only"} <= {row["name"] for row in listed(capsys, "policies")}
+    blocks = {row["name"]: row["block"] for row in listed(capsys, "terms")}
+    assert (blocks["DeltaQposTerm"], blocks["randomize_robot_qpos"]) == ("actions", "events")
+    # Of what is ours: other tests register things without a word about them.
+    assert "pole" in envs["CartPoleRL"]["about"]
+    assert algos["ppo"]["about"].startswith("Clipped PPO")
+
+
+def test_list_of_terms_is_headed_by_the_blocks_of_a_config(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "terms"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("env.actions") < out.index("DeltaQposTerm") < out.index("env.observations")
+
+
+def test_users_module_is_listed_when_it_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "listed_lab.py").write_text(
+        "from embodichain.agents.rl.algo import PPO, register_algo\n"
+        '@register_algo("listed_ppo")\nclass Mine(PPO):\n    """Mine."""\n',
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["list", "algos", "--import", "listed_lab"]) == 2
+    assert "pass --allow-import listed_lab" in capsys.readouterr().err
+    rows = listed(capsys, "algos", "--import", "listed_lab", "--allow-import", "listed_lab")
+    assert "Mine." in [row["about"] for row in rows]
+
+
+def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, tiny_config())
+    assert main(["validate", config, "trainer.iterations=3"]) == 0
+    # 3 iterations x 4 steps x 2 environments
+    assert "valid. ppo with the policy actor_critic on CartPoleRL: 3 iterations" in (out := capsys.readouterr().out)
+    assert "= 24 environment steps" in out
+    assert main(["validate", str(CART_POLE_ENV)]) == 0
+    assert "CartPoleRL with terms: 1 observation, 2 reward, 1 event, 1 action" in capsys.readouterr().out
+    assert main(["validate", config, "trainer.num_evns=3", "algorithm.cfg.gamma=2"]) == 2
+    err = capsys.readouterr().err
+    assert "trainer.num_evns: unknown key. Did you mean 'num_envs'?" in err
+    assert "algorithm.cfg.gamma: Input should be less than or equal to 1" in err
+    assert main(["validate", str(CART_POLE_ENV), "trainer.seed=1"]) == 2
+    assert "is an environment config, which has no overrides" in capsys.readouterr().err
+
+
+def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    for part in ("processor", "cores", "torch", "versions", "advice"):
+        assert part in out
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["cores"] >= 1
+    assert facts["versions"]["torch"]
+    assert isinstance(facts["advice"], list)
+
+
+def test_advice_follows_the_facts() -> None:
+    well = describe_machine() | {
+        "pictures": "OpenGL without a window", "cores": 8, "load_average": 0.1, "environment": {},
+        "torch_cuda": "13.0", "gpus": ["a GPU"], "free_disk_gb": 100.0, "free_memory_gb": 16.0,
+    }  # fmt: skip
+    assert give_advice(well) == []
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"pictures": "none: install libegl1"}, "libegl1"),
+        ({"load_average": 6.0}, "other programs keep 6 of 8 cores busy"),
+        ({"environment": {"OMP_NUM_THREADS": "2"}}, "holds updates to 2 of 8 cores"),
+        ({"environment": {"OMP_WAIT_POLICY": "active"}}, "unset it"),
+        ({"torch_cuda": None, "gpus": []}, "built without CUDA"),
+        ({"gpus": []}, "there is no GPU"),
+        ({"free_disk_gb": 0.5}, "0.5 GB are free on this disk"),
+        ({"free_memory_gb": 1.0}, "1.0 GB of memory are free"),
+    ]
+    for change, words in cases:
+        (advice,) = give_advice(well | change)
+        assert words in advice
+
+
+def test_completion_is_a_script_that_knows_commands_options_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    for shell in ("bash", "zsh", "tcsh"):
+        assert main(["completion", shell]) == 0
+        out = capsys.readouterr().out
+        assert "doctor" in out
+        assert "episodes" in out
+    assert main(["completion", "bash"]) == 0
+    assert "_shtab_embodichain_train_pos_0_COMPGEN=_shtab_compgen_files" in capsys.readouterr().out
+
+
+def test_completion_without_its_extra_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 2
+    assert "pip install 'embodichain-mujoco[completion]'" in capsys.readouterr().err
+
+
+def test_training_goes_on_by_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = write_config(tmp_path, tiny_config(trainer__enable_eval=False))
+    assert main(["train", config, "trainer.iterations=1", "--no-distributed", "trainer.seed=4"]) == 0
+    assert "for 8 environment steps" in capsys.readouterr().out
+    assert main(["resume", "latest", "trainer.iterations=2"]) == 0
+    assert "for 16 environment steps" in capsys.readouterr().out
+    (folder,) = Path("outputs").iterdir()
+    assert json.loads((folder / "config.json").read_text(encoding="utf-8"))["trainer"]["seed"] == 4
