@@ -18,6 +18,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -59,6 +60,8 @@ class PatientCollector(AsyncCollector):
 
 class Points:
     """A sink of the log that keeps the training's return over steps and time."""
+
+    name = "points"
 
     def __init__(self) -> None:
         self.rows: list[dict[str, float]] = []
@@ -121,10 +124,9 @@ def train(
     if collector_class is not None:
         collector = collector_class(env, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
     points = Points()
-    options = TrainerOptions("async_learning", steps, 10**9, 10**9, Path("outputs"), {})
-    trainer = Trainer(options, env, policy, algorithm, RunLog([points]), collector=collector)
-    trainer._save = lambda *args: Path()  # type: ignore[method-assign] # nobody wants these policies
-    trainer.train(iterations * 2048)
+    with TemporaryDirectory() as folder:  # nobody wants these policies
+        options = TrainerOptions("async_learning", steps, 10**9, 10**9, Path(folder), {})
+        Trainer(options, env, policy, algorithm, RunLog([points]), collector=collector).train(iterations * 2048)
     env.close()
     return points.rows
 
