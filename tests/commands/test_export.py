@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,11 +95,15 @@ print(round(float(out["action"][0]), 5), [m for m in ("torch", "embodichain") if
 def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["export", "latest", "--format", "torchscript", "--observations", "16"]) == 0
     monkeypatch.chdir(run_folder / "export")
-    names = {"qpos": torch.tensor([[0, 0.01]]), "qvel": torch.tensor([[0.1, 0]]), "qf": torch.zeros(1, 2)}
+    names: dict[str, Any] = {
+        "qpos": torch.tensor([[0, 0.01]]),
+        "qvel": torch.tensor([[0.1, 0]]),
+        "qf": torch.zeros(1, 2),
+    }
     exec(SNIPPETS[1], names)
     assert names["action"].tolist() == [[pytest.approx(-0.3)]]
     assert names["command"].tolist() == [[pytest.approx(-0.03)]]
-    spec = json.loads(names["files"]["embodichain"])  # type: ignore[call-overload]
+    spec = json.loads(names["files"]["embodichain"])
     assert list(spec["inputs"]) == ["robot/qf", "robot/qpos", "robot/qvel"]
 
 

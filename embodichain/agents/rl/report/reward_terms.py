@@ -15,6 +15,7 @@ OTHER = "(other)"
 """What the return has beside the named terms, such as what a task adds or takes away itself."""
 _PREFIX = "rewards/"
 _RISE = 1.0  # standard deviations of what is left of a figure without its trend
+_SHARE = 0.02  # of the sizes of all terms: a smaller rise moves nothing
 _SUCCESS_RISE = 0.05
 _SOLVED = 0.95
 _FEWEST = 8  # iterations
@@ -112,13 +113,14 @@ def misleading_terms(run: RunData) -> dict[str, str]:
     """Return the terms that rose during a training while success did not, with what was seen.
 
     Looked at are the whole training and its second half, from the first quarter of it to the last. A term rises where
-    it gains more than the standard deviation of its ups and downs, and success where it gains 5 %; above 95 % of
-    success nothing is asked of it.
+    it gains more than the standard deviation of its ups and downs, and 2 % of all terms' sizes, and success where it
+    gains 5 %; above 95 % of success nothing is asked of it.
     """
     steps, success = run.series("charts/success_rate_avg_100")
     if len(success) < _FEWEST or _ends(success)[1] >= _SOLVED:
         return {}
     found = {}
+    sizes = sum(float(np.abs(values).mean()) for _, values in map(run.series, run.names(_PREFIX)))
     for name in run.names(_PREFIX):
         term_steps, values = run.series(name)
         for part, since in (("the whole training", 0), ("its second half", len(steps) // 2)):
@@ -127,7 +129,8 @@ def misleading_terms(run: RunData) -> dict[str, str]:
             if min(len(of_term), len(of_success)) < _FEWEST // 2:
                 continue
             (first, last), (before, after) = _ends(of_term), _ends(of_success)
-            if last - first > _RISE * _noise(of_term) and after - before < _SUCCESS_RISE:
+            needed = max(_RISE * _noise(of_term), _SHARE * sizes)
+            if last - first > needed and after - before < _SUCCESS_RISE:
                 seen = f"rose from {first:.3g} to {last:.3g} over {part}"
                 found[name.removeprefix(_PREFIX)] = f"{seen}, and success went from {before:.0%} to {after:.0%}"
                 break
