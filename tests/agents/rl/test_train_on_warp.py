@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.divergence import Divergences
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
