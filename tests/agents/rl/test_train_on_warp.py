@@ -11,6 +11,7 @@ from embodichain.agents.rl.utils.divergence import Divergences
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint

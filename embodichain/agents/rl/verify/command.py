@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorCollection
+from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.build import build_env_policy
@@ -153,10 +153,11 @@ def _load_policy(config: RunConfig, env: EmbodiedEnv, content: dict[str, Any], p
 def _actor(policy: Policy) -> Actor:
     state: list[Tensor] = []
 
-    def act(obs: TensorCollection, step: int) -> Tensor:
+    def act(obs: TensorDict, step: int) -> Tensor:
         if policy.state_size and step == 0:
             state[:] = [torch.zeros(obs.batch_size[0], policy.state_size)]
-        result = policy.get_action(policy_input(policy, obs, state[0] if state else None, "cpu"), deterministic=True)
+        given = policy_input(policy, obs, state[0] if state else None, torch.device("cpu"))
+        result = policy.get_action(given, deterministic=True)
         if state:
             state[:] = [result["next_state"]]
         action: Tensor = result["action"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from tensordict import TensorCollection
+from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -19,7 +19,7 @@ LIMIT = 1e-4
 
 _STATE = ("qpos", "qvel", "ctrl", "qacc_warmstart", "qfrc_applied", "mocap_pos", "mocap_quat")
 
-Actor = Callable[[TensorCollection, int], Tensor]
+Actor = Callable[[TensorDict, int], Tensor]
 """Returns the action [N, A] for an observation and a step's number."""
 
 
@@ -63,7 +63,7 @@ def random_actions(env: EmbodiedEnv, seed: int) -> Actor:
     low, high = (limit.cpu().clamp(-1.0, 1.0) for limit in (env.action_manager.low, env.action_manager.high))
     drawn: dict[int, Tensor] = {}
 
-    def act(obs: TensorCollection, step: int) -> Tensor:
+    def act(obs: TensorDict, step: int) -> Tensor:
         number = step // 5
         if number not in drawn:
             drawn[number] = low + (high - low) * torch.rand(env.num_envs, len(low), generator=generator)

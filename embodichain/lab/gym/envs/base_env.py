@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.lab.gym.envs.choosing import Chooser, episode_hooks_bound_to_ids
 from embodichain.lab.gym.envs.chunks import ChunkRecord
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
 from embodichain.lab.gym.envs.spaces import box_of, space_of
@@ -21,7 +22,7 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.random import CounterRandom
-from embodichain.utils.rows import by_mask, changing_rows, is_by_mask
+from embodichain.utils.rows import by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["BaseEnv", "EnvCfg"]
@@ -74,11 +75,8 @@ class BaseEnv(gym.Env[Any, Any]):
         self._setup_sensors()
         self.sim.build()
         self._init_sim_state()
-        self._chooses_by_mask = False
-        self._row_owners: list[object] = []
         self._make_spaces()
-        if self.sim.backend.is_asynchronous:
-            self._choose_by_mask()
+        self._chooser = Chooser(self.sim.backend, self._stateful(), self._bound_to_ids())
 
     # --- hooks -----------------------------------------------------------------------------------------------------
 
@@ -340,19 +338,14 @@ class BaseEnv(gym.Env[Any, Any]):
         """How many episodes ended because the physics or the action became invalid."""
         return int(self._num_diverged)
 
-    @contextmanager
-    def choose(self, mask: Tensor) -> Iterator[Tensor]:
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Let the block change environments of a mask [N] bool alone: their physics, and what is kept of them.
 
         Yields:
             [n] int64 for which environments to compute: those of the mask, or all of them, where the host would have to
             wait for the device to know which they are. It may be empty.
         """
-        if not self._chooses_by_mask:
-            yield mask.nonzero().squeeze(1)
-            return
-        with self.sim.backend.choose(mask) as env_ids, changing_rows(self._row_owners, mask):
-            yield env_ids
+        return self._chooser.choose(mask)
 
     # --- inner workings ----------------------------------------------------------------------------------------------
 
@@ -462,27 +455,11 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def _bound_to_ids(self) -> list[str]:
         """Return what must be told by number which environments begin an episode."""
-        # An override that does not say else may do anything with the numbers.
-        return [
-            f"{cls.__name__}._initialize_episode"
-            for cls in type(self).__mro__
-            if "_initialize_episode" in vars(cls) and not is_by_mask(vars(cls)["_initialize_episode"])
-        ]
+        return episode_hooks_bound_to_ids(type(self))
 
     def _stateful(self) -> list[object]:
         """Return the objects that remember something of each environment."""
         return [self, self.random, *self.sim.parts()]
-
-    def _choose_by_mask(self) -> None:
-        """Let environments be reset without asking the device which they are, where all that is told takes that."""
-        bound = self._bound_to_ids()
-        self._chooses_by_mask = not bound
-        self._row_owners = self._stateful()
-        if bound:
-            logger.log_warning(
-                f"each step waits for the device to know which environments begin an episode, because of "
-                f"{', '.join(bound)}: see 'by_mask' in docs/gpu.md"
-            )
 
     def _make_spaces(self) -> None:
         self._action_low, self._action_high = self._action_limits()

@@ -115,7 +115,7 @@ class WarpModel:
             raise ValueError(f"{name}: MuJoCo Warp has one value of it for all environments")
         shared = warp.to_torch(array)
         own = shared[:1].repeat(self._num_envs, *[1] * (shared.dim() - 1))
-        replacement = warp.from_torch(own, dtype=array.dtype)
+        replacement: Any = warp.from_torch(own, dtype=array.dtype)
         replacement._is_batched = True
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)  # what is running may still read the rows that are given up

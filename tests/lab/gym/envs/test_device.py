@@ -20,6 +20,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -111,7 +112,7 @@ def device_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(env: EmbodiedEnv) -> None:
     env.reset(seed=1)
     for _ in range(2):
-        obs, reward, terminated, truncated, _ = env.step(torch.zeros(env.action_space.shape, device=DEVICE))
+        obs, reward, terminated, truncated, _ = env.step(torch.zeros(N, len(env.action_manager.low), device=DEVICE))
         parts = (flatten_dict_observation(obs), reward, terminated, truncated)
         assert {part.device for part in parts} == {DEVICE}
 

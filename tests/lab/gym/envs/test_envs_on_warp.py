@@ -55,8 +55,8 @@ def push(**cfg: Any) -> EmbodiedEnv:
 def pair() -> Iterator[tuple[EmbodiedEnv, EmbodiedEnv]]:
     """Two environments, of which the second is told by number who begins an episode."""
     by_mask, by_ids = push(), push()
-    assert by_mask._chooses_by_mask
-    by_ids._chooses_by_mask = False
+    assert by_mask._chooser.by_mask
+    by_ids._chooser.by_mask = False
     yield by_mask, by_ids
     by_mask.close()
     by_ids.close()

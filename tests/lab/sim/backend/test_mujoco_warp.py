@@ -413,7 +413,6 @@ def test_device_that_is_not_there_is_refused(name: str, message: str, monkeypatc
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    find: Any = lambda name: None  # noqa: E731
-    monkeypatch.setattr(choice_module.importlib.util, "find_spec", find)
+    monkeypatch.setattr(choice_module, "has_warp", lambda: False)
     with pytest.raises(ConfigError, match=r"needs the package mujoco_warp: pip install 'embodichain-mujoco\[gpu\]'"):
         SimulationManager(SimulationManagerCfg(sim_device="warp:cpu"))
