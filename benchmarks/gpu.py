@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from embodichain.agents.rl.utils.divergence import Divergences
 from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner

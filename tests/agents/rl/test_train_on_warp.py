@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from embodichain.agents.rl.utils.divergence import Divergences
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector import SyncCollector

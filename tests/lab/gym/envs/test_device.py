@@ -14,7 +14,6 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from embodichain.agents.rl.utils.divergence import Divergences
 from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
