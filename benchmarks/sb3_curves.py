@@ -103,10 +103,12 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     venv = VecNormalize(vec_env, norm_reward=False) if policy_block.get("normalize_obs") else vec_env
     activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
     hidden = network["hidden_sizes"]
+    highest = algo["learning_rate"]
+    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[algo["lr_schedule"]]
     model = PPO(
         "MlpPolicy",
         venv,
-        learning_rate=algo["learning_rate"],
+        learning_rate=rate,
         n_steps=cfg.buffer_size,
         batch_size=algo["batch_size"],
         n_epochs=algo["n_epochs"],

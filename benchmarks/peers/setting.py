@@ -26,7 +26,7 @@ TASKS = {
             "policy.critic.network_cfg.hidden_sizes=[256,256]",
         ],
     ),
-    "CartPoleRL": ("basic/cart_pole", []),
+    "CartPoleRL": ("basic/cart_pole", ["algorithm.cfg.lr_schedule=constant"]),
 }
 """Folder of each task's quickstart, and what is changed in it for the comparison."""
 
