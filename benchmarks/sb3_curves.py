@@ -104,7 +104,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
     hidden = network["hidden_sizes"]
     highest = algo["learning_rate"]
-    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[algo["lr_schedule"]]
+    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[algo.get("lr_schedule", "constant")]
     model = PPO(
         "MlpPolicy",
         venv,
@@ -134,6 +134,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
         training = False
         state_size = 0
         obs_keys = ()
+        chunk_length = 1
 
         def eval(self) -> None:
             pass
