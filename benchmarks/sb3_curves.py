@@ -104,7 +104,9 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
     hidden = network["hidden_sizes"]
     highest = algo["learning_rate"]
-    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[algo.get("lr_schedule", "constant")]
+    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[
+        algo.get("lr_schedule", "constant")
+    ]
     model = PPO(
         "MlpPolicy",
         venv,
