@@ -23,6 +23,7 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "new": (["task", "New Task"], 2, "small letters, digits and underscores are needed"),
     "list": (["robots"], 2, "invalid choice: 'robots'"),
     "validate": (["absent.json"], 2, "absent.json: no such file"),
+    "verify-backends": (["absent.json", "--device", "warp:cpu"], 2, "absent.json: no such file"),
     "view": (["absent.json"], 2, "absent.json: no such file"),
     "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),
     "doctor": (["--import", "json"], 2, "--import: needs --algo"),
