@@ -24,6 +24,7 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "sweep": (["absent.json", "--param", "a"], 2, "--param 'a': must be of the form path=low:high"),
     "list": (["robots"], 2, "invalid choice: 'robots'"),
     "validate": (["absent.json"], 2, "absent.json: no such file"),
+    "verify-backends": (["absent.json", "--device", "warp:cpu"], 2, "absent.json: no such file"),
     "view": (["absent.json"], 2, "absent.json: no such file"),
     "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),
     "doctor": (["--import", "json"], 2, "--import: needs --algo"),
