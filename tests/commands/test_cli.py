@@ -29,7 +29,6 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "schema": (["--kind", "robot"], 2, "invalid choice: 'robot'"),
     "doctor": (["--import", "json"], 2, "--import: needs --algo"),
     "replay": (["absent.pt"], 2, "absent.pt"),
-    "verify-backends": (["absent.json"], 2, "absent.json: no such file"),
     "completion": (["cmd"], 2, "invalid choice: 'cmd'"),
 }
 
