@@ -18,6 +18,7 @@ from benchmarks.peers import floors
 from benchmarks.peers.clock import Clock, Iteration
 from benchmarks.peers.setting import Setting, load_setting
 from embodichain.agents.rl.build import build_envs
+from embodichain.lab.gym.envs import EmbodiedEnv
 
 __all__ = ["LEARNERS", "Job", "run_job"]
 
@@ -69,6 +70,7 @@ def run_job(job: Job, folder: Path) -> dict[str, Any]:
     try:
         with chdir(folder):
             if job.learner == FLOORS:
+                assert isinstance(env, EmbodiedEnv)  # it is stepped in this process
                 return floors.measure(job.task, setting, env, job.warm_up, job.iterations, now)
             module = importlib.import_module(f"benchmarks.peers.{LEARNERS[job.learner]}")
             with Clock(now) as clock:
