@@ -174,6 +174,8 @@ def _run(
 ) -> dict[str, Any]:
     """Build what the config says, train, and return the summary; on all ranks."""
     cfg = run.train.trainer
+    if cfg.torch_threads is not None:
+        torch.set_num_threads(cfg.torch_threads)
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)

@@ -46,6 +46,22 @@ def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, seen = torch.get_num_threads(), []
+    update = PPO.update
+
+    def noting(self: PPO, rollout: Any) -> dict[str, float]:
+        seen.append(torch.get_num_threads())
+        return update(self, rollout)
+
+    monkeypatch.setattr(PPO, "update", noting)
+    try:
+        assert run_main("trainer.torch_threads=3", "trainer.enable_eval=false") == 0
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [3, 3]
+
+
 def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.seed=3") == 0
     folder = run_folder()

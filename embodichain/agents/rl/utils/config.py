@@ -115,6 +115,8 @@ class TrainerCfg:
     precision: Literal["float32", "bf16"] = "float32"
     """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
+    torch_threads: PositiveInt | None = None
+    """Threads of torch in the updates; null: as many as torch takes. With small networks one is faster than several."""
     profile: bool | Literal["trace"] = False
     """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
