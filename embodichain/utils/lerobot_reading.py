@@ -7,17 +7,16 @@ they begin. See ``lerobot_dataset.py`` for the format.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import imageio_ffmpeg
 import numpy as np
 
 from embodichain.utils.errors import ConfigError
 from embodichain.utils.lerobot_dataset import check_parquet
+from embodichain.utils.video import read_video
 
 __all__ = ["LeRobotEpisode", "read_lerobot"]
 
@@ -90,7 +89,7 @@ def _episode(
             for old in [p for p in pictures if f"/{name}/" in p.as_posix()]:
                 del pictures[old]
             height, width, _ = feature["shape"]
-            pictures[path] = _decode(path, height, width)
+            pictures[path] = read_video(path, height, width)
         first = round(row[f"videos/{name}/from_timestamp"] * info["fps"])
         frames[name] = pictures[path][first : first + len(own)]
         if len(frames[name]) != len(own):
@@ -115,25 +114,3 @@ def _read_table(path: Path) -> dict[str, Any]:
 
     table: dict[str, Any] = parquet.ParquetFile(path).read().to_pydict()
     return table
-
-
-def _decode(path: Path, height: int, width: int) -> np.ndarray:
-    """Return a video's pictures, [T, height, width, 3] uint8."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there")
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-v",
-        "error",
-        "-i",
-        str(path),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        raise ValueError(f"{path} cannot be decoded: {done.stderr.decode(errors='replace').strip()}")
-    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)

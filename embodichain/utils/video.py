@@ -11,7 +11,7 @@ from pathlib import Path
 import imageio_ffmpeg
 import numpy as np
 
-__all__ = ["BackgroundVideoWriter", "VideoWriter"]
+__all__ = ["BackgroundVideoWriter", "VideoWriter", "read_video"]
 
 
 class VideoWriter:
@@ -117,3 +117,35 @@ def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
     pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
     video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
     return [ffmpeg, "-y", "-v", "error", *pictures, *video, str(path)]
+
+
+def read_video(path: Path, height: int, width: int) -> np.ndarray:
+    """Return a video's pictures, [T, height, width, 3] uint8.
+
+    Args:
+        path: of the file.
+        height: of the pictures, pixels.
+        width: of the pictures, pixels.
+
+    Raises:
+        FileNotFoundError: the file is not there.
+        ValueError: it cannot be decoded.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there")
+    command = [
+        imageio_ffmpeg.get_ffmpeg_exe(),
+        "-v",
+        "error",
+        "-i",
+        str(path),
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "rgb24",
+        "-",
+    ]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{path} cannot be decoded: {done.stderr.decode(errors='replace').strip()}")
+    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)

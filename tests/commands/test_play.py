@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-import imageio_ffmpeg
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,7 @@ from tensordict import TensorDict
 from embodichain.cli import main
 from embodichain.commands.agents import RandomAgent, ZeroAgent
 from embodichain.lab.sim.sensors.opengl import opengl_problem
+from embodichain.utils.video import read_video
 from tests.agents.rl.utils.fakes import CART_POLE_ENV
 
 SMALL = ("--size", "64", "48", "--episodes", "1")
@@ -23,20 +22,7 @@ needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
 
 
 def frames(path: Path) -> np.ndarray:
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-v",
-        "error",
-        "-i",
-        str(path),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]
-    raw = subprocess.run(command, capture_output=True, check=True).stdout
-    return np.frombuffer(raw, dtype=np.uint8).reshape(-1, 48, 64, 3)
+    return read_video(path, 48, 64)
 
 
 @needs_gl

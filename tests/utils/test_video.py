@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
+from embodichain.utils.video import BackgroundVideoWriter, VideoWriter, read_video
 
 WIDTH, HEIGHT = 64, 48
 WRITERS = [VideoWriter, BackgroundVideoWriter]
@@ -23,20 +23,7 @@ def picture(value: int) -> np.ndarray:
 
 
 def read(path: Path) -> list[np.ndarray]:
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-v",
-        "error",
-        "-i",
-        str(path),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]
-    frames = subprocess.run(command, capture_output=True, check=True).stdout
-    return list(np.frombuffer(frames, np.uint8).reshape(-1, HEIGHT, WIDTH, 3))
+    return list(read_video(path, HEIGHT, WIDTH))
 
 
 def describe(path: Path) -> str:

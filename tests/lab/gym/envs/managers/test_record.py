@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
+from embodichain.utils.video import read_video
 from tests.lab.scenes import cart_cfg
 
 PUSH_CUBE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_cube/gym_config.json"
@@ -53,20 +53,7 @@ def step(env: EmbodiedEnv, times: int) -> None:
 
 
 def frames(path: Path, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-v",
-        "error",
-        "-i",
-        str(path),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]
-    pixels = subprocess.run(command, capture_output=True, check=True).stdout
-    return np.frombuffer(pixels, np.uint8).reshape(-1, height, width, 3)
+    return read_video(path, height, width)
 
 
 # --- a video of PushCube ---
