@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable
 
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import imports_allowed_by_environment
 
-__all__ = ["add_allow_import", "add_device", "add_json", "add_run", "allowed_imports", "whole_number"]
+__all__ = ["add_device", "add_json", "add_run", "whole_number"]
 
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
@@ -21,17 +20,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="RUN", help=RUN_HELP)
 
 
-def add_allow_import(parser: argparse.ArgumentParser) -> None:
-    """Declare which modules a config may name."""
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let the config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
-    )
-
-
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Declare the policy's device."""
     parser.add_argument("--device", default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)")
@@ -40,11 +28,6 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare JSON as output."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-
-
-def allowed_imports(args: argparse.Namespace) -> list[str]:
-    """Return the prefixes that the command line and the environment allow."""
-    return [*args.allow_import, *imports_allowed_by_environment()]
 
 
 def whole_number(lowest: int = 1) -> Callable[[str], int]:

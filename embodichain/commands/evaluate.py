@@ -13,14 +13,8 @@ import numpy as np
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator, wilson_interval
-from embodichain.commands.arguments import (
-    add_allow_import,
-    add_device,
-    add_json,
-    add_run,
-    allowed_imports,
-    whole_number,
-)
+from embodichain.commands.arguments import add_device, add_json, add_run, whole_number
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 __all__ = ["EXAMPLES", "HELP", "Statistics", "add_arguments", "describe", "run"]
 

@@ -13,8 +13,9 @@ from embodichain.agents.rl.export.formats import RUNNER
 from embodichain.agents.rl.export.module import actor_entries
 from embodichain.agents.rl.export.spec import describe_policy
 from embodichain.agents.rl.saved_run import find_run, open_run
-from embodichain.commands.arguments import add_allow_import, add_run, allowed_imports, whole_number
+from embodichain.commands.arguments import add_run, whole_number
 from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 HELP = "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside."
 EXAMPLES = ("latest --format onnx", "outputs/push_cube_ppo_20260101_120000/best --format pt2 --out policy.pt2")

@@ -14,11 +14,17 @@ from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.commands.arguments import add_allow_import, add_json, allowed_imports
+from embodichain.commands.arguments import add_json
 from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES
 from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
-from embodichain.utils.module_utils import find_function_from_modules, import_allowed_modules, public_names
+from embodichain.utils.module_utils import (
+    add_allow_import,
+    allowed_imports,
+    find_function_from_modules,
+    import_allowed_modules,
+    public_names,
+)
 
 HELP = "List the tasks, algorithms, policies or terms that a config may name."
 EXAMPLES = ("envs", "terms --json", "algos --import my_lab.a2c --allow-import my_lab")

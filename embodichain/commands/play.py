@@ -17,12 +17,13 @@ from embodichain.agents.rl.saved_run import find_run, open_run, without_records
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
-from embodichain.commands.arguments import RUN_HELP, add_allow_import, add_device, allowed_imports, whole_number
+from embodichain.commands.arguments import RUN_HELP, add_device, whole_number
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.video import VideoWriter
 
 HELP = "Play episodes with a saved policy, or with none, and write a video of them."

@@ -16,18 +16,11 @@ from embodichain.agents.rl.report.run_data import read_run
 from embodichain.agents.rl.saved_run import SavedRun, find_run, open_run
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator
-from embodichain.commands.arguments import (
-    add_allow_import,
-    add_device,
-    add_json,
-    add_run,
-    allowed_imports,
-    parse_pairs,
-    whole_number,
-)
+from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, whole_number
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 HELP = "Take a run's reward apart: each term's size, share of the variance and correlation with success."
 EXAMPLES = (

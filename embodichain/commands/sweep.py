@@ -19,8 +19,9 @@ from embodichain.agents.rl.report.groups import final_score
 from embodichain.agents.rl.report.run_data import read_run
 from embodichain.agents.rl.report.statistics import interquartile_mean
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.commands.arguments import add_allow_import, add_json, allowed_imports, whole_number
+from embodichain.commands.arguments import add_json, whole_number
 from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 HELP = "Search for settings: train with many, each in a process of its own, and say which did best (Optuna)."
 EXAMPLES = (

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.commands.arguments import add_allow_import, allowed_imports
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.utility import load_config_file
 
 HELP = "Check a training config or an environment config, and name every mistake in it; nothing is built."

@@ -10,13 +10,14 @@ from matplotlib.image import imsave
 
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
-from embodichain.commands.arguments import add_allow_import, allowed_imports, whole_number
+from embodichain.commands.arguments import whole_number
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.commands.validate import is_env_config, read_env_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.observations import entry_columns, entry_spaces
 from embodichain.utils.utility import load_config_file
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import inspect
 import os
@@ -13,6 +14,8 @@ from typing import Any
 from embodichain.utils.errors import ConfigError, unknown_name
 
 __all__ = [
+    "add_allow_import",
+    "allowed_imports",
     "check_admitted",
     "find_admitted",
     "find_function_from_modules",
@@ -66,6 +69,27 @@ def _working_directory_on_path() -> Iterator[None]:
 def imports_allowed_by_environment() -> list[str]:
     """Return the prefixes in the environment variable ``EMBODICHAIN_ALLOW_IMPORT``, which are comma-separated."""
     return [prefix for prefix in os.environ.get("EMBODICHAIN_ALLOW_IMPORT", "").split(",") if prefix]
+
+
+def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") -> None:
+    """Declare the option ``--allow-import``, which :func:`allowed_imports` reads.
+
+    Args:
+        parser: of the command.
+        what: names modules there.
+    """
+    parser.add_argument(
+        "--allow-import",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help=f"let {what} name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
+    )
+
+
+def allowed_imports(args: argparse.Namespace) -> list[str]:
+    """Return the prefixes that the command line and the environment allow."""
+    return [*args.allow_import, *imports_allowed_by_environment()]
 
 
 def is_below(module: str, prefixes: Sequence[str]) -> bool:

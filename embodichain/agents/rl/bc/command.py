@@ -25,7 +25,7 @@ from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.module_utils import imports_allowed_by_environment
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 __all__ = ["add_arguments", "clone_from_config", "run"]
 
@@ -33,13 +33,7 @@ __all__ = ["add_arguments", "clone_from_config", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="config of the cloning, JSON or YAML")
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let the training config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT)",
-    )
+    add_allow_import(parser, "the training config")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
 
 
@@ -49,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: the config or something that it names cannot be used.
     """
-    summary = clone_from_config(args.config, args.overrides, [*args.allow_import, *imports_allowed_by_environment()])
+    summary = clone_from_config(args.config, args.overrides, allowed_imports(args))
     print(f"model           {summary['model']}")
     print(f"demonstrations  {summary['episodes']} episodes, {summary['frames']} frames")
     print(f"training time   {summary['seconds']:.1f} s for {summary['steps']} steps, loss {summary['loss']:.3f} nats")

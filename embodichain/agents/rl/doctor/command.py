@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from embodichain.agents.rl.doctor.report import format_result, format_totals
 from embodichain.agents.rl.doctor.run import run_checks
-from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
+from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
 
 __all__ = ["add_arguments", "run"]
 
@@ -24,13 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="import this module first, so that its algorithms have names; it must be allowed",
     )
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let --import name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
-    )
+    add_allow_import(parser, "--import")
     parser.add_argument("--json", action="store_true", help="print one JSON list of results instead of text")
 
 
@@ -40,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
     """
-    import_allowed_modules(args.modules, [*args.allow_import, *imports_allowed_by_environment()], "--import")
+    import_allowed_modules(args.modules, allowed_imports(args), "--import")
     results = []
     for result in run_checks(args.algo):
         results.append(result)

@@ -18,7 +18,7 @@ from embodichain.agents.rl.replay.run import replay_update
 from embodichain.agents.rl.utils.bundle import load_bundle
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.nonfinite import FieldStats
-from embodichain.utils.module_utils import import_allowed_modules, imports_allowed_by_environment
+from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,13 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("bundle", type=Path, metavar="BUNDLE", help="a file of a run's folder 'bundles'")
     parser.add_argument("--device", default="cpu", help="where to repeat the update (default: %(default)s)")
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let the run's config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT)",
-    )
+    add_allow_import(parser, "the run's config")
     parser.add_argument("--json", action="store_true", help="print the report as one JSON object instead of text")
 
 
@@ -56,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         print(_to_json(record) if args.json else _format_divergence(record))
         return 0
     modules = bundle["config"]["trainer"].get("import_modules", [])
-    allowed = [*args.allow_import, *imports_allowed_by_environment()]
+    allowed = allowed_imports(args)
     import_allowed_modules(modules, allowed, "the run's trainer.import_modules")
     check_policy_block(bundle["config"]["policy"], allowed)
     report = replay_update(bundle, device)

@@ -34,7 +34,7 @@ from embodichain.lab.sim.backend import WARP_ON_CPU, parse_sim_device
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
-from embodichain.utils.module_utils import imports_allowed_by_environment
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 __all__ = ["add_arguments", "run"]
 
@@ -79,13 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the policy on each engine (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=1, help="of states and actions (default: %(default)s)")
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let the config name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT)",
-    )
+    add_allow_import(parser)
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object instead of text")
 
 
@@ -99,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     with placed("--device: "):
         if not parse_sim_device(device)[0]:
             raise ConfigError(f"must be 'cuda:<number>' or '{WARP_ON_CPU}', got '{device}'")
-    allowed = [*args.allow_import, *imports_allowed_by_environment()]
+    allowed = allowed_imports(args)
     config = load_run_config(args.config, ["trainer.device=cpu", "trainer.sim_device=cpu"], allowed)
     content = None if args.checkpoint is None else load_checkpoint(args.checkpoint)
     devices = ("cpu", device)
