@@ -39,17 +39,17 @@ class Backend(Protocol):
     @property
     def qpos(self) -> Tensor:
         """Generalised positions, [N, nq]."""
-        ...
+        return self.read("qpos")
 
     @property
     def qvel(self) -> Tensor:
         """Generalised velocities, [N, nv]."""
-        ...
+        return self.read("qvel")
 
     @property
     def ctrl(self) -> Tensor:
         """Actuators' targets, [N, nu]."""
-        ...
+        return self.read("ctrl")
 
     def read(self, name: str) -> Tensor:
         """Return a field of the state (``mocap_pos``, ...) or one that follows from it (``xpos``, ``sensordata``, ...).

@@ -81,21 +81,6 @@ class MujocoBatchBackend(Backend):
         self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._initial_state = self._batch.state[0].copy()
 
-    @property
-    @override
-    def qpos(self) -> Tensor:
-        return self.read("qpos")
-
-    @property
-    @override
-    def qvel(self) -> Tensor:
-        return self.read("qvel")
-
-    @property
-    @override
-    def ctrl(self) -> Tensor:
-        return self.read("ctrl")
-
     @override
     def read(self, name: str) -> Tensor:
         version, cast = self._casts.get(name, (-1, None))

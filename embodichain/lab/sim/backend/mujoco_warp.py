@@ -117,21 +117,6 @@ class MujocoWarpBackend(Backend):
         for name, initial in self._initial.items():
             self._views[name].copy_(initial.expand_as(self._views[name]))
 
-    @property
-    @override
-    def qpos(self) -> Tensor:
-        return self.read("qpos")
-
-    @property
-    @override
-    def qvel(self) -> Tensor:
-        return self.read("qvel")
-
-    @property
-    @override
-    def ctrl(self) -> Tensor:
-        return self.read("ctrl")
-
     @override
     def read(self, name: str) -> Tensor:
         version, cast = self._casts.get(name, (-1, None))
