@@ -23,22 +23,38 @@ from embodichain.utils.state import attributes, load_attributes
 __all__ = ["CounterRandom"]
 
 # splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
-_GOLDEN = -0x61C8864680B583EB  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+# As signed 64-bit numbers, since torch has no arithmetic for unsigned ones: 0x9E3779B97F4A7C15 and so on.
+_GOLDEN = -0x61C8864680B583EB
 # Two more odd constants (xxHash64's second and third primes) keep stream ids and episode numbers apart.
 _STREAM = -0x3D4D51C2D82B14B1  # 0xC2B2AE3D27D4EB4F
 _EPISODE = 0x165667B19E3779F9
 _MIX1 = -0x40A7B892E31B1A47  # 0xBF58476D1CE4E5B9
 _MIX2 = -0x6B2FB644ECCEEE15  # 0x94D049BB133111EB
-
+# Arrays are mixed as unsigned numbers, whose shifts are logical. Constants of the same type: NumPy would look for the
+# type of a Python number in each operation, which takes longer than the operation on the few numbers of a draw.
+_U1, _U2 = (np.array(factor, np.int64).view(np.uint64) for factor in (_MIX1, _MIX2))
+_U27, _U30, _U31, _U40 = (np.array(shift, np.uint64) for shift in (27, 30, 31, 40))
+_TO_UNIT = 1.0 / (1 << 24)  # 24 bits to [0, 1)
 
 Ints = TypeVar("Ints", Tensor, np.ndarray)
+Draw = tuple[str, int, int]  # stream, number of the draw in it, size
 
 
 def _mix(x: Ints) -> Ints:
-    """Splitmix64's finaliser on int64 (products wrap; shifts are made logical by the masks)."""
+    """Splitmix64's finaliser on int64, whose products wrap."""
+    if isinstance(x, np.ndarray):
+        return _mix_unsigned(x.view(np.uint64)).view(np.int64)
+    # Shifts are made logical by the masks.
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX1
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX2
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+def _mix_unsigned(x: np.ndarray) -> np.ndarray:
+    """The same on uint64."""
+    x = (x ^ (x >> _U30)) * _U1
+    x = (x ^ (x >> _U27)) * _U2
+    return x ^ (x >> _U31)
 
 
 def _wrap(x: int) -> int:
@@ -51,9 +67,11 @@ def _fast(x: Tensor | float) -> Any:
     return x.numpy() if isinstance(x, Tensor) and x.is_cpu else x
 
 
-def _unit_bits(x: Ints) -> Ints:
-    """Return 24 mixed bits: all that a float32 in [0, 1) holds, so that 1.0 cannot come out by rounding."""
-    return (_mix(x) >> 40) & 0xFFFFFF
+def _unit_bits(x: Any) -> Any:
+    """Return 24 mixed bits of int64 as float32: all that it holds below 1, so that 1.0 cannot come out by rounding."""
+    if isinstance(x, Tensor):
+        return ((_mix(x) >> 40) & 0xFFFFFF).to(torch.float32)
+    return (_mix_unsigned(x.view(np.uint64)) >> _U40).astype(np.float32)
 
 
 class CounterRandom:
@@ -77,8 +95,7 @@ class CounterRandom:
         self._num_envs = num_envs
         self._first_id = first_id
         self._group_size = group_size
-        self._starts: dict[tuple[str, int, int], np.ndarray] = {}
-        self._sent: dict[int, Tensor] = {}  # of these, those that are on the device
+        self._lanes = _Lanes(seed, self._key.device)
         self._stream = ""
         self._draw = 0
         self._tick: int | Tensor = 0
@@ -96,7 +113,7 @@ class CounterRandom:
         """
         self.seed = seed
         self._enumerate = enumerate_episodes
-        self._forget_starts()
+        self._lanes = _Lanes(seed, self._key.device)
         self.episode.fill_(-1)
         ids = torch.arange(self._num_envs, device=self.stream_ids.device) + self._first_id
         if enumerate_episodes:
@@ -110,16 +127,12 @@ class CounterRandom:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters."""
-        return attributes(self, exclude=("_starts", "_sent"))
+        return attributes(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
         load_attributes(self, state)
-        self._forget_starts()
-
-    def _forget_starts(self) -> None:
-        self._starts.clear()
-        self._sent.clear()
+        self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:
         """Let all members of a group go on from the same episode number, the group's largest.
@@ -142,6 +155,7 @@ class CounterRandom:
     def _update_keys(self, ids: Any) -> None:
         stream_ids, episode, key = map(_fast, (self.stream_ids, self.episode, self._key))
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
+        self._lanes.forget_bits()
 
     @contextmanager
     def stream(self, name: str, tick: int | Tensor = 0) -> Iterator[None]:
@@ -169,16 +183,18 @@ class CounterRandom:
             size: how many numbers for each environment.
         """
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
-        lanes, shift = self._lanes(size)
-        keys = _fast(self._key)[_fast(env_ids), None]
-        if isinstance(self._tick, Tensor):
-            keys = keys + _fast(self._tick)[_fast(env_ids), None] * _MIX1
-        if isinstance(keys, Tensor):
-            bits = _unit_bits(keys + self._on_device(lanes) + shift).to(torch.float32)
+        name = self._stream, self._draw, size
+        self._draw += 1
+        if not self._key.is_cpu:
+            keys = self._key[env_ids, None] + self._ticks(env_ids)
+            return low + _unit_bits(keys + self._lanes.on_device(name)) * ((high - low) * _TO_UNIT)
+        low, high = _fast(low), _fast(high)
+        if self._stream and isinstance(self._tick, int) and self._tick == 0:
+            bits = self._lanes.bits(name, env_ids, self._key)
         else:
-            bits = _unit_bits(keys + lanes + shift).astype(np.float32)
-            low, high = _fast(low), _fast(high)
-        return torch.as_tensor(low + bits * ((high - low) * (1.0 / (1 << 24))))
+            keys = self._key[env_ids, None] + self._ticks(env_ids)
+            bits = _unit_bits(keys.numpy() + self._lanes.starts(name))
+        return torch.from_numpy(low + bits * ((high - low) * _TO_UNIT))
 
     def normal(self, env_ids: Tensor, size: int) -> Tensor:
         """Return standard normal numbers, [n, size] float32 (Box-Muller)."""
@@ -186,20 +202,60 @@ class CounterRandom:
         radius = torch.sqrt(-2.0 * torch.log1p(-u[:, :size]))
         return radius * torch.cos(2.0 * math.pi * u[:, size:])
 
-    def _lanes(self, size: int) -> tuple[np.ndarray, int]:
-        """Return where the present draw's numbers start for all environments, [size] int64, and what to add to it."""
-        key = (self._stream, self._draw, size)
-        self._draw += 1
-        if key not in self._starts:
-            digest = hashlib.blake2b(f"{self.seed}/{key[0]}/{key[1]}".encode(), digest_size=8).digest()
-            base = int.from_bytes(digest, "little", signed=True)
-            self._starts[key] = np.arange(1, size + 1) * _GOLDEN + base
-        shift = 0 if isinstance(self._tick, Tensor) else _wrap(self._tick * _MIX1)
-        return self._starts[key], shift
+    def _ticks(self, env_ids: Tensor) -> Tensor | int:
+        """Return what the tick adds to the keys, [n, 1] or a number."""
+        if isinstance(self._tick, Tensor):
+            return self._tick[env_ids, None] * _MIX1
+        return _wrap(self._tick * _MIX1)
 
-    def _on_device(self, lanes: np.ndarray) -> Tensor:
-        """Return an array of :meth:`_lanes` as a tensor, which is sent to the device once."""
-        key = id(lanes)  # they are kept as long as this
-        if key not in self._sent:
-            self._sent[key] = torch.from_numpy(lanes).to(self._key.device)
-        return self._sent[key]
+
+class _Lanes:
+    """Where the numbers of each draw start, for all environments and episodes.
+
+    A reset draws for many terms, a few numbers each, and the same every time. So the bits of all draws that are known
+    are mixed at once, which takes hardly longer than those of one.
+    """
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._seed = seed
+        self._device = device
+        self._starts: dict[Draw, np.ndarray] = {}
+        self._sent: dict[Draw, Tensor] = {}
+        self._table = np.empty(0, np.int64)
+        self._places: dict[Draw, slice] = {}  # in the table
+        self._mixed: tuple[Tensor, np.ndarray] | None = None
+
+    def starts(self, draw: Draw) -> np.ndarray:
+        """Return where a draw's numbers start, [size] int64."""
+        starts = self._starts.get(draw)
+        if starts is None:
+            stream, number, size = draw
+            digest = hashlib.blake2b(f"{self._seed}/{stream}/{number}".encode(), digest_size=8).digest()
+            starts = np.arange(1, size + 1) * _GOLDEN + int.from_bytes(digest, "little", signed=True)
+            if stream:  # outside all streams no draw comes back
+                self._starts[draw] = starts
+        return starts
+
+    def on_device(self, draw: Draw) -> Tensor:
+        """Return the same as a tensor, which is sent to the device once."""
+        sent = self._sent.get(draw)
+        if sent is None:
+            sent = torch.from_numpy(self.starts(draw)).to(self._device)
+            if draw[0]:
+                self._sent[draw] = sent
+        return sent
+
+    def bits(self, draw: Draw, env_ids: Tensor, keys: Tensor) -> np.ndarray:
+        """Return a draw's bits for environments [n] by the keys [N] of all, [n, size] float32."""
+        if draw not in self._places:
+            starts = self.starts(draw)
+            self._places[draw] = slice(len(self._table), len(self._table) + len(starts))
+            self._table = np.concatenate((self._table, starts))
+            self.forget_bits()
+        if self._mixed is None or self._mixed[0] is not env_ids:
+            self._mixed = env_ids, _unit_bits(keys.numpy()[env_ids.numpy(), None] + self._table)
+        return self._mixed[1][:, self._places[draw]]
+
+    def forget_bits(self) -> None:
+        """Mix again: the keys have changed."""
+        self._mixed = None

@@ -179,6 +179,28 @@ def test_next_episode_changes_the_draws_of_its_envs_only() -> None:
     assert random.episode.tolist() == [0, 1, 0]
 
 
+def test_numbers_are_those_of_the_draw_alone_however_many_draws_are_known() -> None:
+    # The bits of all known draws are mixed at once, when the first of them is asked for.
+    random = begun(4)
+    some, others = torch.tensor([2, 0]), torch.tensor([1, 3])
+    for rows in (torch.arange(4), some, others, some):
+        for name, size in (("b", 2), ("a", 3), ("c", 1), ("a", 3)):
+            with random.stream(name):
+                drawn = random.uniform(rows, 0.0, 1.0, size)
+            assert torch.equal(drawn, draw(begun(4), name=name, size=size)[rows])
+    random.next_episode(some)
+    alone = begun(4)
+    alone.next_episode(some)
+    assert torch.equal(draw(random, name="b", size=2), draw(alone, name="b", size=2))
+
+
+def test_draws_outside_all_streams_are_not_remembered() -> None:
+    random = begun(1)
+    seen = {random.uniform(torch.arange(1), 0.0, 1.0, 1).item() for _ in range(100)}
+    assert len(seen) == 100
+    assert not random._lanes._starts
+
+
 def test_reseeding_starts_before_the_first_episode_again() -> None:
     random = begun(2)
     first = draw(random)

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import mujoco
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Backend", "Columns", "Index", "load_drawn", "named_geoms"]
+__all__ = ["Backend", "Columns", "Index", "ModelPart", "load_drawn", "named_geoms"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
 Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
 """A part of a model field, as NumPy indexes; at most one list."""
+
+
+class ModelPart(NamedTuple):
+    """Where some columns of a table go: into which part of which model field, in its dimensions after N."""
+
+    name: str
+    part: Index
+    columns: int | slice
 
 
 class Backend(Protocol):
@@ -98,6 +106,20 @@ class Backend(Protocol):
             derive: let the constants follow; false where the caller writes them, too.
         """
         ...
+
+    def write_model_parts(
+        self, parts: Sequence[ModelPart], table: Tensor, env_ids: Tensor, derive: bool = True
+    ) -> None:
+        """Write parts of several model fields, as :meth:`write_model` does one.
+
+        Args:
+            parts: of the fields.
+            table: [n, columns].
+            env_ids: [n] int64.
+            derive: let the constants follow; false where the caller writes them, too.
+        """
+        for name, part, columns in parts:
+            self.write_model(name, part, table[:, columns], env_ids, derive)
 
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         """Advance environments [n] (None: all) by ``substeps`` substeps under the present controls."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
+from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart, load_drawn, named_geoms
 from embodichain.utils import ConfigError
 from embodichain.utils.state import load_attributes
 
@@ -123,16 +123,17 @@ class MujocoBatchBackend(Backend):
     def write_model(
         self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
     ) -> None:
-        field = self._batch.expand(name)
-        at = index if isinstance(index, tuple) else (index,)
-        rows: Any = slice(None) if env_ids is None else env_ids.numpy()
-        # NumPy combines a list of rows with a list of columns only where they are told to span a table.
-        is_table = env_ids is not None and list in map(type, at)
-        field[(rows[:, None] if is_table else rows, *at)] = values.numpy()
-        if derive and name in _CONSTANTS_FOLLOW:
-            self._has_stale_constants[rows] = True
-            self._constants_are_stale = True
-        self.version += 1
+        rows = slice(None) if env_ids is None else env_ids.numpy()
+        self._put_model(name, index, values.numpy(), rows, derive)
+
+    @override
+    def write_model_parts(
+        self, parts: Sequence[ModelPart], table: Tensor, env_ids: Tensor, derive: bool = True
+    ) -> None:
+        # Each tensor that is cut or shown to NumPy costs as much as a write.
+        values, rows = table.numpy(), env_ids.numpy()
+        for name, part, columns in parts:
+            self._put_model(name, part, values[:, columns], rows, derive)
 
     @override
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
@@ -193,6 +194,17 @@ class MujocoBatchBackend(Backend):
         fields = {name: self._batch.expanded(name) for name in ("body_pos", "body_quat", "geom_size", "geom_group")}
         own = {name: values[env_id] for name, values in fields.items() if values is not None}
         load_drawn(data, state, own, self._named_geoms, self._seen_geoms)
+
+    def _put_model(self, name: str, index: Index, values: np.ndarray, rows: Any, derive: bool) -> None:
+        at = index if isinstance(index, tuple) else (index,)
+        # NumPy combines a list of rows with a list of columns only where they are told to span a table.
+        if not isinstance(rows, slice) and list in map(type, at):
+            rows = rows[:, None]
+        self._batch.expand(name)[(rows, *at)] = values
+        if derive and name in _CONSTANTS_FOLLOW:
+            self._has_stale_constants[rows] = True
+            self._constants_are_stale = True
+        self.version += 1
 
     def _update_constants(self) -> None:
         """Derive the constants again where the model fields behind them were written; once, however many were."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.mesh_variants import MeshVariant
 from embodichain.utils.constants import constant
@@ -44,6 +44,8 @@ class BodyPhysics:
         n = backend.num_envs
         self.initial_mass: Tensor = tensor(model.body_mass[self._body])
         """kg, []."""
+        self.least_mass: Tensor = 1e-3 * self.initial_mass
+        """kg, []: what a random mass is at least."""
         self._size = tensor(model.geom_size[self._geom]) if self._geom >= 0 else torch.zeros(3, device=device)
         self._mass = self.initial_mass.repeat(n)
         self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
@@ -51,6 +53,18 @@ class BodyPhysics:
         attrs = cfg.attrs
         self._decay = tensor([attrs.linear_damping] * 3 + [attrs.angular_damping] * 3)
         self._is_centred = not variants and bool(model.body_simple[self._body])
+        body, dofs = self._body, slice(self._dof, self._dof + 6)
+        self._weights = [
+            ModelPart("body_mass", body, 0),
+            ModelPart("body_inertia", body, slice(3, 6)),
+            ModelPart("dof_damping", dofs, slice(6, 12)),
+        ]
+        # The constants of a free body whose centre of mass is at its origin are known: they are its mass along each
+        # axis, and its moment of inertia about it. Of others the engine derives them, which takes longer.
+        if self._is_centred:
+            self._weights += [ModelPart("body_subtreemass", body, 0), ModelPart("dof_M0", dofs, slice(0, 6))]
+        by_axis = slice(0, 6, 3)
+        self._eases = [ModelPart("body_invweight0", body, by_axis), ModelPart("dof_invweight0", dofs, slice(0, 6))]
         self._scale = torch.ones(n, 3, device=device)
         # [N, 18], of 1 kg, in the free joint's six directions: mass or moment of inertia, damping, and (the mean of)
         # the first's inverse
@@ -167,23 +181,12 @@ class BodyPhysics:
         self._units = self._units.index_copy(0, env_ids, torch.cat((weight, weight * self._decay, ones, means), dim=1))
 
     def _write_inertia(self, mass: Tensor, env_ids: Tensor) -> None:
-        """Write mass [n, 1] and moments of inertia, and what follows from them.
-
-        The constants of a free body whose centre of mass is at its origin are known: they are its mass along each axis,
-        and its moment of inertia about it. Of others the engine derives them, which takes longer.
-        """
+        """Write mass [n, 1] and moments of inertia, and what follows from them."""
         units = self._units[env_ids]
-        weight = units[:, :12] * mass
-        write, dofs = self._backend.write_model, slice(self._dof, self._dof + 6)
-        write("body_mass", self._body, weight[:, 0], env_ids, derive=not self._is_centred)
-        write("body_inertia", self._body, weight[:, 3:6], env_ids, derive=not self._is_centred)
-        write("dof_damping", dofs, weight[:, 6:], env_ids)
+        write, derive = self._backend.write_model_parts, not self._is_centred
+        write(self._weights, units[:, :12] * mass, env_ids, derive)
         if self._is_centred:
-            ease = units[:, 12:] / mass
-            write("body_subtreemass", self._body, weight[:, 0], env_ids)
-            write("body_invweight0", self._body, ease[:, ::3], env_ids)
-            write("dof_invweight0", dofs, ease, env_ids)
-            write("dof_M0", dofs, weight[:, :6], env_ids)
+            write(self._eases, units[:, 12:] / mass, env_ids, derive)
 
     def _check_collides(self) -> None:
         if self._geom < 0:

@@ -61,9 +61,11 @@ class JointDrives:
         self._dofs = list(dof_addresses)
         self._default_qpos = default_qpos
         self._modes: list[DriveMode] = ["position"] * len(self._dofs)
+        stiffness, damping = self._of_joints("actuator_gainprm", 0), -self._of_joints("actuator_biasprm", 2)
+        self._default_gains = torch.stack((stiffness, damping), dim=1)
+        self._gains = self._default_gains  # [1 or N, 2, J]
         # force = gain * target - pull * q - drag * qd; [1 or N, J]
-        self._default_stiffness = self._stiffness = self._gain = self._pull = self._of_joints("actuator_gainprm", 0)
-        self._default_damping = self._damping = self._drag = -self._of_joints("actuator_biasprm", 2)
+        self._gain, self._pull, self._drag = self._coefficients(self._gains)
 
     def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
         """Choose what the targets of some joints' drives mean, in all environments.
@@ -78,7 +80,7 @@ class JointDrives:
             targets = torch.zeros_like(targets)
         self._backend.write_initial("ctrl", self._columns(driven), targets)
         self._backend.write("ctrl", self._columns(driven), targets)
-        self._write(None)
+        self._write(self._gains, None)
 
     def set_targets(self, targets: Tensor, joint_ids: Sequence[int]) -> None:
         """Set the drives' targets [N, J] of joints that have one, in the unit of their mode."""
@@ -88,8 +90,8 @@ class JointDrives:
         """Return the drives as they are in each environment."""
         n, dofs = self._backend.num_envs, constant(tuple(self._dofs), self._backend.device)
         return DriveProperties(
-            stiffness=self._stiffness.expand(n, -1),
-            damping=self._damping.expand(n, -1),
+            stiffness=self._gains[:, 0].expand(n, -1),
+            damping=self._gains[:, 1].expand(n, -1),
             friction=self._backend.read_model("dof_frictionloss")[:, dofs].float(),
             armature=self._backend.read_model("dof_armature")[:, dofs].float(),
         )
@@ -103,12 +105,17 @@ class JointDrives:
             joint_ids: the joints.
             env_ids: [n].
         """
-        n = self._backend.num_envs
-        # New tensors, so that what was read before stays what it was.
-        kp, kd = self._stiffness.expand(n, -1), self._damping.expand(n, -1)
-        self._stiffness = self._scaled(kp, self._default_stiffness, stiffness, joint_ids, env_ids)
-        self._damping = self._scaled(kd, self._default_damping, damping, joint_ids, env_ids)
-        self._write(env_ids)
+        factors = torch.stack((stiffness, damping), dim=1)
+        gains = self._gains.expand(self._backend.num_envs, -1, -1)
+        if len(joint_ids) == len(self._dofs):
+            rows = self._default_gains * factors
+        else:
+            at = constant(tuple(joint_ids), gains.device)
+            rows = gains[env_ids]
+            rows[..., at] = self._default_gains[..., at] * factors
+        # A new tensor, so that what was read before stays what it was.
+        self._gains = gains.index_copy(0, env_ids, rows)
+        self._write(rows, env_ids)
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
         """Return with what the drives push, before their limits, [N, J]; targets, positions and velocities [N, J]."""
@@ -118,22 +125,10 @@ class JointDrives:
             towards = torch.addcmul(self._gain * targets, self._pull, qpos, value=-1.0)
         return torch.addcmul(towards, self._drag, qvel, value=-1.0)
 
-    def _write(self, env_ids: Tensor | None) -> None:
-        """Bring the engine's actuators in line with gains and modes."""
-        self._gain, self._pull, self._drag = self._stiffness, self._stiffness, self._damping
-        if any(mode != "position" for mode in self._modes):
-            device = self._backend.device
-            position, effort = (
-                constant(tuple(mode == kind for mode in self._modes), device, torch.bool)
-                for kind in ("position", "effort")
-            )
-            self._pull = torch.where(position, self._stiffness, 0.0)
-            self._drag = torch.where(effort, 0.0, self._damping)
-            self._gain = torch.where(position, self._stiffness, torch.where(effort, 1.0, self._damping))
-        gain, pull, drag = self._gain, self._pull, self._drag
-        if env_ids is not None:
-            gain, drag = gain[env_ids], drag[env_ids]
-            pull = gain if self._pull is self._gain else pull[env_ids]
+    def _write(self, rows: Tensor, env_ids: Tensor | None) -> None:
+        """Bring the engine's actuators in environments [n] in line with their gains [n, 2, J] and the modes."""
+        self._gain, self._pull, self._drag = self._coefficients(self._gains)
+        gain, pull, drag = self._coefficients(rows)
         if len(self._joints) < len(self._dofs):
             driven = constant(tuple(self._joints), gain.device)
             gain, pull, drag = gain[:, driven], pull[:, driven], drag[:, driven]
@@ -141,16 +136,17 @@ class JointDrives:
         write("actuator_gainprm", (self._places, 0), gain, env_ids)
         write("actuator_biasprm", (self._places, slice(1, 3)), -torch.stack((pull, drag), 2), env_ids)
 
-    def _scaled(
-        self, gains: Tensor, default: Tensor, factors: Tensor, joint_ids: Sequence[int], env_ids: Tensor
-    ) -> Tensor:
-        """Return gains [N, J], those of some joints in environments [n] replaced by factors [n, ...] of the default."""
-        if len(joint_ids) == len(self._dofs):
-            return gains.index_copy(0, env_ids, default * factors)
-        at = constant(tuple(joint_ids), gains.device)
-        rows = gains[env_ids]
-        rows[:, at] = default[:, at] * factors
-        return gains.index_copy(0, env_ids, rows)
+    def _coefficients(self, gains: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return gain, pull and drag, [n, J] each, of gains [n, 2, J] in the present modes."""
+        stiffness, damping = gains.unbind(1)
+        if all(mode == "position" for mode in self._modes):
+            return stiffness, stiffness, damping
+        position, effort = (
+            constant(tuple(mode == kind for mode in self._modes), gains.device, torch.bool)
+            for kind in ("position", "effort")
+        )
+        gain = torch.where(position, stiffness, torch.where(effort, 1.0, damping))
+        return gain, torch.where(position, stiffness, 0.0), torch.where(effort, 0.0, damping)
 
     def _columns(self, joint_ids: Sequence[int]) -> Tensor:
         return constant(tuple(self._actuators[joint] for joint in joint_ids), self._backend.device)

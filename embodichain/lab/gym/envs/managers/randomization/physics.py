@@ -51,7 +51,7 @@ def randomize_rigid_object_mass(
     mass = draw_number(env, env_ids, mass_range)
     if relative:
         mass = mass + physics.initial_mass
-    physics.set_mass(mass.clamp(min=1e-3 * physics.initial_mass), env_ids)
+    physics.set_mass(mass.clamp(min=physics.least_mass), env_ids)
 
 
 @by_mask
@@ -128,11 +128,11 @@ def randomize_joint_drive(
         patterns = [names] if isinstance(names, str) else names
         chosen = match_names(patterns, articulation.joint_names, "randomize_joint_drive: entity_cfg.joint_names")
         ids = [articulation.joint_names.index(name) for name in chosen]
-    factors = env.random.uniform(env_ids, 0.0, 1.0, 2 * len(ids)).unflatten(1, (2, len(ids)))
-    (low, high), (lowest, highest) = stiffness_range, damping_range
-    stiffness = low + (high - low) * factors[:, 0]
-    damping = lowest + (highest - lowest) * factors[:, 1]
-    articulation.drives.scale(stiffness, damping, ids, env_ids)
+    each = len(ids)
+    ends = zip(stiffness_range, damping_range, strict=True)
+    bounds = [[stiffness] * each + [damping] * each for stiffness, damping in ends]
+    factors = draw(env, env_ids, bounds, 2 * each)
+    articulation.drives.scale(factors[:, :each], factors[:, each:], ids, env_ids)
 
 
 def entity_uid(entity: SceneEntityCfg | Mapping[str, Any]) -> str:
