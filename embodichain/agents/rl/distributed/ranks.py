@@ -39,6 +39,9 @@ _JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not star
 _NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
 _FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
 _POLL = timedelta(seconds=1)
+# s; as long a process looks for others by itself, and only then sleeps until it is woken. Minibatches keep them within
+# some milliseconds of each other, and to be woken 64 times an update cost 6 % of two processes' time.
+_AWAKE = 0.01
 
 
 class Ranks:
@@ -269,6 +272,8 @@ class ProcessRanks(Ranks):
             return
         since = time.monotonic()
         with self._heartbeat.waiting(what):
+            while not work.is_completed() and time.monotonic() - since < _AWAKE:
+                os.sched_yield()
             while True:
                 try:
                     work.wait(_POLL)
