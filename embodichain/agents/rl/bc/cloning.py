@@ -14,6 +14,7 @@ from embodichain.agents.rl.models import VLAPolicy
 __all__ = ["clone", "cloning_loss"]
 
 _REPORTS = 10  # in a training
+_WARM_UP = 0.2  # of the steps, in which the learning rate rises; then it falls to 0
 
 
 def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report: Callable[[int, float], None]) -> float:
@@ -32,7 +33,9 @@ def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report:
         policy.model.fit_inputs(demonstrations.entries["state"])
     parameters = list(policy.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=cfg.learning_rate, weight_decay=cfg.weight_decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / cfg.steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / (_WARM_UP * cfg.steps)) * (1 - step / cfg.steps)
+    )
     losses: list[torch.Tensor] = []
     mean = float("nan")
     policy.train()
