@@ -223,7 +223,7 @@ class _Lanes:
         self._sent: dict[Draw, Tensor] = {}
         self._table = np.empty(0, np.int64)
         self._places: dict[Draw, slice] = {}  # in the table
-        self._mixed: tuple[Tensor, np.ndarray] | None = None
+        self._mixed: tuple[Tensor, int, np.ndarray] | None = None  # for which environments, by which keys, and the bits
 
     def starts(self, draw: Draw) -> np.ndarray:
         """Return where a draw's numbers start, [size] int64."""
@@ -252,9 +252,10 @@ class _Lanes:
             self._places[draw] = slice(len(self._table), len(self._table) + len(starts))
             self._table = np.concatenate((self._table, starts))
             self.forget_bits()
-        if self._mixed is None or self._mixed[0] is not env_ids:
-            self._mixed = env_ids, _unit_bits(keys.numpy()[env_ids.numpy(), None] + self._table)
-        return self._mixed[1][:, self._places[draw]]
+        # Beside :meth:`forget_bits`, keys change where rows are put back after a change of some (``changing_rows``).
+        if self._mixed is None or self._mixed[0] is not env_ids or self._mixed[1] != keys._version:
+            self._mixed = env_ids, keys._version, _unit_bits(keys.numpy()[env_ids.numpy(), None] + self._table)
+        return self._mixed[2][:, self._places[draw]]
 
     def forget_bits(self) -> None:
         """Mix again: the keys have changed."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.utils.random import CounterRandom
+from embodichain.utils.rows import changing_rows
 
 
 def begun(num_envs: int, seed: int = 1, first_id: int = 0, enumerate_episodes: bool = False) -> CounterRandom:
@@ -192,6 +193,16 @@ def test_numbers_are_those_of_the_draw_alone_however_many_draws_are_known() -> N
     alone = begun(4)
     alone.next_episode(some)
     assert torch.equal(draw(random, name="b", size=2), draw(alone, name="b", size=2))
+
+
+def test_keys_that_are_put_back_count_at_the_next_draw() -> None:
+    random, alone = begun(4), begun(4)
+    mask, rows = torch.tensor([True, False, False, True]), torch.arange(4)
+    with changing_rows([random], mask):
+        random.next_episode(rows)
+        draw(random, rows=rows)
+    alone.next_episode(torch.tensor([0, 3]))
+    assert torch.equal(draw(random, rows=rows), draw(alone, rows=rows))
 
 
 def test_draws_outside_all_streams_are_not_remembered() -> None:
