@@ -76,7 +76,7 @@ class Backend:
         assert all(part.device == DEVICE for part in given if isinstance(part, Tensor))
         self.version += 1
 
-    write = write_initial = write_model = step = reset = take
+    write = write_initial = write_model = write_model_parts = step = reset = take
 
     @contextmanager
     def choose(self, mask: Tensor) -> Iterator[Tensor]:
