@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import rich
 
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.utils.panel import panel_rows
+from embodichain.agents.rl.utils.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
 
 __all__ = ["BrowserViewer", "NoViewer", "Pause", "Scene", "Viewer", "check_viewer_is_installed"]
@@ -45,13 +45,11 @@ class Scene(Protocol):
 
 
 class Viewer(Protocol):
-    """Shows a training.
+    """Shows a training."""
 
-    Attributes:
-        paused_seconds: for how long it was paused so far.
-    """
-
-    paused_seconds: float
+    @property
+    def paused_seconds(self) -> float:
+        """For how long the training was paused so far."""
 
     def on_step(self, check_stop: Callable[[], None]) -> None:
         """Show the environments after a step; while the training is paused, return only when it is to go on.
@@ -159,6 +157,7 @@ class BrowserViewer:
         self._pause = Pause()
         self._next = 0.0
         self._is_shown = True
+        self._columns: dict[str, Rows] = {}
         self._button = self._server.gui.add_button("Pause")
         self._button.on_click(self._switch)
         self._figures = self._server.gui.add_html(figures_html({}))
@@ -184,9 +183,10 @@ class BrowserViewer:
                 self._pause.wait(meanwhile)
 
     def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Show the figures; see ``Viewer``."""
-        counts = {"training": [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]}
-        self._figures.content = figures_html(counts | panel_rows(scalars))
+        """Take the figures, for the next picture; see ``Viewer``."""
+        # Kept until a picture is made: iterations may be shorter than the time between two.
+        counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
+        self._columns = {"training": counts, **panel_rows(scalars)}
 
     def close(self) -> None:
         """End the server; open pages say that it is gone."""
@@ -202,6 +202,7 @@ class BrowserViewer:
             try:
                 with self._server.atomic():
                     self._scene.update()
+                    self._figures.content = figures_html(self._columns)
             except Exception as error:  # noqa: BLE001 (another library's; a picture is not worth a training)
                 self._is_shown = False
                 logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training goes on")
@@ -214,7 +215,7 @@ class BrowserViewer:
         self._button.label = "Resume" if self._pause.is_on else "Pause"
 
 
-def figures_html(columns: Mapping[str, list[tuple[str, str]]]) -> str:
+def figures_html(columns: Mapping[str, Rows]) -> str:
     """Return tables of names and texts, as ``panel_rows`` gives them."""
     tables = []
     for heading, rows in columns.items():

@@ -181,6 +181,7 @@ def test_nothing_is_drawn_while_no_page_is_open_and_not_more_than_twenty_times_a
 ) -> None:
     scene = CountingScene()
     shown = open_viewer(scene)
+    set_clock(monkeypatch, 999.0, 999.0)
     shown.on_step(nothing)
     assert scene.updates == 0
     monkeypatch.setattr(shown._server, "get_clients", lambda: {0: None})
@@ -287,7 +288,7 @@ def test_browser_shows_a_training_and_pauses_it(
     pause.wait_for(timeout=20_000)
     assert page.locator("canvas").count() >= 1
     page.get_by_text("reward of a step").wait_for()
-    row = page.locator("tr", has_text="pole")
+    row = page.locator("tr", has_text="calm")
     assert re.search(r"-?\d", row.first.inner_text())
     counter = page.locator("tr", has_text="iteration")
 
