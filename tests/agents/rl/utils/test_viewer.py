@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -215,6 +216,25 @@ def test_picture_that_fails_ends_the_pictures_and_not_the_training(
         shown.on_step(nothing)
     assert scene.updates == 1
     assert "no triangles left" in capsys.readouterr().err
+
+
+def test_training_has_the_same_result_with_a_page_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    viser = pytest.importorskip("viser", reason="the extra viewer is not installed")
+    monkeypatch.setattr(viser.ViserServer, "get_clients", lambda server: {0: None})
+    monkeypatch.setattr(viewer, "_PERIOD", 0.0)
+    monkeypatch.setattr(viewer, "_SHARE", 1e9)  # a picture after every step
+    rows = []
+    for name in ("without", "with"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        config = tiny_config(trainer__viewer=name == "with", trainer__enable_eval=False)
+        assert train.main(["--config", write_config(folder, config)]) == 0
+        (metrics,) = folder.glob("outputs/*/metrics.jsonl")
+        lines = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+        rows.append([{k: v for k, v in line.items() if k.startswith(("train/", "rewards/"))} for line in lines])
+    assert len(rows[0]) == 2
+    assert rows[0] == rows[1]
 
 
 # --- in a browser ---
