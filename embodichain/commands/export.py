@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             chosen.write(module, spec, path)
-            largest = check_parity(chosen.load(path), module.inputs, steps)
+            largest = check_parity(chosen.load(path), module, steps)
             written = [path, *_companions(path, spec, args.format)]
         except ParityError as error:
             path.unlink(missing_ok=True)

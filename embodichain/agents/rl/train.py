@@ -53,7 +53,7 @@ from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.machine import describe_machine
-from embodichain.utils.module_utils import imports_allowed_by_environment
+from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
 
 __all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
 
@@ -86,14 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="several processes (unset: as trainer.distributed says)",
     )
-    parser.add_argument(
-        "--allow-import",
-        action="append",
-        default=[],
-        metavar="PREFIX",
-        help="let the config name modules below this one, in trainer.import_modules and in dotted paths (also: "
-        "EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
-    )
+    add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
     parser.add_argument(
         "--allow-write",
         action="append",

@@ -1,6 +1,6 @@
 """A policy with all that stands between a robot's readings and its commands, as one module.
 
-Legend: N observations, A action size, C commands, S size of a recurrent state.
+Legend: N observations, H steps of an action chunk, A action size, C commands, S size of a recurrent state.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from embodichain.utils.observations import entry_columns, entry_spaces
 
 __all__ = ["DeployedPolicy", "actor_entries"]
 
+_DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything else is float32
 
-def actor_entries(block: Mapping[str, Any], space: spaces.Dict, image_keys: Sequence[str]) -> list[str]:
+
+def actor_entries(block: Mapping[str, Any], space: spaces.Dict, obs_keys: Sequence[str]) -> list[str]:
     """Return which entries of the observation a policy's actions depend on.
 
     Args:
         block: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
         space: the structured observation space of one environment.
-        image_keys: images that the policy reads.
+        obs_keys: entries that the policy reads beside the flat observation.
     """
+    if block["name"] == "vla":  # which reads no flat observation
+        return list(obs_keys)
     groups = block.get("obs_groups") or {}
     patterns = groups.get("actor", ["*"]) if get_policy_cfg_class(block["name"]) is not None else ["*"]
     read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    return [*read, *image_keys]
+    return list(dict.fromkeys([*read, *obs_keys]))
 
 
 class DeployedPolicy(nn.Module):
@@ -50,8 +54,9 @@ class DeployedPolicy(nn.Module):
         terms: the environment's action terms, in their order.
 
     Attributes:
-        inputs: shape and dtype of one observation's part of each input, by name, in their order; ``state`` is the last
+        inputs: shape and dtype of one observation's part of each input, by name, in their order; the memory is the last
             with a recurrent policy.
+        memory: that input's name: ``state``, or ``memory`` where an entry is called so; None without memory.
         outputs: names of what comes out: ``action``, ``command`` where every term has one, ``next_state``.
     """
 
@@ -70,14 +75,13 @@ class DeployedPolicy(nn.Module):
         self.policy = policy
         of_entries = entry_spaces(space)
         self.inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {
-            name: (of_entries[name].shape, torch.uint8 if of_entries[name].dtype.kind == "u" else torch.float32)
-            for name in entries
+            name: (of_entries[name].shape, _DTYPES.get(of_entries[name].dtype.kind, torch.float32)) for name in entries
         }
         self._entries = tuple(entries)
         self._columns = {name: part.stop - part.start for name, part in entry_columns(space).items()}
-        self._state_size = policy.state_size
-        if policy.state_size:
-            self.inputs["state"] = ((policy.state_size,), torch.float32)
+        self.memory = ("memory" if "state" in entries else "state") if policy.state_size else None
+        if self.memory is not None:
+            self.inputs[self.memory] = ((policy.state_size,), torch.float32)
         self.register_buffer("low", torch.as_tensor(action_space.low, dtype=torch.float32))
         self.register_buffer("high", torch.as_tensor(action_space.high, dtype=torch.float32))
         maps = [term.command_map() for term in terms]
@@ -89,7 +93,10 @@ class DeployedPolicy(nn.Module):
         self.outputs = ["action", *(["command"] if self.maps else []), *(["next_state"] if policy.state_size else [])]
 
     def forward(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return what ``outputs`` names, [N, A], [N, C] and [N, S], for ``inputs`` [N, ...] in their order."""
+        """Return what ``outputs`` names for ``inputs`` [N, ...] in their order.
+
+        That is [N, A], [N, C] and [N, S]; of a policy that chooses chunks of H actions [N, H, A] and [N, H, C].
+        """
         given = dict(zip(self._entries, inputs, strict=False))
         num_rows = inputs[0].shape[:1]
         # Of no fixed size, even where a tracer reads the code.
@@ -100,16 +107,16 @@ class DeployedPolicy(nn.Module):
         ]
         fields: dict[str, Any] = {"obs": torch.cat(flat, dim=-1)}
         if self.policy.obs_keys:
-            images = {name: given[name] for name in self.policy.obs_keys}
-            fields["entries"] = TensorDict(images, batch_size=num_rows)
-        if self._state_size:
+            read = {name: given[name] for name in self.policy.obs_keys}
+            fields["entries"] = TensorDict(read, batch_size=num_rows)
+        if self.memory is not None:
             fields["state"] = inputs[-1]
         step = self.policy.forward(TensorDict(fields, batch_size=num_rows), deterministic=True)
         action = torch.minimum(torch.maximum(step["action"], self.low), self.high)
         out = [action]
         if self.maps:
             out.append(self._command(action))
-        if self._state_size:
+        if self.memory is not None:
             out.append(step["next_state"])
         return tuple(out)
 

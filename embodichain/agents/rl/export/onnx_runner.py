@@ -5,7 +5,8 @@
     out = policy({"robot/qpos": qpos, "robot/qvel": qvel})  # one observation, or N with a leading dimension
     out["action"], out["command"]                           # for the environment; for the robot, in physical units
 
-`policy.spec` says what each input and command is.
+`policy.spec` says what each input and command is. Where its `chunk_length` H is above 1, they are H rows, to be carried
+out one after the other before the next call.
 """
 
 import json
@@ -32,9 +33,9 @@ class PolicyRunner:
 
     def __call__(self, obs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return ``action`` and ``command`` for an observation, or for N of them."""
-        inputs = {}
+        inputs, memory = {}, self.spec["memory"]
         for name, entry in self.spec["inputs"].items():
-            if name == "state":
+            if name == memory:
                 continue
             if name not in obs:
                 raise ValueError(f"'{name}' is missing in the observation; needed: {list(self.spec['inputs'])}")
@@ -43,11 +44,11 @@ class PolicyRunner:
                 raise ValueError(f"'{name}' must have the shape {entry['shape']}, got {list(value.shape)}")
             is_single = value.ndim == len(entry["shape"])
             inputs[name] = value[None] if is_single else value
-        if "state" in self.spec["inputs"]:
+        if memory is not None:
             if self.state is None:
                 num_rows = len(next(iter(inputs.values())))
-                self.state = np.zeros((num_rows, *self.spec["inputs"]["state"]["shape"]), dtype=np.float32)
-            inputs["state"] = self.state
+                self.state = np.zeros((num_rows, *self.spec["inputs"][memory]["shape"]), dtype=np.float32)
+            inputs[memory] = self.state
         values = self.session.run(self.spec["outputs"], inputs)
         out = dict(zip(self.spec["outputs"], values, strict=True))
         self.state = out.pop("next_state", None)

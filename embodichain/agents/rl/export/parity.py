@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from embodichain.agents.rl.export.formats import Run
+from embodichain.agents.rl.export.module import DeployedPolicy
 from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.vec_env import step_with
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.observations import select_entries
 
@@ -27,8 +29,8 @@ class Step:
     """A step of N environments, as the policy took it.
 
     Attributes:
-        inputs: what is given to the exported policy, by name, [N, ...] each; without ``state``.
-        action: the policy's, clipped as the environment does, [N, A].
+        inputs: what is given to the exported policy, by name, [N, ...] each; without the memory.
+        action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
         begins: which environments begin an episode with it, [N] bool.
     """
 
@@ -55,13 +57,14 @@ def record_steps(
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
     begins = np.ones(env.num_envs, dtype=bool)
     low, high = env.single_action_space.low, env.single_action_space.high
+    act = step_with(env, policy.chunk_length)
     steps: list[Step] = []
     while len(steps) * env.num_envs < count:
         chosen = policy.get_action(policy_input(policy, obs, state, device), deterministic=True)
         kept = select_entries(obs, entries)
         inputs = {name: kept[name].cpu().numpy().copy() for name in entries}
         steps.append(Step(inputs, np.clip(chosen["action"].cpu().numpy(), low, high), begins))
-        obs, _, terminated, truncated, _ = env.step(chosen["action"].to(env.device))
+        obs, _, terminated, truncated, _ = act(chosen["action"].to(env.device))
         done = terminated | truncated
         begins = done.cpu().numpy()
         if state is not None:
@@ -69,12 +72,12 @@ def record_steps(
     return steps
 
 
-def check_parity(run: Run, inputs: Mapping[str, tuple[tuple[int, ...], torch.dtype]], steps: Sequence[Step]) -> float:
+def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> float:
     """Play recorded steps again with an exported policy, which keeps its own recurrent state.
 
     Args:
         run: the exported policy.
-        inputs: as ``DeployedPolicy.inputs``.
+        module: what was exported.
         steps: from :func:`record_steps`.
 
     Returns:
@@ -85,17 +88,18 @@ def check_parity(run: Run, inputs: Mapping[str, tuple[tuple[int, ...], torch.dty
     """
     largest = 0.0
     num_envs = len(steps[0].action)
-    memory = {"state": np.zeros((num_envs, *inputs["state"][0]), dtype=np.float32)} if "state" in inputs else {}
+    memory: dict[str, np.ndarray] = {}
+    if module.memory is not None:
+        memory[module.memory] = np.zeros((num_envs, *module.inputs[module.memory][0]), dtype=np.float32)
     for i, step in enumerate(steps):
-        if memory:
-            memory["state"] = np.where(step.begins[:, None], np.float32(0), memory["state"])
+        memory = {name: np.where(step.begins[:, None], np.float32(0), state) for name, state in memory.items()}
         given = {
-            name: np.asarray(value, dtype=np.uint8 if inputs[name][1] == torch.uint8 else np.float32)
+            name: value.astype(str(module.inputs[name][1]).removeprefix("torch."))
             for name, value in step.inputs.items()
         }
         out = run(given | memory)
-        if memory:
-            memory["state"] = out["next_state"]
+        if module.memory is not None:
+            memory[module.memory] = out["next_state"]
         difference = float(np.abs(out["action"] - step.action).max())
         if not difference <= TOLERANCE:
             raise ParityError(

@@ -36,6 +36,8 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
         "control_period_s": sim.physics_dt * env.cfg.sim_steps_per_control,
         "inputs": inputs,
         "outputs": module.outputs,
+        "memory": module.memory,
+        "chunk_length": opened.policy.chunk_length,
         "action": {"size": len(low), "low": _plain(low), "high": _plain(high)},
         "command": [
             {"name": name, "meaning": found.meaning, "part_of_action": term}

@@ -15,45 +15,30 @@ from typing import Annotated, Any
 
 import torch
 from gymnasium import spaces
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.models.tiny_vla import TinyVLA
+from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg, environment_config
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
-from embodichain.utils.instructions import INSTRUCTION_LENGTH
 from embodichain.utils.validation import from_dict
 
 __all__ = ["OpenVLAOFT", "OpenVLAOFTCfg"]
 
 
 @configclass
-class OpenVLAOFTCfg:
-    """The ``model_config`` of ``OpenVLAOFT``; what the environment says need not be given."""
+class OpenVLAOFTCfg(VLAModelCfg):
+    """The ``model_config`` of ``OpenVLAOFT``; the environment's images are scaled to what ``vision`` takes."""
 
-    cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
-    """Names of the images, without ``image/``. From the environment: all."""
-    image_size: tuple[PositiveInt, PositiveInt] = field(kw_only=True)
-    """Height and width of the environment's images, pixels; they are scaled to what ``vision`` takes."""
-    state_dim: PositiveInt = field(kw_only=True)
-    """J. From the environment."""
-    action_dim: PositiveInt = field(kw_only=True)
-    """A. From the environment."""
-    instruction_length: PositiveInt = INSTRUCTION_LENGTH
-    """L. From the environment."""
-    chunk_length: PositiveInt = 8
-    """H."""
     bins: Annotated[int, Field(ge=2)] = 256
     """K: every number of an action is one of so many, evenly spaced in [-1, 1]."""
     vision: dict[str, Any] = field(default_factory=dict)
     """Of transformers' ``SiglipVisionConfig``."""
     language: dict[str, Any] = field(default_factory=dict)
     """Of transformers' ``LlamaConfig``. Its vocabulary must hold the environment's tokens."""
-    bf16: bool = False
-    """Compute both in bfloat16; distributions and values stay float32."""
 
 
 class OpenVLAOFT(nn.Module):
@@ -99,8 +84,8 @@ class OpenVLAOFT(nn.Module):
 
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment; see ``TinyVLA.config_for``."""
-        return TinyVLA.config_for(observation_space, action_dim)
+        """Return what of the config follows from an environment; see ``environment_config``."""
+        return environment_config(cls.__name__, observation_space, action_dim)
 
     def forward(
         self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False

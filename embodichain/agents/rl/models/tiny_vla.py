@@ -19,11 +19,11 @@ from torch import nn
 
 from embodichain.agents.rl.models.gaussian import bounded
 from embodichain.agents.rl.models.transformer import Transformer
+from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg, environment_config
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 from embodichain.utils.configclass import field
-from embodichain.utils.instructions import INSTRUCTION_LENGTH, VOCABULARY
-from embodichain.utils.observations import entry_spaces
+from embodichain.utils.instructions import VOCABULARY
 from embodichain.utils.validation import from_dict
 
 __all__ = ["TinyVLA", "TinyVLACfg"]
@@ -33,21 +33,9 @@ _SHARPNESS = 4.0  # of the soft maxima at the beginning: of an even softmax the 
 
 
 @configclass
-class TinyVLACfg:
-    """The ``model_config`` of ``TinyVLA``; what the environment says need not be given."""
+class TinyVLACfg(VLAModelCfg):
+    """The ``model_config`` of ``TinyVLA``."""
 
-    cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
-    """Names of the images, without ``image/``. From the environment: all."""
-    image_size: tuple[PositiveInt, PositiveInt] = field(kw_only=True)
-    """Height and width of every image, pixels. From the environment."""
-    state_dim: PositiveInt = field(kw_only=True)
-    """J. From the environment."""
-    action_dim: PositiveInt = field(kw_only=True)
-    """A. From the environment."""
-    chunk_length: PositiveInt = 8
-    """H."""
-    instruction_length: PositiveInt = INSTRUCTION_LENGTH
-    """L. From the environment."""
     vocabulary_size: PositiveInt = len(VOCABULARY)
     """How many different tokens there are."""
     channels: Annotated[list[PositiveInt], Field(min_length=2)] = field(default_factory=lambda: [32, 64, 128])
@@ -64,8 +52,6 @@ class TinyVLACfg:
     """Initial log-standard-deviation of every action."""
     log_std_range: tuple[float, float] = (-1.6, 0.5)
     """Lowest and highest log-standard-deviation; the lowest is what exploration is left with."""
-    bf16: bool = False
-    """Compute convolutions and transformer in bfloat16; distributions and values stay float32."""
     gradient_checkpointing: bool = False
     """Compute the transformer's blocks again for their gradients, which saves memory and costs a third of the time."""
 
@@ -85,11 +71,11 @@ class TinyVLA(nn.Module):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
     The instruction scales and shifts what the first two convolutions see in an image (FiLM: Perez et al., 2018). From
-    that, further convolutions make tokens. Besides, the instruction asks K questions of the image: each is compared with
-    what is seen at every place, and the soft maximum of the comparison is a keypoint (Levine et al., "End-to-End Training
-    of Deep Visuomotor Policies", 2016); all keypoints are one token. All tokens, the words, the state and one token that
-    reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions at
-    once; the deviations are parameters. The value is read from the same features without changing them, so that its
+    that, further convolutions make tokens. Besides, the instruction asks K questions of the image: each is compared
+    with what is seen at every place, and the soft maximum of the comparison is a keypoint (Levine et al., "End-to-End
+    Training of Deep Visuomotor Policies", 2016); all keypoints are one token. All tokens, the words, the state and one
+    token that reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions
+    at once; the deviations are parameters. The value is read from the same features without changing them, so that its
     error does not disturb the actions.
 
     Args:
@@ -137,26 +123,8 @@ class TinyVLA(nn.Module):
 
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment.
-
-        Raises:
-            ConfigError: its observation lacks an entry, or its images differ in size.
-        """
-        entries = entry_spaces(observation_space)
-        images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
-        missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
-        if missing:
-            raise ConfigError(f"TinyVLA reads {', '.join(missing)}, the observation has only {', '.join(entries)}")
-        if len(set(images.values())) > 1:
-            raise ConfigError(f"TinyVLA's images must be of one size, got {images}")
-        height, width, _ = next(iter(images.values()))
-        return {
-            "cameras": list(images),
-            "image_size": [height, width],
-            "state_dim": entries[STATE].shape[0],
-            "instruction_length": entries[INSTRUCTION].shape[0],
-            "action_dim": action_dim,
-        }
+        """Return what of the config follows from an environment; see ``environment_config``."""
+        return environment_config(cls.__name__, observation_space, action_dim)
 
     def fit_inputs(self, state: torch.Tensor) -> None:
         """Take mean and deviation of states [M, J], by which all states are normalised from now on."""

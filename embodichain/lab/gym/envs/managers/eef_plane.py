@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.utils import ConfigError
 
@@ -61,6 +61,14 @@ class EefPlaneTerm(ActionTerm):
     @override
     def action_dim(self) -> int:
         return 2
+
+    @override
+    def command_map(self) -> CommandMap:
+        factor = torch.full((2,), self._scale)
+        endless = torch.full_like(factor, float("inf"))
+        return CommandMap(
+            "change of the tool's target: m", ["x", "y"], torch.zeros_like(factor), factor, -endless, endless
+        )
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
