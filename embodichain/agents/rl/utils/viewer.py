@@ -146,11 +146,7 @@ class BrowserViewer:
         Raises:
             ConfigError: the extra ``viewer`` is not installed.
         """
-        check_viewer_is_installed()
-        import viser  # noqa: PLC0415 (an optional extra)
-
-        with _quiet():
-            self._server: Any = viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
+        self._server = _start_server()
         # A page may otherwise ask for a way to it from the internet.
         self._server.request_share_url = _refuse_to_share
         self._server.gui.configure_theme(show_logo=False, show_share_button=False)
@@ -227,6 +223,15 @@ def figures_html(columns: Mapping[str, Rows]) -> str:
             tables.append(f"<table style='width:100%'><caption><b>{html.escape(heading)}</b></caption>{cells}</table>")
     style = "padding:0 0.75em;font-size:0.85em;font-variant-numeric:tabular-nums"
     return f"<div style='{style}'>{''.join(tables) or 'The first iteration is not finished yet.'}</div>"
+
+
+def _start_server() -> Any:
+    """Return a running ``viser.ViserServer``."""
+    check_viewer_is_installed()
+    import viser  # noqa: PLC0415 (an optional extra)
+
+    with _quiet():
+        return viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
 
 
 def _refuse_to_share(*args: Any, **kwargs: Any) -> None:
