@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl import train
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils import viewer
 from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.agents.rl.utils.viewer import BrowserViewer, Pause, figures_html
@@ -114,7 +115,7 @@ def test_missing_extra_is_said_before_anything_is_built(
 def test_viewer_and_asynchronous_collection_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     path = write_config(tmp_path, tiny_config(trainer__viewer=True, **change))
     with pytest.raises(ConfigError, match=r"^trainer\.viewer: cannot go together with asynchronous collection"):
-        train.load_run_config(path)
+        load_run_config(path)
 
 
 # --- the server ---
