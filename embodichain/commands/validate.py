@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
@@ -45,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     run_config = load_run_config(args.config, args.overrides, allowed_imports(args))
     trainer, train = run_config.train.trainer, run_config.train
+    if trainer.viewer:
+        check_viewer_is_installed()
     steps = trainer.iterations * trainer.buffer_size * run_config.env.num_envs
     print(
         f"{args.config}: valid. {train.algorithm.name} with the policy {train.policy['name']} on {run_config.env_id}: "

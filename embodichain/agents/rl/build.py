@@ -30,11 +30,13 @@ from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.viewer import BrowserViewer, NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.sim.live_scene import LiveScene
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 
@@ -315,7 +317,9 @@ def build_trainer(
         log = RunLog()
         undo.callback(log.close)
         collector = build_collector(run, [env, *env_groups], policy, algorithm.device, check_stop)
-        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop, collector)
+        viewer = _open_viewer(env) if cfg.viewer and is_main else NoViewer()
+        undo.callback(viewer.close)
+        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop, collector, viewer)
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
             trainer.load_state_dict(resume.content)
@@ -343,6 +347,11 @@ def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
     if collection is None or collection.backend == "thread":
         return build_env(run.env_id, cfg)
     return ProcessEnv(partial(build_env, run.env_id, cfg), run.train.trainer.import_modules)
+
+
+def _open_viewer(env: TrainingEnv) -> Viewer:
+    assert isinstance(env, EmbodiedEnv)  # the config refuses a viewer where environments have a process of their own
+    return BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))
 
 
 def _check_chunks(run: RunConfig, length: int) -> None:

@@ -123,6 +123,7 @@ def _check_config(
     with collected(problems):
         train = parse_train_config(data)
         train.trainer.check_distributed(train.trainer.distributed)
+        train.trainer.check_viewer()
     if isinstance(trainer.get("device"), str):
         with collected(problems):
             resolve_device(trainer["device"])

@@ -50,6 +50,7 @@ from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
+from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.machine import describe_machine
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
@@ -190,6 +191,7 @@ def _run(
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
+            trainer.viewer.close()
             if profiler is not None:
                 profiler.save()
                 print(profiler.report())
@@ -279,12 +281,14 @@ def _load_run(
         return str(point.run), str(point.path), point.content
 
     found = ranks.run_on_main(find)
-    if found is None:
-        assert run is not None
-        return run, None
-    point = ResumePoint(Path(found[0]), Path(found[1]), found[2])
+    point = None if found is None else ResumePoint(Path(found[0]), Path(found[1]), found[2])
     if run is None:
+        assert point is not None
         run = load_checkpoint_config(point.content["config"], overrides, allowed_imports)
+    if run.train.trainer.viewer:
+        check_viewer_is_installed()
+    if point is None:
+        return run, None
     check_config(point.content["config"], run.resolved, resume or str(point.run))
     logger.log_info(f"going on from {point.path}")
     return run, point

@@ -120,6 +120,9 @@ class TrainerCfg:
     profile: bool | Literal["trace"] = False
     """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
+    viewer: bool = False
+    """Show some environments, the reward terms and a button to pause on a page for this machine's browser, whose
+    address is logged; needs the extra ``viewer``. Not together with ``asynchronous``."""
     max_skipped_updates: PositiveInt = 5
     """Updates in a row without a single gradient step, because none was finite, that end the run."""
     use_wandb: bool = False
@@ -155,6 +158,18 @@ class TrainerCfg:
             raise ConfigError(
                 "trainer.asynchronous: cannot go together with several processes (trainer.distributed, --distributed): "
                 "rollouts are collected in the background of one process only"
+            )
+
+    def check_viewer(self) -> None:
+        """Check that what is asked for goes together.
+
+        Raises:
+            ConfigError: a viewer is, and asynchronous collection too.
+        """
+        if self.viewer and self.collection() is not None:
+            raise ConfigError(
+                "trainer.viewer: cannot go together with asynchronous collection (trainer.asynchronous, model_type or "
+                "buffer_type 'vla'): the environments are then stepped by other threads or processes than it reads them"
             )
 
     def collection(self) -> AsynchronousCfg | None:

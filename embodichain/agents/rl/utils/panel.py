@@ -10,9 +10,10 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["LivePanel", "panel_rows"]
+__all__ = ["LivePanel", "Rows", "panel_rows"]
 
 Rows = list[tuple[str, str]]
+"""Pairs of name and text."""
 
 _EPISODES = {
     "charts/episode_reward_avg_100": ("return", "{:.2f}"),

@@ -34,6 +34,7 @@ _MAY_CHANGE = (
     "trainer.save_freq",
     "trainer.keep_last",
     "trainer.profile",
+    "trainer.viewer",
     "trainer.max_skipped_updates",
     "trainer.use_wandb",
     "trainer.wandb_project_name",

@@ -32,6 +32,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
+from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
@@ -89,6 +90,7 @@ class Trainer:
         train_seconds: time spent collecting and updating so far.
         last_evaluation: the latest one, if any.
         last_checkpoint: path of the latest one, if any.
+        viewer: shows the training.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Trainer:
         evaluator: Evaluator | None = None,
         check_stop: Callable[[], None] = lambda: None,
         collector: BaseCollector | None = None,
+        viewer: Viewer | None = None,
     ) -> None:
         """Set up.
 
@@ -114,12 +117,14 @@ class Trainer:
             check_stop: called after every step of an environment and every update; raises what ends the training.
             collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
                 ``figures``. None: a ``SyncCollector``.
+            viewer: shows the training; told of each step only by a ``SyncCollector``.
         """
         self.options = options
         self.policy = policy
         self.algorithm = algorithm
         self.log = log
         self.evaluator = evaluator
+        self.viewer = viewer or NoViewer()
         self.global_step = 0
         self.train_seconds = 0.0
         self.last_evaluation: Evaluation | None = None
@@ -177,6 +182,7 @@ class Trainer:
                     scalars |= figures
                 self.log.write(scalars, self.global_step)
                 progress.update(self._iteration, self.log.last)
+                self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
                 self._finished = freeze(self.state_dict())
                 self._ranks.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
@@ -286,6 +292,7 @@ class Trainer:
         self._check_stop()
         self._stats.on_step(step, info)
         self._guards.on_step(info)
+        self.viewer.on_step(self._stop)
 
     def _is_best(self, figures: dict[str, float]) -> bool:
         """Return whether an evaluation's success rate is above all before it, and remember it then."""
@@ -307,22 +314,26 @@ class Trainer:
             rollout = self.collector.collect(num_steps)
         return rollout
 
+    def _clock(self) -> float:
+        """Return the time that counts, s: not that for which the training was paused."""
+        return time.perf_counter() - self.viewer.paused_seconds
+
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
-        start = time.perf_counter()
+        start = self._clock()
         if self.algorithm.reset_every_rollout:
             self._stats.drop_unfinished()
         rollout = self._collect(self._num_decisions)
-        collected = time.perf_counter()
+        collected = self._clock()
         self._guards.begin_update()
         with update_precision(self.options.precision, self.algorithm.device):
             losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)
         check_in_step(self.policy, self._ranks)
-        updated = time.perf_counter()
+        updated = self._clock()
         statistics = self._stats.finish_rollout(rollout)
-        end = time.perf_counter()
+        end = self._clock()
         seconds = end - start
         self._iteration += 1
         num_steps = self._steps_per_iteration

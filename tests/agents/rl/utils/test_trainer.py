@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +14,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain import __version__
+from embodichain.agents.rl.utils import trainer
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
+from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer, TrainerOptions
+from embodichain.agents.rl.utils.viewer import NoViewer, Pause, Viewer
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard
 
@@ -23,7 +28,14 @@ from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, li
 class Run:
     """A trainer with everything about it scripted."""
 
-    def __init__(self, folder: Path, normalize_obs: bool = False, evaluates: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        normalize_obs: bool = False,
+        evaluates: bool = True,
+        viewer: Viewer | None = None,
+        **options: Any,
+    ) -> None:
         self.env, self.eval_env = ScriptedEnv(2), ScriptedEnv(2)
         self.policy = linear_policy(normalize_obs)
         self.algorithm = IdleAlgorithm(self.policy)
@@ -37,6 +49,7 @@ class Run:
             self.algorithm,
             self.log,
             Evaluator(self.eval_env, 3, 5, torch.device("cpu"), folder / "videos") if evaluates else None,
+            viewer=viewer,
         )
 
     def train(self, total_timesteps: int) -> Run:
@@ -229,3 +242,61 @@ def test_impossible_schedule_is_refused_by_place() -> None:
     policy = linear_policy()
     with pytest.raises(ConfigError, match=r"^trainer\.save_freq: must be a positive number"):
         Trainer(options, ScriptedEnv(2), policy, IdleAlgorithm(policy), RunLog([]))
+
+
+# --- the viewer ---
+
+
+class PausingViewer(NoViewer):
+    """Pauses for an hour of its own clock in every step, which else takes a second; keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.now, self.paused_seconds, self.steps = 0.0, 0.0, 0
+        self.rows: list[tuple[int, int, int]] = []
+
+    def on_step(self, check_stop: Callable[[], None]) -> None:
+        check_stop()
+        self.steps += 1
+        self.now += 3601.0
+        self.paused_seconds += 3600.0
+
+    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
+        self.rows.append((iteration, iterations, step))
+        assert "charts/SPS" in scalars
+
+
+def test_viewer_sees_every_step_and_iteration(tmp_path: Path) -> None:
+    viewer = PausingViewer()
+    Run(tmp_path, viewer=viewer).train(17)
+    assert viewer.steps == 12  # 3 iterations of 4
+    assert viewer.rows == [(1, 3, 8), (2, 3, 16), (3, 3, 24)]
+
+
+def test_time_of_a_pause_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    viewer = PausingViewer()
+    monkeypatch.setattr(trainer, "time", SimpleNamespace(perf_counter=lambda: viewer.now))
+    run = Run(tmp_path, viewer=viewer).train(8)
+    assert run.trainer.train_seconds == 4.0  # of 4 steps
+    (row,) = (row for _, row in run.sink.rows)
+    assert (row["time/collect_seconds"], row["charts/SPS"]) == (4.0, 2.0)
+
+
+def test_signal_during_a_pause_ends_the_training(tmp_path: Path) -> None:
+    class Held(NoViewer):
+        def on_step(self, check_stop: Callable[[], None]) -> None:
+            pause = Pause()
+            pause.switch(is_on=True)
+            pause.wait(check_stop)
+
+    def stop() -> None:
+        checks.append(1)
+        if len(checks) > 1:  # the first one is the step's own
+            raise InterruptedTraining(2)
+
+    checks: list[int] = []
+    run = Run(tmp_path, viewer=Held())
+    run.trainer._stop = stop
+    with pytest.raises(InterruptedTraining):
+        run.train(8)
+    run.log.close()
+    assert len(run.env.actions) == 1

@@ -1,0 +1,249 @@
+"""A page in the browser that shows a training while it goes on, and lets it pause."""
+
+from __future__ import annotations
+
+import html
+import importlib.util
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import rich
+
+from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.utils.panel import Rows, panel_rows
+from embodichain.utils import ConfigError, logger
+
+__all__ = ["BrowserViewer", "NoViewer", "Pause", "Scene", "Viewer", "check_viewer_is_installed"]
+
+HOST = "127.0.0.1"  # nobody but this machine's users
+PORT = 8080  # or the next one that is free
+_PERIOD = 0.05  # s between two pictures at least
+_SHARE = 0.05  # of the stepping thread's time that pictures may take at most
+_POLL = 0.1  # s between two looks for a signal while the training is paused
+
+
+def check_viewer_is_installed() -> None:
+    """Check that the page can be served.
+
+    Raises:
+        ConfigError: the extra ``viewer`` is not installed.
+    """
+    if importlib.util.find_spec("viser") is None:
+        raise ConfigError(
+            "trainer.viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'"
+        )
+
+
+class Scene(Protocol):
+    """What the page shows of the environments."""
+
+    def update(self) -> None:
+        """Show them as they are; called by the thread that steps them, between two steps."""
+
+
+class Viewer(Protocol):
+    """Shows a training."""
+
+    @property
+    def paused_seconds(self) -> float:
+        """For how long the training was paused so far."""
+
+    def on_step(self, check_stop: Callable[[], None]) -> None:
+        """Show the environments after a step; while the training is paused, return only when it is to go on.
+
+        Args:
+            check_stop: called now and then while it is paused; raises what ends the training.
+        """
+
+    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
+        """Show the figures after an iteration.
+
+        Args:
+            iteration: how many there were.
+            iterations: how many there are to be.
+            step: environment steps so far.
+            scalars: the latest figures by their tags.
+        """
+
+    def close(self) -> None:
+        """Show nothing any more."""
+
+
+class NoViewer:
+    """Shows nothing, and never pauses."""
+
+    paused_seconds = 0.0
+
+    def on_step(self, check_stop: Callable[[], None]) -> None:
+        """Nothing is to be done."""
+
+    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
+        """Nothing is to be done."""
+
+    def close(self) -> None:
+        """Nothing is to be done."""
+
+
+class Pause:
+    """Lets one thread hold another one.
+
+    Attributes:
+        seconds: for how long it was held so far.
+    """
+
+    def __init__(self) -> None:
+        self._goes_on = threading.Event()
+        self._goes_on.set()
+        self.seconds = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether whoever comes to :meth:`wait` is held."""
+        return not self._goes_on.is_set()
+
+    def switch(self, is_on: bool) -> None:
+        """Begin or end the pause; from any thread."""
+        if is_on:
+            self._goes_on.clear()
+        else:
+            self._goes_on.set()
+
+    def wait(self, meanwhile: Callable[[], None]) -> None:
+        """Return when there is no pause.
+
+        Args:
+            meanwhile: called ten times a second; what it raises ends the waiting.
+        """
+        if not self.is_on:
+            return
+        start = time.perf_counter()
+        try:
+            while not self._goes_on.wait(_POLL):
+                meanwhile()
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+class BrowserViewer:
+    """A page of viser on this machine's own address: some environments, the latest figures, and a button to pause.
+
+    Pictures are made by the thread that steps the environments, since nobody else may read their state; not more than
+    twenty a second, not in more than a twentieth of its time, and none while no page is open.
+
+    Attributes:
+        url: of the page.
+    """
+
+    def __init__(self, make_scene: Callable[[Any], Scene]) -> None:
+        """Open the page, and say where.
+
+        Args:
+            make_scene: puts the environments into a ``viser.ViserServer``.
+
+        Raises:
+            ConfigError: the extra ``viewer`` is not installed.
+        """
+        self._server = _start_server()
+        # A page may otherwise ask for a way to it from the internet.
+        self._server.request_share_url = _refuse_to_share
+        self._server.gui.configure_theme(show_logo=False, show_share_button=False)
+        self._pause = Pause()
+        self._next = 0.0
+        self._is_shown = True
+        self._columns: dict[str, Rows] = {}
+        self._button = self._server.gui.add_button("Pause")
+        self._button.on_click(self._switch)
+        self._figures = self._server.gui.add_html(figures_html({}))
+        self._scene = make_scene(self._server)
+        self.url = f"http://{HOST}:{self._server.get_port()}"
+        logger.log_info(f"viewer: {self.url}")
+
+    @property
+    def paused_seconds(self) -> float:
+        """For how long the training was paused so far."""
+        return self._pause.seconds
+
+    def on_step(self, check_stop: Callable[[], None]) -> None:
+        """Show the environments; see ``Viewer``."""
+        self._show()
+        if self._pause.is_on:
+
+            def meanwhile() -> None:
+                check_stop()
+                self._show()  # a page may have been opened meanwhile
+
+            with get_ranks().busy():
+                self._pause.wait(meanwhile)
+
+    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
+        """Take the figures, for the next picture; see ``Viewer``."""
+        # Kept until a picture is made: iterations may be shorter than the time between two.
+        counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
+        self._columns = {"training": counts, **panel_rows(scalars)}
+
+    def close(self) -> None:
+        """End the server; open pages say that it is gone."""
+        self._pause.switch(is_on=False)
+        with _quiet():
+            self._server.stop()
+
+    def _show(self) -> None:
+        start = time.monotonic()
+        if start < self._next or not self._is_shown:
+            return
+        if self._server.get_clients():
+            try:
+                with self._server.atomic():
+                    self._scene.update()
+                    self._figures.content = figures_html(self._columns)
+            except Exception as error:  # noqa: BLE001 (another library's; a picture is not worth a training)
+                self._is_shown = False
+                logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training goes on")
+        end = time.monotonic()
+        self._next = max(start + _PERIOD, end + (end - start) / _SHARE)
+
+    async def _switch(self, event: Any) -> None:
+        """Pause or go on; in the server's loop, so that clicks of several pages come one after the other."""
+        self._pause.switch(not self._pause.is_on)
+        self._button.label = "Resume" if self._pause.is_on else "Pause"
+
+
+def figures_html(columns: Mapping[str, Rows]) -> str:
+    """Return tables of names and texts, as ``panel_rows`` gives them."""
+    tables = []
+    for heading, rows in columns.items():
+        if rows:
+            cells = "".join(
+                f"<tr><td>{html.escape(name)}</td><td style='text-align:right'>{html.escape(text)}</td></tr>"
+                for name, text in rows
+            )
+            tables.append(f"<table style='width:100%'><caption><b>{html.escape(heading)}</b></caption>{cells}</table>")
+    style = "padding:0 0.75em;font-size:0.85em;font-variant-numeric:tabular-nums"
+    return f"<div style='{style}'>{''.join(tables) or 'The first iteration is not finished yet.'}</div>"
+
+
+def _start_server() -> Any:
+    """Return a running ``viser.ViserServer``."""
+    check_viewer_is_installed()
+    import viser  # noqa: PLC0415 (an optional extra)
+
+    with _quiet():
+        return viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
+
+
+def _refuse_to_share(*args: Any, **kwargs: Any) -> None:
+    logger.log_warning("viewer: a page asked to be shared on the internet, which this server does not do")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep viser from printing where it listens and that it stopped; it prints to rich's own console."""
+    console = rich.get_console()
+    was_quiet, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = was_quiet
