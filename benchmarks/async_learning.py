@@ -161,6 +161,7 @@ def lag_curve(args: argparse.Namespace) -> dict[str, Any]:
         ends.plot(range(len(chosen)), [statistics.mean(map(mean_of_last, runs)) for runs in runs_of], style, label=kind)
         ends.set_xticks(range(len(chosen)), [str(lag) for lag in chosen])
     curves.set(xlabel="environment steps", ylabel="return of the last 100 episodes", title="CartPole")
+    curves.locator_params(axis="x", nbins=5)
     ends.set(xlabel="lag of every rollout (updates)", ylabel="return at the end", title=f"{len(args.seeds)} seeds")
     for axis in (curves, ends):
         axis.grid(alpha=0.3)
@@ -206,6 +207,7 @@ def time_curve(args: argparse.Namespace) -> dict[str, Any]:
     over_time.axhline(args.target, color="grey", linewidth=0.8)
     over_time.set(xlabel="training time (s)", ylabel="return of the last 100 episodes", title=title)
     over_steps.set(xlabel="environment steps", title=f"{len(args.seeds)} seeds")
+    over_steps.locator_params(axis="x", nbins=5)
     for axis in (over_time, over_steps):
         axis.grid(alpha=0.3)
         axis.legend()
