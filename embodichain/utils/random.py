@@ -185,7 +185,7 @@ class CounterRandom:
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
         name = self._stream, self._draw, size
         self._draw += 1
-        if not self._key.is_cpu:
+        if isinstance(_fast(self._key), Tensor):
             keys = self._key[env_ids, None] + self._ticks(env_ids)
             return low + _unit_bits(keys + self._lanes.on_device(name)) * ((high - low) * _TO_UNIT)
         low, high = _fast(low), _fast(high)
