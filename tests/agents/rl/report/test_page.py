@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -123,21 +120,6 @@ def test_run_without_a_line_is_an_error_and_a_line_cut_off_is_passed_over(tmp_pa
 
 
 # --- in a browser ---
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium")
-    with sync_api.sync_playwright() as playwright:
-        # Where everything runs as root, as in containers, Chromium's sandbox cannot.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield chromium
-        chromium.close()
 
 
 def test_browser_shows_the_report_without_an_error_or_a_request(folder: Path, browser: Any) -> None:

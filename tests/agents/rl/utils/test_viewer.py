@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -239,23 +237,6 @@ def test_training_has_the_same_result_with_a_page_open(tmp_path: Path, monkeypat
 
 
 # --- in a browser ---
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium")
-    with sync_api.sync_playwright() as playwright:
-        # Where everything runs as root, as in containers, Chromium's sandbox cannot.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*arguments, "--enable-unsafe-swiftshader"]
-        )
-        yield chromium
-        chromium.close()
 
 
 class Stop:
