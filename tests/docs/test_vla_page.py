@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.bc.config import BCCfg
-from embodichain.agents.rl.models import LoRACfg, TinyVLACfg, VLAConfig, VLAPolicyCfg
+from embodichain.agents.rl.models import LoRACfg, SmolVLACfg, TinyVLACfg, VLAConfig, VLAPolicyCfg
 from embodichain.agents.rl.models.openvla_oft import OpenVLAOFTCfg
 from embodichain.utils.utility import load_json
 from embodichain.utils.validation import from_dict
@@ -41,6 +41,7 @@ def test_tables_have_the_keys_that_there_are() -> None:
     assert keys_of("## The policy") == set(vars(VLAConfig())) - {"lora"}
     assert keys_of("The keys of its `model_config`") < set(TinyVLACfg.__dataclass_fields__)
     assert keys_of("## Behaviour cloning") == set(vars(BCCfg("x")))
+    assert keys_of("`embodichain.agents.rl.models.SmolVLA`") < set(SmolVLACfg.__dataclass_fields__)
     for key in ("rank", "alpha", "target_modules", "trained_modules"):
         assert f"{key}" in PAGE
         assert key in vars(LoRACfg())

@@ -16,6 +16,12 @@ from embodichain.utils.utility import load_json
 
 SHIPPED = Path(__file__).resolve().parents[3] / "configs/agents/rl/push_colored_cube"
 TINY = {"channels": [4, 4, 4], "width": 8, "depth": 1, "heads": 2, "chunk_length": 4}
+_LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
+_LANGUAGE = {**_LAYERS, "vocab_size": 64, "num_key_value_heads": 2}
+_LARGER: dict[str, dict[str, Any]] = {
+    "SmolVLA": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 8}, "scale_factor": 2, "denoising_steps": 3},
+    "OpenVLAOFT": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 16}, "bins": 16},
+}
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
@@ -45,6 +51,30 @@ def test_policy_is_trained_in_turn_and_asynchronously(
     assert 12 <= summary["env_steps"] <= 48
     weights = torch.load(summary["checkpoint"], weights_only=True)["policy"]
     assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+@needs_gl
+@pytest.mark.parametrize("model_type", ["standard", "vla"])
+@pytest.mark.parametrize("name", sorted(_LARGER))
+def test_larger_models_are_trained_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str, name: str
+) -> None:
+    pytest.importorskip("transformers", reason="needs the extra vla")
+    monkeypatch.chdir(tmp_path)
+    path = write_config(tmp_path, model_type=model_type, iterations=1)
+    data = json.loads(path.read_text())
+    data["policy"]["vla_config"] |= {
+        "model_class": f"embodichain.agents.rl.models.{name}",
+        "model_config": {**_LARGER[name], "language": _LANGUAGE, "chunk_length": 4},
+    }
+    # The first of the only epoch's minibatches holds all: its log-probabilities are those of the rollout.
+    data["algorithm"]["cfg"] |= {"n_epochs": 1, "batch_size": 6, "lr_schedule": "constant"}
+    path.write_text(json.dumps(data))
+    summary = train_from_config(str(path))
+    (line,) = Path(summary["run_folder"], "metrics.jsonl").read_text().splitlines()
+    figures = json.loads(line)
+    assert abs(figures["train/approx_kl"]) < 1e-6
+    assert figures["train/clip_fraction"] == 0
 
 
 @needs_gl

@@ -18,7 +18,7 @@ _WARM_UP = 0.2  # of the steps, in which the learning rate rises; then it falls 
 
 
 def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report: Callable[[int, float], None]) -> float:
-    """Let a policy imitate demonstrations, by maximum likelihood.
+    """Let a policy imitate demonstrations, by maximum likelihood or the model's own loss.
 
     Args:
         policy: on the demonstrations' device; it is changed.
@@ -58,9 +58,12 @@ def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report:
 def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
     """Return the mean negative log-likelihood of what followed frames [B], in nats for each number of an action.
 
-    What is beyond an episode's end does not count.
+    A model with an ``imitation_loss(obs, actions)`` is trained by that instead. What is beyond an episode's end does
+    not count.
     """
     action, is_there = demonstrations.chunks(frames, policy.chunk_length)
-    log_prob, _, _ = policy.model.evaluate_actions(demonstrations.entries[frames], action)
-    counted = is_there.unsqueeze(-1).expand_as(log_prob)
-    return -(log_prob * counted).sum() / counted.sum()
+    obs = demonstrations.entries[frames]
+    own_loss = getattr(policy.model, "imitation_loss", None)
+    loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
+    counted = is_there.unsqueeze(-1).expand_as(loss)
+    return (loss * counted).sum() / counted.sum()

@@ -16,6 +16,7 @@ from embodichain.agents.rl.models.registry import (
     get_registered_policy_names,
     register_policy,
 )
+from embodichain.agents.rl.models.smolvla import SmolVLA, SmolVLACfg
 from embodichain.agents.rl.models.tiny_vla import TinyVLA, TinyVLACfg
 from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
 from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPolicyCfg
@@ -41,6 +42,8 @@ __all__ = [
     "Policy",
     "PolicyCfg",
     "RunningNormalizer",
+    "SmolVLA",
+    "SmolVLACfg",
     "TanhSquash",
     "TinyVLA",
     "TinyVLACfg",

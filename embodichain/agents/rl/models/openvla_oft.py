@@ -9,7 +9,6 @@ instruction, K bins of an action, D width of the language model.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -20,9 +19,10 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
+from embodichain.agents.rl.models.from_transformers import need_transformers, transformers_config
 from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg, environment_config
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict
 
@@ -62,16 +62,14 @@ class OpenVLAOFT(nn.Module):
     def __init__(self, **config: Any) -> None:
         super().__init__()
         self.cfg = cfg = from_dict(OpenVLAOFTCfg, config, "policy.vla_config.model_config")
-        if importlib.util.find_spec("transformers") is None:
-            raise ConfigError(
-                "policy.vla_config.model_class: OpenVLAOFT needs transformers: pip install 'embodichain-mujoco[vla]'"
-            )
+        need_transformers("OpenVLAOFT")
         from transformers import LlamaConfig, LlamaModel, SiglipVisionConfig, SiglipVisionModel  # noqa: PLC0415
 
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
         self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
         self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
-        vision, language = SiglipVisionConfig(**cfg.vision), LlamaConfig(**cfg.language)
+        vision = transformers_config(SiglipVisionConfig, "vision", cfg.vision)
+        language = transformers_config(LlamaConfig, "language", cfg.language)
         width = language.hidden_size
         self.vision_size = vision.image_size
         self.vision = SiglipVisionModel(vision)
@@ -119,10 +117,10 @@ class OpenVLAOFT(nn.Module):
                 for key in self.image_keys
             ]
             words = self.language.get_input_embeddings()(given[INSTRUCTION])
-            queries = self.queries.expand(len(words), -1, -1)
+            queries = self.queries.expand(words.shape[0], -1, -1)
             sequence = torch.cat((*patches, self.state(given[STATE]).unsqueeze(1), words, queries), dim=1)
             # Nothing is masked: added to the scores of all pairs, and in place of the causal mask.
-            mask = torch.zeros(len(sequence), 1, *[sequence.shape[1]] * 2, dtype=sequence.dtype, device=device)
+            mask = torch.zeros(sequence.shape[0], 1, *[sequence.shape[1]] * 2, dtype=sequence.dtype, device=device)
             hidden = self.language(inputs_embeds=sequence, attention_mask=mask, use_cache=False).last_hidden_state
             read = hidden[:, -self.queries.shape[0] :].float()
         logits = self.actor(read).unflatten(1, (self.chunk_length, self.action_dim))

@@ -17,9 +17,9 @@ from pydantic import Field, PositiveInt, model_validator
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.gaussian import bounded
+from embodichain.agents.rl.models.gaussian_vla import GaussianVLA, GaussianVLACfg
 from embodichain.agents.rl.models.transformer import Transformer
-from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg, environment_config
+from embodichain.agents.rl.models.vla_model_cfg import environment_config
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
@@ -28,12 +28,11 @@ from embodichain.utils.validation import from_dict
 
 __all__ = ["TinyVLA", "TinyVLACfg"]
 
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _SHARPNESS = 4.0  # of the soft maxima at the beginning: of an even softmax the gradient is next to nothing
 
 
 @configclass
-class TinyVLACfg(VLAModelCfg):
+class TinyVLACfg(GaussianVLACfg):
     """The ``model_config`` of ``TinyVLA``."""
 
     vocabulary_size: PositiveInt = len(VOCABULARY)
@@ -48,10 +47,6 @@ class TinyVLACfg(VLAModelCfg):
     """Blocks of the transformer."""
     heads: PositiveInt = 5
     """Of the attention."""
-    init_log_std: float = -1.0
-    """Initial log-standard-deviation of every action."""
-    log_std_range: tuple[float, float] = (-1.6, 0.5)
-    """Lowest and highest log-standard-deviation; the lowest is what exploration is left with."""
     gradient_checkpointing: bool = False
     """Compute the transformer's blocks again for their gradients, which saves memory and costs a third of the time."""
 
@@ -61,13 +56,10 @@ class TinyVLACfg(VLAModelCfg):
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if min(self.image_size) < 2 ** (len(self.channels) + 1):
             raise ValueError(f"an image of {self.image_size} is too small for {len(self.channels) + 1} halvings")
-        low, high = self.log_std_range
-        if not low < high or not low <= self.init_log_std <= high:
-            raise ValueError(f"init_log_std {self.init_log_std} must lie in log_std_range [{low}, {high}], not empty")
         return self
 
 
-class TinyVLA(nn.Module):
+class TinyVLA(GaussianVLA):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
     The instruction scales and shifts what the first two convolutions see in an image (FiLM: Perez et al., 2018). From
@@ -89,13 +81,11 @@ class TinyVLA(nn.Module):
     """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
     lora_trained = ("actor", "critic")
     """What is trained as a whole beside them."""
-    state_mean: torch.Tensor  # [J]
-    state_std: torch.Tensor  # [J]
 
     def __init__(self, **config: Any) -> None:
-        super().__init__()
-        self.cfg = cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")
-        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")
+        super().__init__(cfg)
+        self.cfg = cfg
         self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
         self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         width = cfg.width
@@ -117,19 +107,11 @@ class TinyVLA(nn.Module):
             nn.Linear(width, width), nn.GELU(), nn.Linear(width, cfg.chunk_length * cfg.action_dim)
         )
         self.critic = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
-        self.log_std = nn.Parameter(torch.full((cfg.chunk_length, cfg.action_dim), cfg.init_log_std))
-        self.register_buffer("state_mean", torch.zeros(cfg.state_dim))
-        self.register_buffer("state_std", torch.ones(cfg.state_dim))
 
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
         """Return what of the config follows from an environment; see ``environment_config``."""
         return environment_config(cls.__name__, observation_space, action_dim)
-
-    def fit_inputs(self, state: torch.Tensor) -> None:
-        """Take mean and deviation of states [M, J], by which all states are normalised from now on."""
-        self.state_mean.copy_(state.mean(0))
-        self.state_std.copy_(state.std(0).clamp(min=1e-3))
 
     def forward(
         self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False
@@ -144,9 +126,7 @@ class TinyVLA(nn.Module):
             Actions [B, H, A], the log-probability of each of their numbers [B, H, A], and values [B].
         """
         mean, value = self._run(obs)
-        log_std = self._log_std()
-        action = mean if deterministic else torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
-        return action, _log_prob(action, mean, log_std), value
+        return *self.choose(mean, deterministic), value
 
     def get_value(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
         """Return the values of observations, [B]."""
@@ -157,16 +137,7 @@ class TinyVLA(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies (nats) of actions [B, H, A], the same shape, and values [B]."""
         mean, value = self._run(obs)
-        log_std = self._log_std()
-        entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(mean)
-        return _log_prob(actions, mean, log_std), entropy, value
-
-    def std(self) -> torch.Tensor:
-        """Return the actions' standard deviations, [H, A]."""
-        return self._log_std().exp()
-
-    def _log_std(self) -> torch.Tensor:
-        return bounded(self.log_std, *self.cfg.log_std_range)
+        return *self.judge(actions, mean), value
 
     def _look(self, images: torch.Tensor, text: torch.Tensor) -> torch.Tensor:
         """Return the tokens of images [B, height, width, 3] for instructions [B, D]: [B, patches + 1, D]."""
@@ -186,8 +157,8 @@ class TinyVLA(nn.Module):
             words = self.words(given[INSTRUCTION])
             text = self.text(words.flatten(1))
             images = [self._look(given[key], text) for key in self.image_keys]
-            state = (given[STATE] - self.state_mean) / self.state_std
-            seen = torch.cat((*images, words, self.state(state).unsqueeze(1)), dim=1)
+            state = self.state(self.normalized(given[STATE]))
+            seen = torch.cat((*images, words, state.unsqueeze(1)), dim=1)
             tokens = torch.cat((torch.zeros_like(seen[:, :1]), seen), dim=1) + self.places  # [B, S, D]
             features = self.trunk(tokens)
             read, mean_feature = features[:, 0].float(), features[:, 1:].mean(1).float()
@@ -215,7 +186,3 @@ def _soft_maxima(heat: torch.Tensor) -> torch.Tensor:
 def _to_unit(images: torch.Tensor) -> torch.Tensor:
     """Return uint8 images [B, height, width, 3] as [B, 3, height, width] in [-1, 1]."""
     return images.permute(0, 3, 1, 2).float() / 127.5 - 1.0
-
-
-def _log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    return -0.5 * ((action - mean) * (-log_std).exp()).square() - log_std - _HALF_LOG_2PI

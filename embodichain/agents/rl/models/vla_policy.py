@@ -74,13 +74,16 @@ class VLAPolicy(Policy):
         self.chunk_length = int(self.model.chunk_length)
         self.log_prob_size = getattr(model, "log_prob_size", None)
         self.obs_keys = tuple(self.model.observation_keys)
+        self.extra_fields = tuple(getattr(model, "extra_fields", ()))
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose chunks: write ``action`` [..., H, A], ``sample_log_prob`` [..., H, A'] and ``value`` [...]."""
-        action, log_prob, value = self.model(_rows(td), deterministic)
+        action, log_prob, value, *extra = self.model(_rows(td), deterministic)
         if self.chunk_length == 1:
             action, log_prob = action.squeeze(1), log_prob.sum((1, 2))
-        td["action"], td["sample_log_prob"], td["value"] = (_shaped(x, td) for x in (action, log_prob, value))
+        names = ("action", "sample_log_prob", "value", *(name for name, _ in self.extra_fields))
+        for name, result in zip(names, (action, log_prob, value, *extra), strict=True):
+            td[name] = _shaped(result, td)
         return td
 
     def get_value(self, td: TensorDict) -> TensorDict:
@@ -93,7 +96,8 @@ class VLAPolicy(Policy):
         action = td["action"].flatten(0, td.batch_dims - 1)
         if self.chunk_length == 1:
             action = action.unsqueeze(1)
-        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action)
+        extra = [td[name].flatten(0, td.batch_dims - 1) for name, _ in self.extra_fields]
+        log_prob, entropy, value = self.model.evaluate_actions(_rows(td), action, *extra)
         if self.chunk_length == 1:
             log_prob, entropy = log_prob.sum((1, 2)), entropy.sum((1, 2))
         out = {"sample_log_prob": log_prob, "entropy": entropy, "value": value}
@@ -116,7 +120,7 @@ class _WithoutAdapters(Policy):
     def __init__(self, policy: VLAPolicy) -> None:
         super().__init__()
         self._policy = (policy,)  # not a submodule: the parameters are the policy's
-        self.chunk_length, self.obs_keys = policy.chunk_length, policy.obs_keys
+        self.chunk_length, self.obs_keys, self.extra_fields = policy.chunk_length, policy.obs_keys, policy.extra_fields
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``."""

@@ -39,6 +39,10 @@ VLA_SPACE = spaces.Dict(
         "instruction": spaces.Box(0, 30, (3,), np.int64),
     }
 )
+_LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
+_VISION = {**_LAYERS, "image_size": 16, "patch_size": 8}
+_LANGUAGE = {**_LAYERS, "vocab_size": 32, "num_key_value_heads": 1}
+_SMOLVLA = {"denoising_steps": 3, "scale_factor": 2}
 LIMIT = 0.0625
 ACTIONS = spaces.Box(-LIMIT, LIMIT, (3,))
 BLOCKS: dict[str, dict[str, Any]] = {
@@ -52,6 +56,16 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "VLA": {
         "name": "vla",
         "vla_config": {"model_config": {"chunk_length": 2, "channels": [4, 4], "width": 8, "heads": 2, "depth": 1}},
+    },
+    **{
+        f"VLA {name}": {
+            "name": "vla",
+            "vla_config": {
+                "model_class": f"embodichain.agents.rl.models.{name}",
+                "model_config": {"chunk_length": 2, "vision": _VISION, "language": _LANGUAGE, **more},
+            },
+        }
+        for name, more in (("SmolVLA", _SMOLVLA), ("OpenVLAOFT", {}))
     },
 }
 
@@ -91,10 +105,12 @@ class RandomEnv:
 
 
 def space_of(kind: str) -> spaces.Dict:
-    return VLA_SPACE if kind == "VLA" else SPACE
+    return VLA_SPACE if kind.startswith("VLA") else SPACE
 
 
 def policy_of(kind: str) -> Policy:
+    if kind in ("VLA SmolVLA", "VLA OpenVLAOFT"):
+        pytest.importorskip("transformers", reason="needs the extra vla")
     torch.manual_seed(0)
     policy = build_policy(BLOCKS[kind], 9, ACTIONS, "cpu", observation_space=space_of(kind)).eval()
     policy.update_normalizer(3 * torch.randn(100, 9) + 1)
@@ -118,7 +134,15 @@ def export(kind: str, file_format: str, folder: Path) -> tuple[DeployedPolicy, A
     return module, chosen.load(path), steps
 
 
-IN_ONNX = ["actor-critic", "actor-only", "CNN", "GRU", "VLA"]  # an export takes seconds
+IN_ONNX = [
+    "actor-critic",
+    "actor-only",
+    "CNN",
+    "GRU",
+    "VLA",
+    "VLA SmolVLA",
+    "VLA OpenVLAOFT",
+]  # an export takes seconds
 OTHERS = [(kind, file_format) for kind in ("CNN", "GRU") for file_format in ("torchscript", "pt2")]
 OTHERS += [("squashed", "torchscript"), ("asymmetric", "pt2"), ("chunks", "torchscript")]
 

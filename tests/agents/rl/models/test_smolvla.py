@@ -1,0 +1,271 @@
+"""Shapes: B batch, H steps of an action chunk, A action size."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch.nn import functional as F
+
+from embodichain.agents.rl.bc.cloning import clone, cloning_loss
+from embodichain.agents.rl.bc.config import BCCfg
+from embodichain.agents.rl.bc.demonstrations import Demonstrations
+from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
+from embodichain.agents.rl.models.lora import LoRACfg, add_lora
+from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
+from embodichain.utils import ConfigError
+
+LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+NETWORKS: dict[str, Any] = {
+    "vision": {"hidden_size": 8, "image_size": 32, "patch_size": 8, **LAYERS},
+    "language": {"hidden_size": 16, "vocab_size": 64, "num_key_value_heads": 1, **LAYERS},
+    "scale_factor": 2,
+    "chunk_length": 3,
+}
+SIZES: dict[str, Any] = {"cameras": ["front"], "image_size": [16, 24], "state_dim": 3, "action_dim": 2, **NETWORKS}
+CLASS = "embodichain.agents.rl.models.SmolVLA"
+
+
+def tiny(**changes: Any) -> SmolVLA:
+    pytest.importorskip("transformers", reason="needs the extra vla")
+    torch.manual_seed(0)
+    return SmolVLA(**{**SIZES, **changes})
+
+
+def observation(batch: int = 4, seed: int = 0) -> dict[str, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        "image/front": torch.randint(0, 256, (batch, 16, 24, 3), dtype=torch.uint8, generator=draw),
+        "state": torch.randn(batch, 3, generator=draw),
+        "instruction": torch.randint(1, 20, (batch, 8), generator=draw),
+    }
+
+
+def inputs(batch: int = 4) -> TensorDict:
+    entries = TensorDict(observation(batch), batch_size=[batch])
+    return TensorDict({"obs": torch.zeros(batch, 1), "entries": entries}, batch_size=[batch])
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"SmolVLA needs transformers: pip install 'embodichain-mujoco\[vla\]'"):
+        SmolVLA(**SIZES)
+
+
+def test_evaluation_repeats_the_log_probs_from_the_stored_noise() -> None:
+    net, obs = tiny(), observation()
+    action, log_prob, value, noise = net(obs)
+    assert (action.shape, log_prob.shape, value.shape, noise.shape) == ((4, 3, 2), (4, 3, 2), (4,), (4, 6))
+    again, entropy, value_again = net.evaluate_actions(obs, action, noise)
+    torch.testing.assert_close(again, log_prob)
+    torch.testing.assert_close(value_again, value)
+    # deviation exp(-1): 1/2 + log(2 pi) / 2 - 1
+    torch.testing.assert_close(entropy, torch.full((4, 3, 2), 0.5 + 0.5 * math.log(2 * math.pi) - 1))
+    other = net.evaluate_actions(obs, action, torch.randn(4, 6))[0]
+    assert not torch.allclose(other, log_prob, atol=1e-3)
+
+
+def test_noise_is_carried_by_euler_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the velocity x + t, 2 steps from x: y = x - (x + 1) / 2, then y - (y + 1/2) / 2 = x / 4 - 1 / 2."""
+    net, obs = tiny(denoising_steps=2), observation()
+    monkeypatch.setattr(net, "_velocity", lambda x, time, prefix: x + time[:, None, None])
+    _, log_prob, _, noise = net(obs)
+    mean = noise.view(4, 3, 2) / 4 - 0.5
+    chosen = mean + 0.3
+    # of a normal distribution with deviation s = exp(-1): -(0.3 / s)^2 / 2 - log s - log(2 pi) / 2
+    expected = -0.5 * (0.3 * math.e) ** 2 + 1 - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(net.evaluate_actions(obs, chosen, noise)[0], torch.full((4, 3, 2), expected))
+    assert log_prob.max().item() <= 1 - 0.5 * math.log(2 * math.pi)
+    best, _, _, none = net(obs, deterministic=True)
+    assert torch.equal(none, torch.zeros(4, 6))
+    torch.testing.assert_close(best, torch.full((4, 3, 2), -0.5))
+
+
+def test_imitation_is_nought_for_the_straight_way_from_noise_to_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, obs = tiny(), observation()
+    shown = torch.rand(4, 3, 2)
+    # at x = t noise + (1 - t) action, noise - action is (x - action) / t
+    monkeypatch.setattr(net, "_velocity", lambda x, time, prefix: (x - shown) / time[:, None, None])
+    torch.testing.assert_close(net.imitation_loss(obs, shown), torch.zeros(4, 3, 2), atol=1e-6, rtol=0)
+    monkeypatch.setattr(net, "_velocity", lambda x, time, prefix: (x - shown) / time[:, None, None] + 2.0)
+    torch.testing.assert_close(net.imitation_loss(obs, shown), torch.full((4, 3, 2), 4.0))
+
+
+def test_times_of_imitation_have_their_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = tiny()
+    times: list[torch.Tensor] = []
+
+    def note(x: torch.Tensor, time: torch.Tensor, prefix: Any) -> torch.Tensor:
+        times.append(time)
+        return x
+
+    monkeypatch.setattr(net, "_see", lambda obs: None)
+    monkeypatch.setattr(net, "_velocity", note)
+    net.imitation_loss({}, torch.zeros(100_000, 3, 2))
+    # Beta(1.5, 1) has mean 3/5 and variance 1.5 / (2.5^2 3.5)
+    assert times[0].mean().item() == pytest.approx(0.6, abs=0.004)
+    assert times[0].var().item() == pytest.approx(1.5 / (2.5**2 * 3.5), abs=0.002)
+
+
+@pytest.mark.parametrize("entry", ["image/front", "state", "instruction"])
+def test_every_entry_of_the_observation_changes_actions_and_value(entry: str) -> None:
+    net, obs = tiny(), observation()
+    changed = obs | {entry: observation(seed=1)[entry]}
+    before, after = (net(o, deterministic=True) for o in (obs, changed))
+    assert not torch.allclose(before[0], after[0], atol=1e-6)
+    assert not torch.allclose(before[2], after[2], atol=1e-6)
+
+
+def test_words_that_fill_up_are_not_read() -> None:
+    net, obs = tiny(), observation()
+    obs["instruction"][:, 3:] = 0
+    longer = obs | {"instruction": F.pad(obs["instruction"], (0, 5))}
+    for one, two in zip(net(obs, deterministic=True), net(longer, deterministic=True), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_later_actions_do_not_move_earlier_ones() -> None:
+    net, obs = tiny(), observation()
+    noise, zeros = torch.randn(4, 3, 2), torch.zeros(4, 3, 2)
+    other = noise.clone()
+    other[:, 1] += 1.0
+    one, two = (net.evaluate_actions(obs, zeros, x.flatten(1))[0] for x in (noise, other))
+    torch.testing.assert_close(one[:, 0], two[:, 0])
+    assert not torch.allclose(one[:, 2], two[:, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("train_vlm", [False, True])
+def test_vision_and_language_learn_only_if_asked(train_vlm: bool) -> None:
+    net, obs = tiny(train_vlm=train_vlm), observation()
+    with torch.no_grad():
+        action, _, _, noise = net(obs)
+    net.evaluate_actions(obs, action, noise)[0].sum().backward()
+    moved = {name.split(".")[0] for name, p in net.named_parameters() if p.grad is not None and p.grad.any()}
+    rest = {"expert", "expert_norm", "state", "action_in", "time_in", "time_out", "action_out", "log_std"}
+    assert moved == rest | ({"vlm"} if train_vlm else set())
+
+
+def test_images_keep_their_proportions_on_black() -> None:
+    net = tiny()
+    images = torch.full((1, 16, 24, 3), 255, dtype=torch.uint8)
+    pixels = net._pixels(images)  # 24 x 16 becomes 32 x 21
+    assert pixels.shape == (1, 3, 32, 32)
+    assert (pixels[:, :, :11] == -1).all()
+    torch.testing.assert_close(pixels[:, :, 11:], torch.ones(1, 3, 21, 32))
+
+
+def test_two_ways_to_do_it_are_both_learned() -> None:
+    """Where demonstrations go left or right, samples do too; the mean of a normal distribution would be the middle."""
+    net = tiny(chunk_length=1, action_dim=1, train_vlm=True)
+    policy = VLAPolicy(net, SIZES)
+    entries = TensorDict({k: v[:1].expand(2, *v.shape[1:]) for k, v in observation().items()}, batch_size=[2])
+    both = Demonstrations(entries, torch.tensor([[-0.8], [0.8]]), torch.tensor([1, 1]), 1)
+    cfg = BCCfg("train_config.json", steps=300, batch_size=64, learning_rate=3e-3)
+    clone(policy, both, cfg, lambda step, loss: None)
+    assert cloning_loss(policy, both, torch.tensor([0, 1])).item() < 1.5  # 1 + 0.64 with velocity 0
+    with torch.no_grad():
+        prefix = net._see({k: v[:1].expand(200, *v.shape[1:]) for k, v in observation().items()})
+        ends = net._carry(torch.randn(200, 1, 1), prefix).flatten()
+    assert ((ends.abs() - 0.8).abs() < 0.3).float().mean() > 0.9
+    assert 40 < (ends > 0).sum() < 160
+
+
+def test_folder_gives_the_model_back(tmp_path: Any) -> None:
+    net, obs = tiny(), observation()
+    net.fit_inputs(torch.randn(10, 3))
+    save_vla_model(net, SIZES, tmp_path)
+    back = load_vla_model(tmp_path, CLASS)
+    assert torch.equal(back(obs, deterministic=True)[0], net(obs, deterministic=True)[0])
+
+
+def test_policy_stores_the_noise_and_judges_by_it() -> None:
+    pytest.importorskip("transformers", reason="needs the extra vla")
+    space = spaces.Dict(
+        {
+            "image": spaces.Dict({"front": spaces.Box(0, 255, (16, 24, 3), np.uint8)}),
+            "state": spaces.Box(-1, 1, (3,)),
+            "instruction": spaces.Box(0, 50, (8,), np.int64),
+        }
+    )
+    block = {"name": "vla", "vla_config": {"model_class": CLASS, "model_config": NETWORKS}}
+    policy = build_policy(block, 1, 2, "cpu", observation_space=space)
+    assert policy.extra_fields == (("noise", 6),)
+    assert "noise" in policy.evaluation_fields
+    td = policy.get_action(inputs())
+    torch.testing.assert_close(policy.evaluate_actions(td)["sample_log_prob"], td["sample_log_prob"])
+    grid = td.reshape(2, 2)
+    torch.testing.assert_close(policy.evaluate_actions(grid)["sample_log_prob"], grid["sample_log_prob"])
+
+
+def test_policy_with_adapters_learns_through_them_and_remembers_what_it_was() -> None:
+    pytest.importorskip("peft", reason="needs the extra vla")
+    policy = VLAPolicy(add_lora(tiny(), LoRACfg(rank=2)), SIZES)
+    td = policy.get_action(inputs())
+    policy.evaluate_actions(td)["sample_log_prob"].sum().backward()
+    grads = {name for name, p in policy.named_parameters() if p.grad is not None and p.grad.any()}
+    assert any("expert" in name and "lora_B" in name for name in grads)
+    assert all("lora_" in name or "modules_to_save" in name for name in grads)
+    reference = policy.reference()
+    torch.testing.assert_close(reference.evaluate_actions(td)["sample_log_prob"], td["sample_log_prob"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vision": {"hiden_size": 8}}, r"vision\.hiden_size: unknown key 'hiden_size'\. Did you mean 'hidden_size'"),
+        ({"language": {"hidden_size": "x"}}, r"model_config\.language: .*hidden_size"),
+        ({"vision": {"image_size": 30}}, r"image of 30 pixels must be a multiple of 2 \(scale_factor\) patches of 8"),
+        ({"language": {"num_key_value_heads": 3}}, r"num_attention_heads 2 a multiple of num_key_value_heads 3"),
+        ({"expert_width": 0.2}, r"expert_width: 0\.2 of 16 is 3, it must be an even number"),
+        ({"init_log_std": 2.0}, r"init_log_std 2\.0 must lie in log_std_range"),
+        ({"denoising_steps": 0}, r"model_config\.denoising_steps"),
+    ],
+)
+def test_wrong_config_says_where(changes: dict[str, Any], message: str) -> None:
+    whole = {key: NETWORKS[key] | value if isinstance(value, dict) else value for key, value in changes.items()}
+    with pytest.raises(ConfigError, match=message):
+        tiny(**whole)
+
+
+def test_computation_is_that_of_lerobot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actions and losses of LeRobot's own code with the same weights, where it is installed."""
+    original: Any = pytest.importorskip("lerobot.policies.smolvla.modeling_smolvla", reason="needs LeRobot")
+    layers: Any = pytest.importorskip("lerobot.policies.smolvla.smolvlm_with_expert")
+    net, obs = tiny(), observation()
+    tokenizer = SimpleNamespace(fake_image_token_id=1, global_image_token_id=2)
+    given = {"AutoConfig": net.vlm.config, "AutoProcessor": SimpleNamespace(tokenizer=tokenizer)}
+    for name, value in given.items():
+        monkeypatch.setattr(layers, name, SimpleNamespace(from_pretrained=lambda _, value=value: value))
+    cfg: dict[str, Any] = {"vlm_model_name": "", "load_vlm_weights": False, "device": "cpu", "rtc_config": None}
+    cfg |= {"train_expert_only": True, "freeze_vision_encoder": True, "train_state_proj": True, "compile_model": False}
+    cfg |= {"attention_mode": "cross_attn", "num_expert_layers": -1, "num_vlm_layers": 2, "use_cache": True}
+    cfg |= {"self_attn_every_n_layers": 2, "expert_width_multiplier": 0.75, "num_steps": 10, "prefix_length": -1}
+    cfg |= {"max_state_dim": 3, "max_action_dim": 2, "chunk_size": 3, "min_period": 4e-3, "max_period": 4.0}
+    theirs = original.VLAFlowMatching(SimpleNamespace(**cfg, add_image_special_tokens=False)).eval()
+    names = {
+        "vlm.": "vlm_with_expert.vlm.model.",
+        "expert.": "vlm_with_expert.lm_expert.layers.",
+        "expert_norm.": "vlm_with_expert.lm_expert.norm.",
+        **{f"{ours}.": f"{name}." for ours, name in (("state", "state_proj"), ("action_in", "action_in_proj"))},
+        **{"time_in.": "action_time_mlp_in.", "time_out.": "action_time_mlp_out.", "action_out.": "action_out_proj."},
+    }
+    weights = theirs.state_dict()
+    for own, value in net.state_dict().items():
+        for prefix, other in names.items():
+            if own.startswith(prefix):
+                weights[other + own.removeprefix(prefix)].copy_(value)
+    obs["instruction"][0, 5:] = 0
+    words, noise, shown, time = obs["instruction"], torch.randn(4, 3, 2), torch.randn(4, 3, 2), torch.rand(4)
+    images = original.resize_with_pad(obs["image/front"].permute(0, 3, 1, 2) / 255, 32, 32, pad_value=0) * 2 - 1
+    seen = ([images], [torch.ones(4, dtype=torch.bool)], words, words != 0, obs["state"])
+    with torch.no_grad():
+        told = net._see(obs)
+        torch.testing.assert_close(net._carry(noise, told), theirs.sample_actions(*seen, noise=noise))
+        velocity = net._velocity(torch.lerp(shown, noise, time[:, None, None]), time, told)
+        torch.testing.assert_close((velocity - (noise - shown)).square(), theirs(*seen, shown, noise, time))
