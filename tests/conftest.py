@@ -1,8 +1,13 @@
-"""What must be set before any test imports the package."""
+"""What must be set before any test imports the package, and a browser."""
 
 import ctypes
 import os
+import shutil
 import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 
 def _has_offscreen_gl() -> bool:
@@ -22,3 +27,20 @@ def _has_offscreen_gl() -> bool:
 
 if sys.platform == "linux" and _has_offscreen_gl():
     os.environ.setdefault("MUJOCO_GL", "egl")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium")
+    with sync_api.sync_playwright() as playwright:
+        # Where everything runs as root, as in containers, Chromium's sandbox cannot. Scenes need WebGL, in software.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*arguments, "--enable-unsafe-swiftshader"]
+        )
+        yield chromium
+        chromium.close()

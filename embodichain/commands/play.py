@@ -18,6 +18,7 @@ from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
 from embodichain.commands.arguments import RUN_HELP, add_device, whole_number
+from embodichain.commands.live import check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -26,9 +27,10 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.video import VideoWriter
 
-HELP = "Play episodes with a saved policy, or with none, and write a video of them."
-EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "train_config.json --agent random")
+HELP = "Play episodes with a saved policy, or with none: a video of them, or live in the browser."
+EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")
 
+_EPISODES = 3
 _SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
 
 
@@ -36,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config's file")
     parser.add_argument("--agent", choices=list(AGENTS), help="no policy: what acts instead in a task alone")
-    parser.add_argument("--episodes", type=whole_number(), default=3, metavar="E", help="default: %(default)s")
+    parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
+    parser.add_argument(
+        "--episodes", type=whole_number(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="the video (default: in the run's folder; play.mp4)")
     parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
@@ -47,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play and write the video; return 0.
+    """Play, and write the video or show the task until Ctrl-C; return 0.
 
     Raises:
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
@@ -55,14 +60,20 @@ def run(args: argparse.Namespace) -> int:
     """
     if any(side % 2 for side in args.size):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
-    table = EpisodeTable(args.episodes)
+    check_live_arguments(args, "--out")
+    seed, device = args.seed + _SEED_OFFSET, torch.device(args.device)
+    if args.viewer:
+        with _stage(args) as (env, policy, _, _):
+            play_live(env, policy.eval(), device, seed, args.episodes)
+        return 0
+    episodes = args.episodes or _EPISODES
+    table = EpisodeTable(episodes)
     with (
         _stage(args) as (env, policy, camera, path),
         closing(Photographer(env, camera, tuple(args.size))) as photographer,
     ):
         fps = 1.0 / (env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control)
-        seed = args.seed + _SEED_OFFSET
-        evaluator = Evaluator(env, args.episodes, seed, torch.device(args.device), path.parent)
+        evaluator = Evaluator(env, episodes, seed, device, path.parent)
         with _writing(path), closing(VideoWriter(path, args.size[0], args.size[1], fps)) as video:
 
             def observe(reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor) -> None:

@@ -6,11 +6,14 @@ import argparse
 from contextlib import closing
 from pathlib import Path
 
+import torch
 from matplotlib.image import imsave
 
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
+from embodichain.commands.actions import action_numbers
 from embodichain.commands.arguments import whole_number
+from embodichain.commands.live import HandAgent, check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.commands.validate import is_env_config, read_env_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -21,40 +24,49 @@ from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.observations import entry_columns, entry_spaces
 from embodichain.utils.utility import load_config_file
 
-HELP = "Build a config's scene, write a picture of it, and list what the policy sees and does."
-EXAMPLES = ("gym_config.json", "train_config.json --out scene.png --size 1280 960")
+HELP = "Build a config's scene, show or draw it, and list what the policy sees and does."
+EXAMPLES = ("gym_config.json", "train_config.json --out scene.png --size 1280 960", "train_config.json --viewer")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="training config or environment config")
-    parser.add_argument("--out", type=Path, default=Path("scene.png"), metavar="FILE", help="default: %(default)s")
+    parser.add_argument(
+        "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="the picture (default: scene.png)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="of the episode that begins (default: 1)")
     parser.add_argument("--size", nargs=2, type=whole_number(16), default=[960, 720], metavar=("W", "H"), help="pixels")
     add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the picture and the lists; return 0.
+    """Write the picture and the lists, or show the scene until Ctrl-C; return 0.
 
     Raises:
         ConfigError: the config is wrong, or the picture cannot be written.
         RenderingUnavailableError: there is nothing to draw with.
     """
+    check_live_arguments(args, "--out")
     env_id, cfgs = _read(args.config, allowed_imports(args))
     env = build_env(env_id, replace(without_records(cfgs[0]), num_envs=1, group_size=1, seed=args.seed))
     try:
+        if args.viewer:
+            print(_text(env_id, env), flush=True)
+            play_live(env, HandAgent(env), torch.device("cpu"), args.seed)
+            return 0
+        path = args.out or Path("scene.png")
         env.reset(seed=args.seed)
         with closing(Photographer(env, config_camera(cfgs), tuple(args.size))) as photographer:
             picture = photographer.shoot()
         try:
-            imsave(args.out, picture)
+            imsave(path, picture)
         except (OSError, ValueError) as error:
-            raise ConfigError(f"--out {args.out}: cannot be written: {error}") from error
+            raise ConfigError(f"--out {path}: cannot be written: {error}") from error
         print(_text(env_id, env))
     finally:
         env.close()
-    print(f"\npicture  {args.out}")
+    print(f"\npicture  {path}")
     return 0
 
 
@@ -75,12 +87,7 @@ def _text(env_id: str, env: EmbodiedEnv) -> str:
         place = "image, beside the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"
         lines.append(f"  {name:28} {list(space.shape)!s:14} {place}")
     lines += ["", "action"]
-    first = 0
-    for name, term in env.action_manager.terms.items():
-        low, high = (limit.tolist() for limit in term.action_limits)
-        for i in range(term.action_dim):
-            found = term.command_map()
-            what = f"{found.names[i]}: {found.meaning}" if found is not None and i < len(found.names) else ""
-            lines.append(f"  {first + i:3}  {name:20} [{low[i]:g}, {high[i]:g}]  {what}".rstrip())
-        first += term.action_dim
+    for i, number in enumerate(action_numbers(env)):
+        what = f"{number.moves}: {number.meaning}" if number.moves else ""
+        lines.append(f"  {i:3}  {number.term:20} [{number.low:g}, {number.high:g}]  {what}".rstrip())
     return "\n".join(lines)

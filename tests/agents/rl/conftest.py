@@ -1,4 +1,4 @@
-"""A browser, and the stress mode of the tests of asynchronous collection.
+"""The stress mode of the tests of asynchronous collection.
 
 Tests that take the fixture ``jitter`` run with random delays wherever threads meet. EMBODICHAIN_STRESS=200 runs each of
 them 200 times, each time with other delays, and lets the interpreter switch threads fifty times as often:
@@ -11,7 +11,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
-import shutil
 import sys
 import threading
 import time
@@ -39,24 +38,6 @@ MEETINGS = (
     (AsyncCollector, "_wake"),
     (ScriptedEnv, "step"),
 )
-
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium")
-    with sync_api.sync_playwright() as playwright:
-        # Where everything runs as root, as in containers, Chromium's sandbox cannot. Scenes need WebGL, in software.
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        chromium = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*arguments, "--enable-unsafe-swiftshader"]
-        )
-        yield chromium
-        chromium.close()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,7 +16,18 @@ from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.utils.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
 
-__all__ = ["BrowserViewer", "NoViewer", "Pause", "Scene", "Viewer", "check_viewer_is_installed"]
+__all__ = [
+    "BrowserViewer",
+    "NoViewer",
+    "Pause",
+    "Scene",
+    "Viewer",
+    "check_viewer_is_installed",
+    "close_server",
+    "figures_html",
+    "open_server",
+    "page_address",
+]
 
 HOST = "127.0.0.1"  # nobody but this machine's users
 PORT = 8080  # or the next one that is free
@@ -25,16 +36,17 @@ _SHARE = 0.05  # of the stepping thread's time that pictures may take at most
 _POLL = 0.1  # s between two looks for a signal while the training is paused
 
 
-def check_viewer_is_installed() -> None:
-    """Check that the page can be served.
+def check_viewer_is_installed(place: str = "trainer.viewer") -> None:
+    """Check that a page can be served.
+
+    Args:
+        place: what asks for it, for the error.
 
     Raises:
         ConfigError: the extra ``viewer`` is not installed.
     """
     if importlib.util.find_spec("viser") is None:
-        raise ConfigError(
-            "trainer.viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'"
-        )
+        raise ConfigError(f"{place}: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'")
 
 
 class Scene(Protocol):
@@ -146,10 +158,8 @@ class BrowserViewer:
         Raises:
             ConfigError: the extra ``viewer`` is not installed.
         """
-        self._server = _start_server()
-        # A page may otherwise ask for a way to it from the internet.
-        self._server.request_share_url = _refuse_to_share
-        self._server.gui.configure_theme(show_logo=False, show_share_button=False)
+        check_viewer_is_installed()
+        self._server = open_server()
         self._pause = Pause()
         self._next = 0.0
         self._is_shown = True
@@ -158,7 +168,7 @@ class BrowserViewer:
         self._button.on_click(self._switch)
         self._figures = self._server.gui.add_html(figures_html({}))
         self._scene = make_scene(self._server)
-        self.url = f"http://{HOST}:{self._server.get_port()}"
+        self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}")
 
     @property
@@ -187,8 +197,7 @@ class BrowserViewer:
     def close(self) -> None:
         """End the server; open pages say that it is gone."""
         self._pause.switch(is_on=False)
-        with _quiet():
-            self._server.stop()
+        close_server(self._server)
 
     def _show(self) -> None:
         start = time.monotonic()
@@ -211,8 +220,8 @@ class BrowserViewer:
         self._button.label = "Resume" if self._pause.is_on else "Pause"
 
 
-def figures_html(columns: Mapping[str, Rows]) -> str:
-    """Return tables of names and texts, as ``panel_rows`` gives them."""
+def figures_html(columns: Mapping[str, Rows], nothing: str = "The first iteration is not finished yet.") -> str:
+    """Return tables of names and texts, as ``panel_rows`` gives them, or a text where there are none."""
     tables = []
     for heading, rows in columns.items():
         if rows:
@@ -222,16 +231,30 @@ def figures_html(columns: Mapping[str, Rows]) -> str:
             )
             tables.append(f"<table style='width:100%'><caption><b>{html.escape(heading)}</b></caption>{cells}</table>")
     style = "padding:0 0.75em;font-size:0.85em;font-variant-numeric:tabular-nums"
-    return f"<div style='{style}'>{''.join(tables) or 'The first iteration is not finished yet.'}</div>"
+    return f"<div style='{style}'>{''.join(tables) or nothing}</div>"
 
 
-def _start_server() -> Any:
-    """Return a running ``viser.ViserServer``."""
-    check_viewer_is_installed()
+def open_server() -> Any:
+    """Return a running ``viser.ViserServer`` that this machine alone can reach."""
     import viser  # noqa: PLC0415 (an optional extra)
 
     with _quiet():
-        return viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
+        server = viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
+    # A page may otherwise ask for a way to it from the internet.
+    server.request_share_url = _refuse_to_share  # type: ignore[method-assign]
+    server.gui.configure_theme(show_logo=False, show_share_button=False)
+    return server
+
+
+def page_address(server: Any) -> str:
+    """Return where a server's page is."""
+    return f"http://{HOST}:{server.get_port()}"
+
+
+def close_server(server: Any) -> None:
+    """End a server; open pages say that it is gone."""
+    with _quiet():
+        server.stop()
 
 
 def _refuse_to_share(*args: Any, **kwargs: Any) -> None:

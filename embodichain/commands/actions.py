@@ -1,0 +1,41 @@
+"""What the numbers of an environment's action do, in words. Legend: A action size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+
+__all__ = ["ActionNumber", "action_numbers"]
+
+
+@dataclass(frozen=True)
+class ActionNumber:
+    """One number of an action.
+
+    Attributes:
+        term: the action term's name.
+        moves: the joint or coordinate; empty where it is none alone.
+        meaning: of what is commanded, with units; empty where that is not known.
+        low: its least value, which may be without end.
+        high: its largest value.
+    """
+
+    term: str
+    moves: str
+    meaning: str
+    low: float
+    high: float
+
+
+def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
+    """Return all A of them, in their order."""
+    numbers = []
+    for name, term in env.action_manager.terms.items():
+        low, high = (limit.tolist() for limit in term.action_limits)
+        found = term.command_map()
+        one_each = found is not None and len(found.names) == term.action_dim
+        for i in range(term.action_dim):
+            moves, meaning = (found.names[i], found.meaning) if found is not None and one_each else ("", "")
+            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i]))
+    return numbers

@@ -1,0 +1,188 @@
+"""``play --viewer`` and ``view --viewer``: a task in the browser."""
+
+from __future__ import annotations
+
+import queue
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.models import policy_input
+from embodichain.cli import main
+from embodichain.commands import live
+from embodichain.commands.agents import ZeroAgent
+from embodichain.commands.live import HandAgent, LiveTask
+from embodichain.commands.validate import read_env_config
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils.configclass import replace
+from tests.agents.rl.utils.fakes import CART_POLE_ENV
+
+CPU = torch.device("cpu")
+Start = Callable[..., tuple[str, threading.Thread, list[int]]]
+
+
+@pytest.fixture
+def env() -> Iterator[EmbodiedEnv]:
+    env_id, cfg = read_env_config(CART_POLE_ENV, [])
+    built = build_env(env_id, replace(cfg, num_envs=1))
+    yield built
+    built.close()
+
+
+@pytest.fixture
+def stop() -> threading.Event:
+    """Return what stands for Ctrl-C, while no page is open."""
+    return threading.Event()
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, stop: threading.Event) -> Iterator[Start]:
+    """Run a command in another thread: the page's address, the thread, and where the exit code will be."""
+    pytest.importorskip("viser", reason="the extra viewer is not installed")
+    threads: list[threading.Thread] = []
+    wait = LiveTask._wait_for_click
+
+    def wait_or_stop(task: LiveTask) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        wait(task)
+
+    monkeypatch.setattr(LiveTask, "_wait_for_click", wait_or_stop)
+
+    def begin(*arguments: str) -> tuple[str, threading.Thread, list[int]]:
+        said: queue.Queue[str] = queue.Queue()
+        monkeypatch.setattr(live, "logger", SimpleNamespace(log_info=said.put))
+        codes: list[int] = []
+        thread = threading.Thread(target=lambda: codes.append(main([*arguments, "--viewer"])), daemon=True)
+        thread.start()
+        threads.append(thread)
+        return said.get(timeout=60).split()[1], thread, codes
+
+    yield begin
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+# --- by hand ---
+
+
+def test_sliders_are_named_and_move_the_action(env: EmbodiedEnv) -> None:
+    class Gui:
+        def __init__(self) -> None:
+            self.sliders: list[Any] = []
+            self.let_go: Any = None
+
+        def add_folder(self, name: str) -> Any:
+            return nullcontext()
+
+        def add_button(self, label: str) -> Any:
+            return SimpleNamespace(on_click=lambda function: setattr(self, "let_go", function))
+
+        def add_slider(self, label: str, low: float, high: float, step: float, value: float) -> Any:
+            self.sliders.append(SimpleNamespace(label=label, low=low, high=high, step=step, value=value))
+            return self.sliders[-1]
+
+    agent, gui = HandAgent(env), Gui()
+    agent.place_sliders(gui)
+    (slider,) = gui.sliders
+    assert (slider.label, slider.low, slider.high, slider.value) == ("slider_to_cart", -1.0, 1.0, 0.0)
+    slider.value = 0.5
+    td = policy_input(agent, env.reset()[0], None, CPU)
+    assert agent.get_action(td)["action"].tolist() == [[0.5]]
+    gui.let_go(None)
+    assert agent.get_action(td)["action"].tolist() == [[0.0]]
+
+
+def test_chunks_are_played_action_by_action_and_dropped_at_an_episodes_end(
+    env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("viser", reason="the extra viewer is not installed")
+
+    class Chunks(ZeroAgent):
+        chunk_length = 3
+        asked = 0
+
+        def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
+            self.asked += 1
+            return torch.full((1, 3, 1), 1.0)
+
+    agent = Chunks(env.single_action_space)
+    with closing(LiveTask(env, agent, CPU, seed=0)) as task:
+        for _ in range(4):
+            task._step()
+        assert agent.asked == 2
+        while not task.num_ended:
+            task._step()
+        asked = agent.asked
+        task._step()
+        assert agent.asked == asked + 1
+        ((number, text),) = task.ended
+        assert number == "1"
+        assert re.fullmatch(r"no success, \d+\.\d{3}, \d+ steps", text)
+
+
+# --- the commands ---
+
+
+@pytest.mark.parametrize("command", [["play", "latest"], ["view", "train_config.json"]])
+def test_what_does_not_go_together_or_is_missing_is_said(
+    command: list[str], run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--viewer", "--out", "x.png"]) == 2
+    assert "error: --out: nothing is written with --viewer" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "viser", None)
+    assert main([*command, "--viewer"]) == 2
+    assert "error: --viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'" in (
+        capsys.readouterr().err
+    )
+
+
+# --- in a browser ---
+
+
+def test_browser_plays_a_policy(start: Start, run_folder: Path, browser: Any) -> None:
+    url, thread, codes = start("play", "latest", "--episodes", "1")
+    page = browser.new_page(viewport={"width": 800, "height": 600})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(url)
+    button = lambda name: page.get_by_role("button", name=name, exact=True)  # noqa: E731
+    button("Pause").click(timeout=20_000)
+    button("Resume").wait_for()
+    count = page.locator("tr", has_text="step").first
+    before = int(count.inner_text().split()[-1])
+    button("One step").click()
+    page.wait_for_function("n => document.querySelector('tr').innerText.split(/\\s/).pop() == n", arg=str(before + 1))
+    button("Next episode").click()
+    page.get_by_text("Nothing has moved yet.").wait_for()
+    button("Resume").click()
+    thread.join(30)  # 60 steps of 0.04 s, and the end
+    assert codes == [0]
+    assert errors == []
+
+
+def test_browser_drives_a_robot_by_hand_until_it_is_interrupted(
+    start: Start, stop: threading.Event, run_folder: Path, browser: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, thread, codes = start("view", "train_config.json")
+    page = browser.new_page(viewport={"width": 800, "height": 600})
+    page.goto(url)
+    page.get_by_text("slider_to_cart").wait_for(timeout=20_000)
+    page.get_by_text("no success").first.wait_for(timeout=20_000)  # nobody balances the pole
+    assert codes == []
+    page.close()
+    stop.set()
+    thread.join(20)
+    assert codes == [0]
+    assert "slider_to_cart: change of joint position" in capsys.readouterr().out
