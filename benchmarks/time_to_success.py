@@ -10,7 +10,9 @@ of them. After every ``--every`` steps the policy is evaluated on 200 fixed epis
 the evaluations: it does not depend on what else the machine does, and two threads take a little more than half of it.
 
 Success is reached at the first of two evaluations in a row at ``--success`` or above. The table has the median over the
-seeds of the steps and seconds until then, and the last evaluation's median; the last line printed is JSON.
+seeds of the steps and seconds until then, and the last evaluation's median. Below it, every other variant is compared
+with the first one: by the interquartile means of the last evaluation and of the whole curve, with intervals.
+``--picture`` draws the curves. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -25,15 +27,18 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
 from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.report.statistics import compare_groups
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
@@ -95,6 +100,46 @@ def time_to(points: list[dict[str, float]], success: float) -> tuple[float, floa
     return math.inf, math.inf
 
 
+def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Print and return how the other variants' success differs from the first one's."""
+    scores = {
+        "at the end": {r["variant"]: [curve[-1]["success"] for curve in r["curves"]] for r in results},
+        "on average": {
+            r["variant"]: [statistics.fmean(point["success"] for point in curve) for curve in r["curves"]]
+            for r in results
+        },
+    }
+    found = []
+    for when, by_variant in scores.items():
+        groups = {name: {"success": np.array(values)} for name, values in by_variant.items()}
+        first, *others = groups
+        for other in others:
+            result = compare_groups(other, first, groups)
+            low, high = result.interval_95
+            print(
+                f"{other} - {first}, {when}: {result.difference:+.1%} (95 % interval {low:+.1%} to {high:+.1%}): "
+                f"{result.verdict}"
+            )
+            found.append({"when": when, **asdict(result)})
+    return found
+
+
+def draw(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw each variant's median over its seeds, and their range."""
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+    axis = figure.subplots()
+    for result in results:
+        steps = [point["step"] for point in result["curves"][0]]
+        values = np.array([[point["success"] for point in curve] for curve in result["curves"]])
+        label = f"{result['variant']} ({len(values)} seeds)"
+        (line,) = axis.plot(steps, np.median(values, axis=0), label=label)
+        axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+    axis.set(xlabel="environment steps", ylabel=f"success of {EVAL_EPISODES} episodes", ylim=(0, 1.02))
+    axis.grid(alpha=0.3)
+    axis.legend(loc="lower right")
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     """Run the sweep and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,6 +150,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=65_536)
     parser.add_argument("--success", type=float, default=0.95)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--picture", type=Path, metavar="FILE")
     parser.add_argument("--child", nargs="*", metavar="key=value", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child is not None:
@@ -134,7 +180,10 @@ def main() -> None:
                 flush=True,
             )
             results.append({"variant": name, "overrides": variants[name], "seeds": args.seeds, "curves": curves})
-    print(json.dumps({"config": args.config, "success": args.success, "results": results}))
+    differences = compare(results)
+    if args.picture is not None:
+        draw(results, args.picture)
+    print(json.dumps({"config": args.config, "success": args.success, "differences": differences, "results": results}))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,16 @@ TASKS = {
     "PushCubeRL": (
         "push_cube",
         [
+            "trainer.num_envs=64",
+            "trainer.buffer_size=128",
             "algorithm.cfg.n_epochs=10",
             "algorithm.cfg.batch_size=2048",
             "algorithm.cfg.learning_rate=0.001",
             "algorithm.cfg.lr_schedule=constant",
             "policy.actor.network_cfg.hidden_sizes=[256,256]",
             "policy.critic.network_cfg.hidden_sizes=[256,256]",
+            "policy.actor.network_cfg.activation=elu",
+            "policy.critic.network_cfg.activation=elu",
         ],
     ),
     "CartPoleRL": ("basic/cart_pole", ["algorithm.cfg.lr_schedule=constant"]),

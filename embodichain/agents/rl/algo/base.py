@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
+from torch import nn
 
 from embodichain.agents.rl.algo.chunks import LogProbLevel
 from embodichain.agents.rl.algo.updates import take_step_counts
@@ -67,9 +68,12 @@ class BaseAlgorithm(ABC):
     """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
     progress: float = 0.0
     """Share of the training that is done, [0, 1)."""
+    parameters: list[nn.Parameter]
+    """The policy's."""
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         self.policy = policy
+        self.parameters = list(policy.parameters())  # listing them takes as long as a small network's layer
         self.device = torch.device(cfg.device)
 
     @abstractmethod

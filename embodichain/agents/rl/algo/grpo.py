@@ -131,7 +131,7 @@ class GRPO(BaseAlgorithm):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
                 metrics["grad_norm"] = gradient_step(
-                    self.optimizer, self.policy.parameters(), loss, cfg.max_grad_norm, self._mask(minibatch).sum()
+                    self.optimizer, self.parameters, loss, cfg.max_grad_norm, self._mask(minibatch).sum()
                 )
                 means.add(metrics)
         scalars = means.read(

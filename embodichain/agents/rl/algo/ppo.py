@@ -218,7 +218,7 @@ class PPO(BaseAlgorithm):
         if adapts:
             rate = torch.as_tensor(rate, device=self.device)
             group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
-        norm = gradient_step(self.optimizer, self.policy.parameters(), loss, self.cfg.max_grad_norm)
+        norm = gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
         if adapts:
             # Where no step is made the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)

@@ -21,7 +21,8 @@ __all__ = ["MetricMeans", "StepWatcher", "evaluate_batch", "gradient_step", "tak
 StepWatcher = Callable[[torch.Tensor], None]
 """Called by ``gradient_step`` with the loss, when the gradients are computed and not yet cut."""
 
-_COUNTS: WeakKeyDictionary[torch.optim.Optimizer, torch.Tensor] = WeakKeyDictionary()  # [steps asked for, skipped]
+_COUNTS: WeakKeyDictionary[torch.optim.Optimizer, tuple[int, torch.Tensor]] = WeakKeyDictionary()
+"""How many steps were asked for, and how many were skipped, a scalar on the device."""
 _WATCHERS: list[StepWatcher] = []
 
 
@@ -29,7 +30,8 @@ class MetricMeans:
     """Means of scalars over the minibatches whose step was made, kept on the device until the update's end."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, torch.Tensor] = {}
+        self._names: list[str] = []
+        self._sums: torch.Tensor | float = 0.0  # [names]
         self._count: torch.Tensor | int = 0
 
     def add(self, metrics: dict[str, torch.Tensor]) -> None:
@@ -38,10 +40,10 @@ class MetricMeans:
         Args:
             metrics: ``grad_norm``, what ``gradient_step`` returned, is among them, and says whether they count.
         """
+        self._names = list(metrics)
         made = metrics["grad_norm"].isfinite()
-        for name, value in metrics.items():
-            counted = torch.where(made, value, 0.0)
-            self._sums[name] = self._sums[name] + counted if name in self._sums else counted
+        # Together: each operation on a scalar costs as much as one on all of them.
+        self._sums = self._sums + torch.where(made, torch.stack(list(metrics.values())), 0.0)
         self._count = self._count + made
 
     def read(self, **others: torch.Tensor) -> dict[str, float]:
@@ -49,8 +51,9 @@ class MetricMeans:
 
         Where no step was made there is nothing to average: all means are not-a-number.
         """
-        scalars = {name: total / self._count for name, total in self._sums.items()} | others
-        return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
+        assert isinstance(self._sums, torch.Tensor)  # there was a minibatch
+        values = torch.cat((self._sums / self._count, *(x.reshape(1) for x in others.values())))
+        return dict(zip((*self._names, *others), values.tolist(), strict=True))
 
 
 def gradient_step(
@@ -75,12 +78,13 @@ def gradient_step(
         max_norm: the gradient's largest norm.
         samples: how many they are, a scalar, where the processes may have different numbers, as where some are masked.
     """
-    optimizer.zero_grad(set_to_none=True)
+    parameters = list(parameters)
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in stepped:
+        parameter.grad = None  # Optimizer.zero_grad does the same, and needs as long as a small network's layer
     # The factor is 1, or not-a-number for a loss that is not finite: so the gradients alone tell, and still do when
     # they have been averaged over processes.
     (loss * (1 + 0 * loss.detach())).backward()
-    parameters = list(parameters)
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
     get_ranks().average_gradients([*parameters, *stepped], samples)
     for watch in _WATCHERS:
         watch(loss)
@@ -99,7 +103,11 @@ def take_step_counts(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
 
     None where it was not called.
     """
-    return _COUNTS.pop(optimizer, None)
+    counts = _COUNTS.pop(optimizer, None)
+    if counts is None:
+        return None
+    asked, skipped = counts
+    return torch.stack((torch.full_like(skipped, asked), skipped))
 
 
 @contextmanager
@@ -113,9 +121,8 @@ def watching_steps(watcher: StepWatcher) -> Iterator[None]:
 
 
 def _count(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None:
-    step = torch.stack((torch.ones_like(is_bad), is_bad)).long()
-    before = _COUNTS.get(optimizer)
-    _COUNTS[optimizer] = step if before is None else before + step
+    asked, skipped = _COUNTS.get(optimizer, (0, 0))
+    _COUNTS[optimizer] = (asked + 1, skipped + is_bad.long())
 
 
 def _step_unless(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None:

@@ -24,20 +24,20 @@ __all__ = ["DeployedPolicy", "actor_entries"]
 _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything else is float32
 
 
-def actor_entries(block: Mapping[str, Any], space: spaces.Dict, obs_keys: Sequence[str]) -> list[str]:
+def actor_entries(block: Mapping[str, Any], space: spaces.Dict, policy: Policy) -> list[str]:
     """Return which entries of the observation a policy's actions depend on.
 
     Args:
         block: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
         space: the structured observation space of one environment.
-        obs_keys: entries that the policy reads beside the flat observation.
+        policy: which was built from it.
     """
-    if block["name"] == "vla":  # which reads no flat observation
-        return list(obs_keys)
+    if not policy.reads_flat_obs:
+        return list(policy.obs_keys)
     groups = block.get("obs_groups") or {}
     patterns = groups.get("actor", ["*"]) if get_policy_cfg_class(block["name"]) is not None else ["*"]
     read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    return list(dict.fromkeys([*read, *obs_keys]))
+    return list(dict.fromkeys([*read, *policy.obs_keys]))
 
 
 class DeployedPolicy(nn.Module):

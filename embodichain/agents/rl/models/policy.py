@@ -87,6 +87,8 @@ class Policy(nn.Module, ABC):
     obs_keys: tuple[str, ...] = ()
     """Entries of the environment's structured observation that are read beside ``obs``: ``"sensor/cam/color"``. They
     come as ``td["entries"]``, a TensorDict by these names, with shapes and dtypes as the environment gives them."""
+    reads_flat_obs: bool = True
+    """Whether actions depend on ``obs``. Where not, an exported policy is given the entries of ``obs_keys`` alone."""
     state_size: int = 0
     """S, the size of the recurrent state, or 0 without memory. With memory, ``td`` has ``state`` [..., S], zeros where
     an episode begins, and ``forward`` writes ``next_state`` [..., S]."""

@@ -64,6 +64,7 @@ class VLAPolicy(Policy):
         config: what the model's class was built with, for saving it.
     """
 
+    reads_flat_obs = False
     model: Any
     """The module, with the methods that docs/vla.md lists."""
 

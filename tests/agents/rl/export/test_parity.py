@@ -119,7 +119,7 @@ def policy_of(kind: str) -> Policy:
 
 def export(kind: str, file_format: str, folder: Path) -> tuple[DeployedPolicy, Any, list[Any]]:
     policy, space = policy_of(kind), space_of(kind)
-    entries = actor_entries(BLOCKS[kind], space, policy.obs_keys)
+    entries = actor_entries(BLOCKS[kind], space, policy)
     module = DeployedPolicy(policy, space, entries, ACTIONS, []).eval()
     env: Any = RandomEnv(space)
     steps = record_steps(env, policy, torch.device("cpu"), entries, 1000, seed=0)
@@ -157,14 +157,17 @@ def test_exported_policy_acts_as_the_policy(kind: str, file_format: str, tmp_pat
 
 
 def test_entries_that_only_the_critic_reads_are_not_needed() -> None:
-    space, keys = SPACE, ["sensor/cam/color"]
-    assert actor_entries(BLOCKS["asymmetric"], space, []) == ["robot/qpos", "robot/qvel"]
-    assert actor_entries(BLOCKS["CNN"], space, keys) == ["robot/qpos", "robot/qvel", "task/hidden", *keys]
+    needed = {
+        kind: actor_entries(BLOCKS[kind], space_of(kind), policy_of(kind)) for kind in ("asymmetric", "CNN", "VLA")
+    }
+    assert needed["asymmetric"] == ["robot/qpos", "robot/qvel"]
+    assert needed["CNN"] == ["robot/qpos", "robot/qvel", "task/hidden", "sensor/cam/color"]
+    assert needed["VLA"] == ["image/cam", "state", "instruction"]
 
 
 def test_difference_is_found(tmp_path: Path) -> None:
     policy = policy_of("GRU")
-    entries = actor_entries(BLOCKS["GRU"], SPACE, ())
+    entries = actor_entries(BLOCKS["GRU"], SPACE, policy)
     module = DeployedPolicy(policy, SPACE, entries, ACTIONS, []).eval()
     env: Any = RandomEnv()
     steps = record_steps(env, policy, torch.device("cpu"), entries, 100, seed=0)
