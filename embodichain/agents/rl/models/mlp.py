@@ -88,14 +88,15 @@ def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: in
 
 
 def make_activation(name: str) -> nn.Module:
-    """Return the activation of this name.
+    """Return the activation of this name; it may write into what it is given, the output of another layer.
 
     Raises:
         ConfigError: there is none; the message lists those that there are.
     """
     if name not in _ACTIVATIONS:
         raise ConfigError(unknown_name("activation", name, _ACTIVATIONS))
-    return _ACTIVATIONS[name]()
+    # Their gradients need the output alone, which may take the input's place: a tenth less to write and to read.
+    return _ACTIVATIONS[name](inplace=True) if name in ("elu", "relu") else _ACTIVATIONS[name]()
 
 
 class MLP(nn.Sequential):
