@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a folder is not a run's, or has no such figure; or the page cannot be written.
     """
-    groups = _read_groups(args.runs)
+    groups, without = _with_figure(_read_groups(args.runs), args.metric)
     scores = {name: scores_by_task(runs, args.metric) for name, runs in groups.items()}
     rows = []
     for name, by_task in scores.items():
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         "metric": args.metric,
         "groups": rows,
         "comparisons": comparisons,
-        "notes": _notes(groups),
+        "notes": [*without, *_notes(groups)],
     }
     if args.out is not None:
         try:
@@ -101,6 +101,16 @@ def _read_groups(arguments: Sequence[str]) -> dict[str, list[RunData]]:
     return named | group_runs(plain)
 
 
+def _with_figure(groups: dict[str, list[RunData]], metric: str) -> tuple[dict[str, list[RunData]], list[str]]:
+    """Return the groups without the runs that never logged a figure, unless none did, and notes on these."""
+    has = {name: [run for run in runs if run.series(metric)[1].size] for name, runs in groups.items()}
+    if not any(has.values()):
+        return groups, []
+    missing = [run.folder.name for name, runs in groups.items() for run in runs if run not in has[name]]
+    notes = [f"left out, since '{metric}' was never logged there: {', '.join(missing)}"] if missing else []
+    return {name: runs for name, runs in has.items() if runs}, notes
+
+
 def _notes(groups: dict[str, list[RunData]]) -> list[str]:
     """Return what should be known before the figures are believed."""
     notes = []
@@ -108,6 +118,8 @@ def _notes(groups: dict[str, list[RunData]]) -> list[str]:
         seeds = [(task_of(run), run.config["trainer"].get("seed")) for run in runs]
         if len(set(seeds)) < len(seeds):
             notes.append(f"{name}: several runs of one seed are no independent runs")
+        if len(runs) == 1:
+            notes.append(f"{name}: one run has no interval; train with other seeds, too: trainer.seed=2")
         if unfinished := [run.folder.name for run in runs if not run.summary]:
             notes.append(f"{name}: not finished: {', '.join(unfinished)}")
     rewards = {
@@ -122,8 +134,9 @@ def _notes(groups: dict[str, list[RunData]]) -> list[str]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     low, high = row["interval_95"]
+    interval = f"{low:.4g} to {high:.4g}" if row["runs"] > 1 else "-"
     numbers = [f"{row[key]:.4g}" for key in ("mean", "lowest", "highest")]
-    return [row["group"], str(row["runs"]), f"{row['interquartile_mean']:.4g}", f"{low:.4g} to {high:.4g}", *numbers]
+    return [row["group"], str(row["runs"]), f"{row['interquartile_mean']:.4g}", interval, *numbers]
 
 
 _HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")

@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"{folder} is there, with the task {camel}RL. From {folder.parent.absolute()}:\n")
     print(f"  embodichain train {name}/train.json --allow-import {name}")
     print(f"  embodichain play {name}/train.json --agent random --allow-import {name}")
-    print(f"  python -m pytest {name}\n\n{folder / 'README.md'} says more.")
+    install = "" if importlib.util.find_spec("pytest") else "python -m pip install pytest && "
+    print(f"  {install}python -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0
 
 

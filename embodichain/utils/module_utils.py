@@ -49,7 +49,9 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
             try:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
-                raise ConfigError(f"{place}: cannot import '{module}': {error}") from error
+                raise ConfigError(
+                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {os.getcwd()})"
+                ) from error
 
 
 @contextmanager

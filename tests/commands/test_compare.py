@@ -71,3 +71,13 @@ def test_figure_that_is_not_there_and_a_place_that_cannot_be_written(capsys: pyt
     assert "good_1: 'eval/glory' was never logged. There are: time/train_seconds, " in capsys.readouterr().err
     assert main(["compare", "good_1", "--out", "no/page.html"]) == 2
     assert "--out no/page.html: cannot be written" in capsys.readouterr().err
+
+
+def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_run(Path("stopped"), [None, None], seed=9)
+    out = compare(capsys, "good_1", "stopped")
+    assert "note: left out, since 'eval/success_rate' was never logged there: stopped" in out
+    assert "one run has no interval; train with other seeds, too" in out
+    assert out.splitlines()[3].split()[-4:] == ["-", "0.82", "0.82", "0.82"]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 __all__ = ["draw_learning_curve"]
 
 
 def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> None:
-    """Draw return and success over environment steps, with the time along the top.
+    """Draw return and success over environment steps, with the time since the run's begin along the top.
 
     Args:
         metrics_path: the run's ``metrics.jsonl``.
@@ -31,6 +32,7 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
     _plot(right, rows, "eval/success_rate", "evaluation", "o-")
     for axes in (left, right):
         axes.grid(alpha=0.3)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M: longer numbers lie on each other
         if axes.get_legend_handles_labels()[0]:
             axes.legend()
     _label_with_time(right, rows)
@@ -49,5 +51,6 @@ def _label_with_time(axes, rows: list[dict[str, float]]) -> None:  # type: ignor
     if len(rows) < 2:
         return
     top = axes.secondary_xaxis("top")
+    top.set_xlabel("time, evaluations included")
     chosen = [rows[round(i * (len(rows) - 1) / 4)] for i in range(5)]
     top.set_xticks([row["step"] for row in chosen], [f"{row['wall_time']:.0f} s" for row in chosen])

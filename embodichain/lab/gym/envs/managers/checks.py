@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
     ALL_SENSORS,
@@ -32,9 +34,23 @@ from embodichain.utils.errors import collected, nearest, placed, raise_problems,
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["SceneNames", "build_terms", "check_modified_entries", "leading_arguments", "parse_term"]
+__all__ = ["SceneNames", "build_terms", "check_modified_entries", "leading_arguments", "parse_term", "wrong_return"]
 
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
+
+
+def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
+    """Return the error for a term that returned something of another shape.
+
+    Args:
+        place: of the term in the config.
+        func: the function, or the instance of the class.
+        value: what it returned.
+        wanted: the shape that is needed, in words.
+    """
+    name = getattr(func, "__qualname__", type(func).__qualname__)
+    found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    return ConfigError(f"{place}: {name} must return a tensor {wanted}, a row for each environment, not {found}")
 
 
 @dataclass(frozen=True)

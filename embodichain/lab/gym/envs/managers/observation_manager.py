@@ -9,7 +9,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
@@ -33,16 +33,23 @@ class ObservationManager(Manager):
         A term that returns several tensors by name makes a group of them.
 
         Raises:
-            ConfigError: an entry that is to be modified is not there.
+            ConfigError: an entry that is to be modified is not there, or a term returns something else.
         """
         for name, term in self._terms:
             if term.cfg.mode == "add":
                 value = term.func(self._env, **term.params)
                 if isinstance(value, Mapping):
-                    obs |= {f"{name}/{key}": tensor for key, tensor in value.items()}
+                    for key, part in value.items():
+                        obs[f"{name}/{key}"] = self._checked(term, part)
                 else:
-                    obs[name] = value
+                    obs[name] = self._checked(term, value)
             elif name in obs:
-                obs[name] = term.func(self._env, obs[name], **term.params)
+                obs[name] = self._checked(term, term.func(self._env, obs[name], **term.params))
             else:
                 raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+
+    def _checked(self, term: Term[ObservationCfg], value: object) -> Tensor:
+        num_envs = self._env.num_envs
+        if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
+            raise wrong_return(f"env.observations.{term.name}", term.func, value, f"[N, ...] with N = {num_envs}")
+        return value

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import Functor, Manager
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -26,13 +26,21 @@ class RewardManager(Manager):
         self._env = env
         self._terms = build_terms(cfgs, env, "env.rewards")
         weights = [term.cfg.weight for term in self._terms]
+        self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
 
     def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the reward [N] and the weighted terms by name, [N] each."""
+        """Return the reward [N] and the weighted terms by name, [N] each.
+
+        Raises:
+            ConfigError: a term returns something else.
+        """
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
         values = [term.func(self._env, obs, action, info, **term.params) for term in self._terms]
+        for term, value in zip(self._terms, values, strict=True):
+            if getattr(value, "shape", None) != self._shape:
+                raise wrong_return(f"env.rewards.{term.name}", term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
 

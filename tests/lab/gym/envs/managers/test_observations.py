@@ -10,7 +10,8 @@ import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import observations
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
 from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
 from tests.lab.scenes import BOX, CART, cart_cfg, env_of
@@ -192,3 +193,24 @@ def test_drives_are_observed_as_they_are() -> None:
     torch.testing.assert_close(drive["max_effort"], torch.tensor([[100.0, 0.1]] * 2))
     assert drive["max_velocity"].tolist() == [[0.0, 0.0]] * 2  # the config has none
     assert {name: value.shape for name, value in drive.items()} == dict.fromkeys(drive, (2, 2))
+
+
+@pytest.mark.parametrize(("mode", "name"), [("add", "mine"), ("modify", "robot/qpos")])
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [(torch.ones(3), r"a tensor \[3\]"), (torch.tensor(1.0), r"a tensor \[\]"), (None, "NoneType")],
+)
+def test_observation_without_a_row_for_each_environment_names_its_term(
+    env: EmbodiedEnv, mode: Any, name: str, returned: Any, found: str
+) -> None:
+    def add(env: Any) -> Any:
+        return returned
+
+    def modify(env: Any, obs: Any) -> Any:
+        return returned
+
+    func = add if mode == "add" else modify
+    manager = ObservationManager({"tool": ObservationCfg(func, mode=mode, name=name)}, env)
+    message = rf"^env\.observations\.tool: .*{mode} must return a tensor \[N, \.\.\.\] with N = 2, .* not {found}$"
+    with pytest.raises(ConfigError, match=message):
+        manager.compute({"robot/qpos": torch.zeros(2, 6)})

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import rewards
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, RewardCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.reward_manager import RewardManager
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.utils import ConfigError
 from tests.lab.originals import PUSH_CUBE
@@ -180,3 +181,22 @@ def test_joints_near_their_limits_are_penalised_by_how_far_they_are_inside_the_m
     expected = torch.tensor([0.0, -0.15, -0.2, -0.075])
     value = rewards.joint_limit_penalty(env, NO_OBS, NO_ACTION, {}, "Cart", joint_ids=[0], margin=0.2)
     torch.testing.assert_close(value, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (torch.tensor(1.0), r"a tensor \[\]"),
+        (torch.ones(2, 1), r"a tensor \[2, 1\]"),
+        (0.5, "float"),
+        (None, "NoneType"),
+    ],
+)
+def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any, found: str) -> None:
+    def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
+        return returned
+
+    manager = RewardManager({"near": RewardCfg(mine), "ok": RewardCfg(lambda *given: torch.ones(2))}, env)
+    message = rf"^env\.rewards\.near: .*mine must return a tensor \[N\] = \[2\], a row for each .*, not {found}$"
+    with pytest.raises(ConfigError, match=message):
+        manager.compute(NO_OBS, NO_ACTION, {})
