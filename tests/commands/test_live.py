@@ -132,6 +132,15 @@ def test_chunks_are_played_action_by_action_and_dropped_at_an_episodes_end(
         assert re.fullmatch(r"no success, \d+\.\d{3}, \d+ steps", text)
 
 
+def test_play_ends_after_the_episodes_asked_for(env: EmbodiedEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("viser", reason="the extra viewer is not installed")
+    with closing(LiveTask(env, ZeroAgent(env.single_action_space), CPU, seed=0)) as task:
+        monkeypatch.setattr(task._server, "get_clients", lambda: {0: None})
+        task._speed.value = 4.0
+        task.run(2)
+        assert task.num_ended == len(task.ended) == 2
+
+
 # --- the commands ---
 
 
@@ -151,8 +160,8 @@ def test_what_does_not_go_together_or_is_missing_is_said(
 # --- in a browser ---
 
 
-def test_browser_plays_a_policy(start: Start, run_folder: Path, browser: Any) -> None:
-    url, thread, codes = start("play", "latest", "--episodes", "1")
+def test_browser_plays_a_policy(start: Start, stop: threading.Event, run_folder: Path, browser: Any) -> None:
+    url, thread, codes = start("play", "latest")
     page = browser.new_page(viewport={"width": 800, "height": 600})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -163,11 +172,16 @@ def test_browser_plays_a_policy(start: Start, run_folder: Path, browser: Any) ->
     count = page.locator("tr", has_text="step").first
     before = int(count.inner_text().split()[-1])
     button("One step").click()
-    page.wait_for_function("n => document.querySelector('tr').innerText.split(/\\s/).pop() == n", arg=str(before + 1))
+    # A step further, or the episode's last one.
+    shown = "ns => ns.includes(document.querySelector('tr').innerText.split(/\\s/).pop())"
+    page.wait_for_function(shown, arg=[str(before + 1), "0"])
     button("Next episode").click()
     page.get_by_text("Nothing has moved yet.").wait_for()
     button("Resume").click()
-    thread.join(30)  # 60 steps of 0.04 s, and the end
+    page.get_by_text("success, ").first.wait_for()  # 60 steps of 0.04 s
+    page.close()
+    stop.set()
+    thread.join(20)
     assert codes == [0]
     assert errors == []
 
