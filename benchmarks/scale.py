@@ -45,6 +45,8 @@ def measure(config: str, num_envs: int, num_steps: int, batch_size: int) -> dict
         "trainer.events={}",
     ]
     root = Path(__file__).resolve().parents[1]
+    gym_config = json.loads((root / config).read_text(encoding="utf-8"))["trainer"]["gym_config"]
+    overrides.append(f"trainer.gym_config={root / gym_config}")
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", str(root / config), *overrides]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}

@@ -62,9 +62,11 @@ def propose(trial: optuna.Trial) -> list[str]:
 
 def train(config: str, overrides: list[str]) -> tuple[list[dict[str, float]], dict[str, Any]]:
     """Train in a process of its own; return the lines of ``metrics.jsonl`` and the summary."""
+    gym_config = ROOT / json.loads(Path(config).read_text(encoding="utf-8"))["trainer"]["gym_config"]
+    fixed = ["trainer.events={}", f"trainer.gym_config={gym_config}"]
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config, "trainer.events={}"]
-        result = subprocess.run([*command, *overrides], cwd=folder, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config]
+        result = subprocess.run([*command, *fixed, *overrides], cwd=folder, capture_output=True, text=True, check=False)
         if result.returncode:
             raise SystemExit(f"{' '.join(overrides)} failed:\n{result.stdout}{result.stderr}")
         (run,) = Path(folder).glob("outputs/*")
