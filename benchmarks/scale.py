@@ -16,13 +16,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from child_training import ROOT, train
 
 from embodichain.agents.rl.run_config import load_run_config
 
@@ -42,23 +39,11 @@ def measure(config: str, num_envs: int, num_steps: int, batch_size: int) -> dict
         f"trainer.iterations={iterations}",
         f"algorithm.cfg.batch_size={min(batch_size, transitions)}",
         "trainer.enable_eval=false",
-        "trainer.events={}",
     ]
-    root = Path(__file__).resolve().parents[1]
-    gym_config = json.loads((root / config).read_text(encoding="utf-8"))["trainer"]["gym_config"]
-    overrides.append(f"trainer.gym_config={root / gym_config}")
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", str(root / config), *overrides]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise SystemExit(f"{num_envs}:{num_steps} failed:\n{result.stdout}{result.stderr}")
-        (run,) = Path(folder).glob("outputs/*")
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()][1:]
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    lines, summary = train(config, overrides)
     row: dict[str, Any] = {"num_envs": num_envs, "num_steps": num_steps, "peak_memory_mb": summary["peak_memory_mb"]}
     for part in ("collect", "update"):
-        row[f"{part}_us"] = 1e6 * statistics.median(line[f"time/{part}_seconds"] for line in lines) / transitions
+        row[f"{part}_us"] = 1e6 * statistics.median(line[f"time/{part}_seconds"] for line in lines[1:]) / transitions
     return row
 
 
@@ -68,7 +53,7 @@ def main() -> None:
     parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="N:T")
     args = parser.parse_args()
-    os.chdir(Path(__file__).resolve().parents[1])
+    os.chdir(ROOT)  # where the config's own paths begin
     batch_size = load_run_config(args.config).train.algorithm.cfg["batch_size"]
     print(f"{'envs':>6}{'steps':>7}{'collect us':>12}{'update us':>11}{'steps/s':>10}{'memory MB':>11}")
     rows = []

@@ -16,18 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import optuna
+from child_training import train
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-ROOT = Path(__file__).resolve().parents[1]
-CONFIG = ROOT / "configs/agents/rl/push_cube/train_config_quickstart.json"
+CONFIG = "configs/agents/rl/push_cube/train_config_quickstart.json"
 PROBE = 6  # iterations, of which the first one is not timed
 
 
@@ -60,38 +56,23 @@ def propose(trial: optuna.Trial) -> list[str]:
     ]
 
 
-def train(config: str, overrides: list[str]) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Train in a process of its own; return the lines of ``metrics.jsonl`` and the summary."""
-    gym_config = ROOT / json.loads(Path(config).read_text(encoding="utf-8"))["trainer"]["gym_config"]
-    fixed = ["trainer.events={}", f"trainer.gym_config={gym_config}"]
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config]
-        result = subprocess.run([*command, *fixed, *overrides], cwd=folder, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise SystemExit(f"{' '.join(overrides)} failed:\n{result.stdout}{result.stderr}")
-        (run,) = Path(folder).glob("outputs/*")
-        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines], json.loads((run / "summary.json").read_text(encoding="utf-8"))
-
-
 def main() -> None:
     """Search, and print each trial and the best ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", default=str(CONFIG))
+    parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--seconds", type=float, default=45.0)
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--out", type=Path, default=Path("search.log"))
     args = parser.parse_args()
-    config = str(Path(args.config).resolve())
 
     def success(trial: optuna.Trial) -> float:
         overrides = [*propose(trial), f"trainer.seed={trial.number + 1}"]
-        lines, _ = train(config, [*overrides, f"trainer.iterations={PROBE}", "trainer.enable_eval=false"])
+        lines, _ = train(args.config, [*overrides, f"trainer.iterations={PROBE}", "trainer.enable_eval=false"])
         parts = ("collect", "update", "statistics")
         seconds = statistics.median(sum(line[f"time/{part}_seconds"] for part in parts) for line in lines[1:])
         iterations = max(1, int(args.seconds / seconds))
         last = [f"trainer.{name}_freq={iterations} it" for name in ("eval", "save")]
-        _, summary = train(config, [*overrides, f"trainer.iterations={iterations}", *last])
+        _, summary = train(args.config, [*overrides, f"trainer.iterations={iterations}", *last])
         print(
             f"{trial.number:>4}{summary['success_rate']:>8.1%}{summary['train_seconds']:>7.1f} s  {trial.params}",
             flush=True,

@@ -103,12 +103,12 @@ def _read_groups(arguments: Sequence[str]) -> dict[str, list[RunData]]:
 
 def _with_figure(groups: dict[str, list[RunData]], metric: str) -> tuple[dict[str, list[RunData]], list[str]]:
     """Return the groups without the runs that never logged a figure, unless none did, and notes on these."""
-    has = {name: [run for run in runs if run.series(metric)[1].size] for name, runs in groups.items()}
-    if not any(has.values()):
+    missing = [run.folder.name for runs in groups.values() for run in runs if not run.series(metric)[1].size]
+    having = {name: [run for run in runs if run.series(metric)[1].size] for name, runs in groups.items()}
+    if not missing or not any(having.values()):
         return groups, []
-    missing = [run.folder.name for name, runs in groups.items() for run in runs if run not in has[name]]
-    notes = [f"left out, since '{metric}' was never logged there: {', '.join(missing)}"] if missing else []
-    return {name: runs for name, runs in has.items() if runs}, notes
+    note = f"left out, since '{metric}' was never logged there: {', '.join(missing)}"
+    return {name: runs for name, runs in having.items() if runs}, [note]
 
 
 def _notes(groups: dict[str, list[RunData]]) -> list[str]:

@@ -105,7 +105,7 @@ class LiveTask:
         Args:
             episodes: how many are played to their end; None: until KeyboardInterrupt.
         """
-        period = self._env.cfg.sim_cfg.physics_dt * self._env.cfg.sim_steps_per_control
+        period = self._env.step_dt
         due = time.monotonic()
         while episodes is None or self.num_ended < episodes:
             if self._wants_episode:

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         _stage(args) as (env, policy, camera, path),
         closing(Photographer(env, camera, tuple(args.size))) as photographer,
     ):
-        fps = 1.0 / (env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control)
+        fps = 1.0 / env.step_dt
         evaluator = Evaluator(env, episodes, seed, device, path.parent)
         with _writing(path), closing(VideoWriter(path, args.size[0], args.size[1], fps)) as video:
 

@@ -81,7 +81,7 @@ def _read(path: Path, allowed: list[str]) -> tuple[str, list[EmbodiedEnvCfg]]:
 
 def _text(env_id: str, env: EmbodiedEnv) -> str:
     columns = entry_columns(env.single_observation_space)
-    lines = [f"{env_id}: a step is {env.cfg.sim_cfg.physics_dt * env.cfg.sim_steps_per_control:g} s", "", "observation"]
+    lines = [f"{env_id}: a step is {env.step_dt:g} s", "", "observation"]
     for name, space in entry_spaces(env.single_observation_space).items():
         part = columns.get(name)
         place = "image, beside the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"

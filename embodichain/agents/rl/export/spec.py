@@ -20,7 +20,6 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
     that make it or change it, which the robot's side has to do as well.
     """
     env = opened.env
-    sim = env.cfg.sim_cfg
     terms = saved.content["config"]["gym_config"].get("env", {}).get("observations", {})
     inputs: dict[str, Any] = {}
     for name, (shape, dtype) in module.inputs.items():
@@ -33,7 +32,7 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
         "policy": opened.config.train.policy["name"],
         "experiment": saved.exp_name,
         "env_steps": saved.content["global_step"],
-        "control_period_s": sim.physics_dt * env.cfg.sim_steps_per_control,
+        "control_period_s": env.step_dt,
         "inputs": inputs,
         "outputs": module.outputs,
         "memory": module.memory,

@@ -20,6 +20,8 @@ __all__ = [
     "LOG_STD_RANGE",
     "TanhSquash",
     "bounded",
+    "component_entropy",
+    "component_log_prob",
     "evaluate_gaussian",
     "gaussian_entropy",
     "gaussian_log_prob",
@@ -91,6 +93,17 @@ def gaussian_log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.T
     """
     z = (action - mean) * (-log_std).exp()
     return -0.5 * z.square().sum(-1) - (log_std.sum() + log_std.numel() * _HALF_LOG_2PI)
+
+
+def component_log_prob(x: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    """Return the log-density of each component of x by itself, in its shape: -1/2 z^2 - log sigma - 1/2 log 2 pi."""
+    z = (x - mean) * (-log_std).exp()
+    return -0.5 * z.square() - log_std - _HALF_LOG_2PI
+
+
+def component_entropy(log_std: torch.Tensor) -> torch.Tensor:
+    """Return the entropy, in nats, of each component by itself, in the shape of ``log_std``."""
+    return log_std + 0.5 + _HALF_LOG_2PI
 
 
 def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:

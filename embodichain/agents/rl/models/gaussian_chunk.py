@@ -5,16 +5,12 @@ Legend: ... any batch dimensions, H actions of a chunk, A action size. The distr
 
 from __future__ import annotations
 
-import math
-
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.models.gaussian import TanhSquash
+from embodichain.agents.rl.models.gaussian import TanhSquash, component_entropy, component_log_prob
 
 __all__ = ["evaluate_gaussian_chunk", "sample_gaussian_chunk"]
-
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def sample_gaussian_chunk(
@@ -56,7 +52,7 @@ def evaluate_gaussian_chunk(
     """
     shape = (length, -1)
     raw = td["action"].flatten(-2) if squash is None else td["raw_action"]
-    entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(mean).unflatten(-1, shape)
+    entropy = component_entropy(log_std).expand_as(mean).unflatten(-1, shape)
     if squash is not None:
         noisy = torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
         entropy = entropy + squash.log_slope(noisy.unflatten(-1, shape))
@@ -71,7 +67,6 @@ def evaluate_gaussian_chunk(
 def _log_prob(
     raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, length: int
 ) -> torch.Tensor:
-    """Return log p of each component, [..., H, A]: -1/2 z^2 - log sigma - 1/2 log 2 pi - log |da/du|."""
-    z = (raw - mean) * (-log_std).exp()
-    log_prob = (-0.5 * z.square() - log_std - _HALF_LOG_2PI).unflatten(-1, (length, -1))
+    """Return log p of each component, [..., H, A]: that of the normal distribution, less log |da/du|."""
+    log_prob = component_log_prob(raw, mean, log_std).unflatten(-1, (length, -1))
     return log_prob if squash is None else log_prob - squash.log_slope(raw.unflatten(-1, (length, -1)))

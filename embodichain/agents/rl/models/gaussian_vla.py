@@ -5,20 +5,17 @@ Legend: B batch, H steps of an action chunk, A action size, J size of the state.
 
 from __future__ import annotations
 
-import math
 from typing import Self
 
 import torch
 from pydantic import model_validator
 from torch import nn
 
-from embodichain.agents.rl.models.gaussian import bounded
-from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg
+from embodichain.agents.rl.models.gaussian import bounded, component_entropy, component_log_prob
+from embodichain.agents.rl.models.vla_model_cfg import VLAModel, VLAModelCfg
 from embodichain.utils import configclass
 
 __all__ = ["GaussianVLA", "GaussianVLACfg"]
-
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 @configclass
@@ -38,7 +35,7 @@ class GaussianVLACfg(VLAModelCfg):
         return self
 
 
-class GaussianVLA(nn.Module):
+class GaussianVLA(VLAModel):
     """Deviations of the actions, which are parameters, and the normalisation of the robot's state.
 
     Args:
@@ -49,8 +46,7 @@ class GaussianVLA(nn.Module):
     state_std: torch.Tensor  # [J]
 
     def __init__(self, cfg: GaussianVLACfg) -> None:
-        super().__init__()
-        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        super().__init__(cfg)
         self._log_std_range = cfg.log_std_range
         self.log_std = nn.Parameter(torch.full((cfg.chunk_length, cfg.action_dim), cfg.init_log_std))
         self.register_buffer("state_mean", torch.zeros(cfg.state_dim))
@@ -77,13 +73,9 @@ class GaussianVLA(nn.Module):
         """Return actions around a mean, and the log-probability of each of their numbers, all [B, H, A]."""
         log_std = self.bounded_log_std()
         action = mean if deterministic else torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
-        return action, _log_prob(action, mean, log_std)
+        return action, component_log_prob(action, mean, log_std)
 
     def judge(self, actions: torch.Tensor, mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies (nats) of actions around a mean, all [B, H, A]."""
         log_std = self.bounded_log_std()
-        return _log_prob(actions, mean, log_std), (log_std + 0.5 + _HALF_LOG_2PI).expand_as(mean)
-
-
-def _log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    return -0.5 * ((action - mean) * (-log_std).exp()).square() - log_std - _HALF_LOG_2PI
+        return component_log_prob(actions, mean, log_std), component_entropy(log_std).expand_as(mean)

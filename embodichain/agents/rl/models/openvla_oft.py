@@ -13,15 +13,14 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
-from gymnasium import spaces
 from pydantic import Field
 from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
 from embodichain.agents.rl.models.from_transformers import need_transformers, transformers_config
-from embodichain.agents.rl.models.vla_model_cfg import VLAModelCfg, environment_config
-from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla_model_cfg import VLAModel, VLAModelCfg
+from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict
@@ -41,7 +40,7 @@ class OpenVLAOFTCfg(VLAModelCfg):
     """Of transformers' ``LlamaConfig``. Its vocabulary must hold the environment's tokens."""
 
 
-class OpenVLAOFT(nn.Module):
+class OpenVLAOFT(VLAModel):
     """Chooses a chunk of discretised actions from images, the robot's state and an instruction.
 
     Patches, state, words and one query for each of the chunk's H A numbers are a sequence in which everything attends
@@ -60,14 +59,12 @@ class OpenVLAOFT(nn.Module):
     """What is trained as a whole beside them."""
 
     def __init__(self, **config: Any) -> None:
-        super().__init__()
-        self.cfg = cfg = from_dict(OpenVLAOFTCfg, config, "policy.vla_config.model_config")
+        cfg = from_dict(OpenVLAOFTCfg, config, "policy.vla_config.model_config")
+        super().__init__(cfg)
+        self.cfg = cfg
         need_transformers("OpenVLAOFT")
         from transformers import LlamaConfig, LlamaModel, SiglipVisionConfig, SiglipVisionModel  # noqa: PLC0415
 
-        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
-        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
-        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         vision = transformers_config(SiglipVisionConfig, "vision", cfg.vision)
         language = transformers_config(LlamaConfig, "language", cfg.language)
         width = language.hidden_size
@@ -79,11 +76,6 @@ class OpenVLAOFT(nn.Module):
         self.queries = nn.Parameter(0.02 * torch.randn(cfg.chunk_length * cfg.action_dim, width))
         self.actor = nn.Linear(width, cfg.bins)
         self.critic = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, 1))
-
-    @classmethod
-    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment; see ``environment_config``."""
-        return environment_config(cls.__name__, observation_space, action_dim)
 
     def forward(
         self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
-from gymnasium import spaces
 from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
@@ -23,8 +22,7 @@ from torch.nn import functional as F
 
 from embodichain.agents.rl.models.from_transformers import need_transformers, transformers_config
 from embodichain.agents.rl.models.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.vla_model_cfg import environment_config
-from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict
@@ -105,8 +103,6 @@ class SmolVLA(GaussianVLA):
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
-        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
-        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         self.extra_fields = (("noise", cfg.chunk_length * cfg.action_dim),)
         vision = transformers_config(SmolVLMVisionConfig, "vision", cfg.vision)
         text = transformers_config(LlamaConfig, "language", {"pad_token_id": None} | cfg.language)
@@ -143,11 +139,6 @@ class SmolVLA(GaussianVLA):
         self.critic = nn.Sequential(
             nn.Linear(text.hidden_size, text.hidden_size), nn.GELU(), nn.Linear(text.hidden_size, 1)
         )
-
-    @classmethod
-    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment; see ``environment_config``."""
-        return environment_config(cls.__name__, observation_space, action_dim)
 
     def forward(
         self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False

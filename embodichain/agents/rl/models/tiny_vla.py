@@ -12,15 +12,13 @@ from itertools import pairwise
 from typing import Annotated, Any, Self
 
 import torch
-from gymnasium import spaces
 from pydantic import Field, PositiveInt, model_validator
 from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.gaussian_vla import GaussianVLA, GaussianVLACfg
 from embodichain.agents.rl.models.transformer import Transformer
-from embodichain.agents.rl.models.vla_model_cfg import environment_config
-from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.instructions import VOCABULARY
@@ -86,8 +84,6 @@ class TinyVLA(GaussianVLA):
         cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")
         super().__init__(cfg)
         self.cfg = cfg
-        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
-        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         width = cfg.width
         self.stem = nn.Sequential(*_convolutions([3, *cfg.channels[:2]]), nn.GELU())
         # What is small or rare in an image is as loud as the rest then: without it, a clone took any cube.
@@ -107,11 +103,6 @@ class TinyVLA(GaussianVLA):
             nn.Linear(width, width), nn.GELU(), nn.Linear(width, cfg.chunk_length * cfg.action_dim)
         )
         self.critic = nn.Sequential(nn.Linear(2 * width, width), nn.GELU(), nn.Linear(width, 1))
-
-    @classmethod
-    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment; see ``environment_config``."""
-        return environment_config(cls.__name__, observation_space, action_dim)
 
     def forward(
         self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False

@@ -1,4 +1,4 @@
-"""What all our vision-language-action models are told about the environment."""
+"""What all our vision-language-action models have: what they are told about the environment, and what they read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from gymnasium import spaces
 from pydantic import Field, PositiveInt
+from torch import nn
 
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE
 from embodichain.utils import ConfigError, configclass
@@ -13,7 +14,7 @@ from embodichain.utils.configclass import field
 from embodichain.utils.instructions import INSTRUCTION_LENGTH
 from embodichain.utils.observations import entry_spaces
 
-__all__ = ["VLAModelCfg", "environment_config"]
+__all__ = ["VLAModel", "VLAModelCfg"]
 
 
 @configclass
@@ -36,29 +37,44 @@ class VLAModelCfg:
     """Compute the network in bfloat16; distributions and values stay float32."""
 
 
-def environment_config(model: str, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-    """Return what of a :class:`VLAModelCfg` follows from an environment.
+class VLAModel(nn.Module):
+    """What it reads and how it is sized.
 
     Args:
-        model: its name, for errors.
-        observation_space: of one environment.
-        action_dim: A.
-
-    Raises:
-        ConfigError: its observation lacks an entry, or its images differ in size.
+        cfg: says it.
     """
-    entries = entry_spaces(observation_space)
-    images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
-    missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
-    if missing:
-        raise ConfigError(f"{model} reads {', '.join(missing)}, the observation has only {', '.join(entries)}")
-    if len(set(images.values())) > 1:
-        raise ConfigError(f"{model}'s images must be of one size, got {images}")
-    height, width, _ = next(iter(images.values()))
-    return {
-        "cameras": list(images),
-        "image_size": [height, width],
-        "state_dim": entries[STATE].shape[0],
-        "instruction_length": entries[INSTRUCTION].shape[0],
-        "action_dim": action_dim,
-    }
+
+    def __init__(self, cfg: VLAModelCfg) -> None:
+        super().__init__()
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
+        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
+
+    @classmethod
+    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
+        """Return what of the config follows from an environment.
+
+        Args:
+            observation_space: of one environment.
+            action_dim: A.
+
+        Raises:
+            ConfigError: its observation lacks an entry, or its images differ in size.
+        """
+        entries = entry_spaces(observation_space)
+        images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
+        missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
+        if missing:
+            raise ConfigError(
+                f"{cls.__name__} reads {', '.join(missing)}, the observation has only {', '.join(entries)}"
+            )
+        if len(set(images.values())) > 1:
+            raise ConfigError(f"{cls.__name__}'s images must be of one size, got {images}")
+        height, width, _ = next(iter(images.values()))
+        return {
+            "cameras": list(images),
+            "image_size": [height, width],
+            "state_dim": entries[STATE].shape[0],
+            "instruction_length": entries[INSTRUCTION].shape[0],
+            "action_dim": action_dim,
+        }

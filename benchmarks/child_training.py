@@ -1,0 +1,32 @@
+"""A training in a process of its own, for the benchmarks that look at what it has logged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def train(config: str, overrides: list[str]) -> tuple[list[dict[str, float]], dict[str, Any]]:
+    """Train without pictures, in a folder that is deleted; return the lines of ``metrics.jsonl`` and the summary.
+
+    Args:
+        config: file of a training config, from the repository's root.
+        overrides: of it.
+    """
+    path = ROOT / config
+    gym_config = ROOT / json.loads(path.read_text(encoding="utf-8"))["trainer"]["gym_config"]
+    fixed = ["trainer.events={}", f"trainer.gym_config={gym_config}"]
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", str(path), *fixed, *overrides]
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise SystemExit(f"{' '.join(overrides)} failed:\n{result.stdout}{result.stderr}")
+        (run,) = Path(folder).glob("outputs/*")
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines], json.loads((run / "summary.json").read_text(encoding="utf-8"))
