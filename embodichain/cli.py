@@ -10,64 +10,94 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from types import ModuleType
+from typing import NamedTuple
 
 from embodichain import __version__
-from embodichain.commands import (
-    bc,
-    compare,
-    completion,
-    doctor,
-    evaluate,
-    export,
-    listing,
-    new,
-    play,
-    replay,
-    report,
-    resume,
-    rewards,
-    schema,
-    sweep,
-    train,
-    validate,
-    verify_backends,
-    view,
-)
-from embodichain.lab.sim.sensors import RenderingUnavailableError
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import UnavailableError, unknown_name
 
-__all__ = ["COMMANDS", "main", "make_parser"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
-COMMANDS: dict[str, ModuleType] = {
-    "train": train,
-    "resume": resume,
-    "bc": bc,
-    "eval": evaluate,
-    "play": play,
-    "export": export,
-    "report": report,
-    "compare": compare,
-    "rewards": rewards,
-    "sweep": sweep,
-    "new": new,
-    "list": listing,
-    "validate": validate,
-    "verify-backends": verify_backends,
-    "view": view,
-    "schema": schema,
-    "doctor": doctor,
-    "replay": replay,
-    "completion": completion,
+
+class Command(NamedTuple):
+    """A subcommand.
+
+    Attributes:
+        module: in ``embodichain.commands``, with ``EXAMPLES``, ``add_arguments`` and ``run``; imported when the command
+            is given, since most need torch, which takes seconds.
+        help: what it is for.
+    """
+
+    module: str
+    help: str
+
+    def load(self) -> ModuleType:
+        """Return the module."""
+        return import_module(f"embodichain.commands.{self.module}")
+
+
+COMMANDS = {
+    "train": Command("train", "Train a policy as a config file says."),
+    "resume": Command("resume", "Go on with a training where it was stopped, or for longer."),
+    "bc": Command("bc", "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."),
+    "eval": Command("evaluate", "Play a fixed set of episodes with a saved policy, and say how well it does."),
+    "play": Command(
+        "play", "Play episodes with a saved policy, or with none: a video of them, or live in the browser."
+    ),
+    "export": Command(
+        "export",
+        "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside.",
+    ),
+    "report": Command(
+        "report",
+        "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one.",
+    ),
+    "compare": Command(
+        "compare",
+        "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
+    ),
+    "rewards": Command(
+        "rewards", "Take a run's reward apart: each term's size, share of the variance and correlation with success."
+    ),
+    "sweep": Command(
+        "sweep", "Search for settings: train with many, each in a process of its own, and say which did best (Optuna)."
+    ),
+    "new": Command(
+        "new", "Write a task to start from: a package with a class, its configs and tests, which learns as it is."
+    ),
+    "list": Command("listing", "List the tasks, algorithms, policies or terms that a config may name."),
+    "validate": Command(
+        "validate", "Check a training config or an environment config, and name every mistake in it; nothing is built."
+    ),
+    "verify-backends": Command(
+        "verify_backends",
+        "Compare the two physics engines: the same states and actions on both, and one policy's success.",
+    ),
+    "view": Command("view", "Build a config's scene, show or draw it, and list what the policy sees and does."),
+    "schema": Command("schema", "Write the JSON Schema of a config file, by which editors complete and check it."),
+    "doctor": Command(
+        "doctor",
+        "Examine this machine and say what to improve; with --algo, examine an algorithm by closed-form probes.",
+    ),
+    "replay": Command(
+        "replay", "Repeat an update that was not finite, from the bundle that the run wrote, and say where it began."
+    ),
+    "completion": Command("completion", "Print a script with which a shell completes commands, options and files."),
 }
-"""By name: modules with ``HELP``, ``EXAMPLES``, ``add_arguments`` and ``run``."""
+"""By name, in the order of the help."""
 
 _EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config"
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        loaded: the commands that it reads the arguments of; of the others it knows name and help alone.
+    """
     parser = argparse.ArgumentParser(
         prog="embodichain",
         description="Train robots by reinforcement learning on MuJoCo, and look at what came of it.",
@@ -75,30 +105,35 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"embodichain {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
-    for name, module in COMMANDS.items():
-        examples = "".join(f"  embodichain {name} {example}\n" for example in module.EXAMPLES)
-        command = commands.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', _EXIT_CODES)}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    for name, command in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=command.help, description=command.help, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        module.add_arguments(command)
-        command.set_defaults(run=module.run, command=command)
+        if name in loaded:
+            module = command.load()
+            examples = "".join(f"  embodichain {name} {example}\n" for example in module.EXAMPLES)
+            subparser.epilog = f"examples:\n{examples}\n{getattr(module, 'EXIT_CODES', _EXIT_CODES)}"
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run, command=subparser)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
-    parser = make_parser()
+    words = sys.argv[1:] if argv is None else argv
+    name = next((word for word in words if not word.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        make_parser(()).error(unknown_name("command", name, COMMANDS))
+    parser = make_parser(tuple(COMMANDS) if name == "completion" else (str(name),))
     parser.set_defaults(parser=parser)
-    args, rest = parser.parse_known_args(argv)
+    args, rest = parser.parse_known_args(words)
     # Subcommands cannot take options between the values of a list: key=value --distributed key=value.
-    overrides = [text for text in rest if "=" in text and text[0] != "-"] if hasattr(args, "overrides") else []
+    takes_overrides = hasattr(args, "overrides")
+    overrides = [text for text in rest if "=" in text and text[0] != "-"] if takes_overrides else []
     if unknown := [text for text in rest if text not in overrides]:
-        args.command.error(f"unrecognized arguments: {' '.join(unknown)}")
+        hint = "; values of the config are given as key=value, such as trainer.num_envs=256" if takes_overrides else ""
+        args.command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if overrides:
         args.overrides += overrides
     try:
@@ -107,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except RenderingUnavailableError as error:
+    except UnavailableError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

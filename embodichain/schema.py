@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
-__all__ = ["SCHEMAS", "env_schema", "train_schema"]
+__all__ = ["SCHEMAS", "env_schema", "schema_text", "train_schema"]
 
 Json = dict[str, Any]
 
@@ -101,6 +102,11 @@ def bc_schema() -> Json:
 
 SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema, "bc": bc_schema}
 """By the kind of file."""
+
+
+def schema_text(kind: str) -> str:
+    """Return the schema of a kind of file as the text of a JSON file."""
+    return json.dumps(SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n"
 
 
 class _Generator(GenerateJsonSchema):

@@ -1,1 +1,1 @@
-"""The subcommands of ``embodichain``, a module each, with ``HELP``, ``EXAMPLES``, ``add_arguments`` and ``run``."""
+"""The subcommands of ``embodichain``, a module each, with ``EXAMPLES``, ``add_arguments`` and ``run``."""

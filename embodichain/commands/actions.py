@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from embodichain.lab.gym.envs import EmbodiedEnv
 
 __all__ = ["ActionNumber", "action_numbers"]
@@ -19,6 +21,7 @@ class ActionNumber:
         meaning: of what is commanded, with units; empty where that is not known.
         low: its least value, which may be without end.
         high: its largest value.
+        commands: what these two command; without end, or two zeros without ``moves``, where that is not known.
     """
 
     term: str
@@ -26,6 +29,7 @@ class ActionNumber:
     meaning: str
     low: float
     high: float
+    commands: tuple[float, float]
 
 
 def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
@@ -36,6 +40,10 @@ def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
         found = term.command_map()
         one_each = found is not None and len(found.names) == term.action_dim
         for i in range(term.action_dim):
-            moves, meaning = (found.names[i], found.meaning) if found is not None and one_each else ("", "")
-            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i]))
+            moves, meaning, commands = "", "", (0.0, 0.0)
+            if found is not None and one_each:
+                moves, meaning = found.names[i], found.meaning
+                ends = found.offset[i] + found.factor[i] * torch.stack([limit[i] for limit in term.action_limits])
+                commands = tuple(ends.clamp(found.low[i], found.high[i]).tolist())
+            numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands))
     return numbers

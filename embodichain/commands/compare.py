@@ -22,9 +22,6 @@ from embodichain.agents.rl.report.style import STYLE
 from embodichain.commands.arguments import add_json
 from embodichain.utils import ConfigError
 
-HELP = (
-    "Compare trainings over seeds: interquartile means, intervals, a plot, and a winner only where the data allow it."
-)
 EXAMPLES = (
     "outputs/cart_pole_*",
     "ppo=outputs/a_1,outputs/a_2 grpo=outputs/b_1,outputs/b_2 --out comparison.html",
@@ -57,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a folder is not a run's, or has no such figure; or the page cannot be written.
     """
-    groups, without = _with_figure(_read_groups(args.runs), args.metric)
+    groups, legend = _read_groups(args.runs)
+    groups, without = _with_figure(groups, args.metric)
     scores = {name: scores_by_task(runs, args.metric) for name, runs in groups.items()}
     rows = []
     for name, by_task in scores.items():
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         "metric": args.metric,
         "groups": rows,
         "comparisons": comparisons,
-        "notes": [*without, *_notes(groups)],
+        "notes": [*legend, *without, *_notes(groups)],
     }
     if args.out is not None:
         try:
@@ -90,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read_groups(arguments: Sequence[str]) -> dict[str, list[RunData]]:
+def _read_groups(arguments: Sequence[str]) -> tuple[dict[str, list[RunData]], list[str]]:
+    """Return the groups by name, and lines that say what is behind short names."""
     named, plain = {}, []
     for argument in arguments:
         name, equals, folders = argument.partition("=")
@@ -98,7 +97,8 @@ def _read_groups(arguments: Sequence[str]) -> dict[str, list[RunData]]:
             named[name] = [read_run(Path(folder)) for folder in folders.split(",")]
         else:
             plain.append(read_run(Path(argument)))
-    return named | group_runs(plain)
+    groups, legend = group_runs(plain)
+    return named | groups, legend
 
 
 def _with_figure(groups: dict[str, list[RunData]], metric: str) -> tuple[dict[str, list[RunData]], list[str]]:

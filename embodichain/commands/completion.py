@@ -6,7 +6,6 @@ import argparse
 
 from embodichain.utils import ConfigError
 
-HELP = "Print a script with which a shell completes commands, options and files."
 EXAMPLES = ("bash > ~/.local/share/bash-completion/completions/embodichain", "zsh > ~/.zfunc/_embodichain")
 
 SHELLS = ("bash", "zsh", "tcsh")

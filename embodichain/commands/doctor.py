@@ -11,7 +11,6 @@ from embodichain.lab.sim.sensors.choice import choose_ray_tracing
 from embodichain.lab.sim.sensors.shot import RenderingUnavailableError
 from embodichain.utils.machine import describe_machine
 
-HELP = "Examine this machine and say what to improve; with --algo, examine an algorithm by closed-form probes."
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")
 EXIT_CODES = "exit codes: 0 done, 1 the algorithm failed a check, 2 wrong usage"
 

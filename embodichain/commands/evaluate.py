@@ -16,9 +16,8 @@ from embodichain.agents.rl.utils.evaluation import Evaluator, wilson_interval
 from embodichain.commands.arguments import add_device, add_json, add_run, whole_number
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
-__all__ = ["EXAMPLES", "HELP", "Statistics", "add_arguments", "describe", "run"]
+__all__ = ["EXAMPLES", "Statistics", "add_arguments", "describe", "run"]
 
-HELP = "Play a fixed set of episodes with a saved policy, and say how well it does."
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000/best --episodes 1000", "latest --json > evaluation.json")
 
 # Not the episodes that the trainings evaluate themselves by: those have chosen the best checkpoint.

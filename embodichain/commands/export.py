@@ -17,7 +17,6 @@ from embodichain.commands.arguments import add_run, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
-HELP = "Write a policy as a file that runs without this package: normaliser, order of the entries and scaling inside."
 EXAMPLES = ("latest --format onnx", "outputs/push_cube_ppo_20260101_120000/best --format pt2 --out policy.pt2")
 
 _SEED_OFFSET = 4_000_003

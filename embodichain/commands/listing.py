@@ -14,7 +14,7 @@ from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.commands.arguments import add_json
+from embodichain.commands.arguments import add_import, add_json
 from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES
 from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
@@ -26,7 +26,6 @@ from embodichain.utils.module_utils import (
     public_names,
 )
 
-HELP = "List the tasks, algorithms, policies or terms that a config may name."
 EXAMPLES = ("envs", "terms --json", "algos --import my_lab.a2c --allow-import my_lab")
 
 Row = dict[str, Any]
@@ -34,15 +33,8 @@ Row = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("kind", choices=list(_LISTS), help="what to list")
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this module first, so that what it registers is listed; it must be allowed",
-    )
+    parser.add_argument("kind", nargs="?", choices=list(_LISTS), help="what to list (default: all)")
+    add_import(parser)
     add_json(parser)
     add_allow_import(parser)
 
@@ -54,8 +46,15 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: a module is not allowed or not there.
     """
     import_allowed_modules(args.modules, allowed_imports(args), "--import")
-    rows = _LISTS[args.kind]()
-    print(json.dumps(rows, indent=2) if args.json else _text(rows))
+    if args.kind is not None:
+        rows = _LISTS[args.kind]()
+        print(json.dumps(rows, indent=2) if args.json else _text(rows))
+        return 0
+    lists = {kind: rows() for kind, rows in _LISTS.items()}
+    if args.json:
+        print(json.dumps(lists, indent=2))
+    else:
+        print("\n\n".join(f"# {kind}\n\n{_text(rows)}" for kind, rows in lists.items()))
     return 0
 
 

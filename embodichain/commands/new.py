@@ -9,9 +9,9 @@ from pathlib import Path
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks, whose names are taken)
 from embodichain.lab.gym.utils.registration import get_registered_env_ids
+from embodichain.schema import schema_text
 from embodichain.utils import ConfigError
 
-HELP = "Write a task to start from: a package with a class, its configs and tests, which learns as it is."
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 
 _TEMPLATES = Path(__file__).parent / "task_template"
@@ -38,6 +38,9 @@ def run(args: argparse.Namespace) -> int:
         for template in sorted(_TEMPLATES.glob("*.tmpl")):
             text = template.read_text(encoding="utf-8").replace("{{name}}", name).replace("{{camel}}", camel)
             (folder / template.stem).write_text(text, encoding="utf-8")
+        (folder / "schema").mkdir()
+        for kind in ("train", "env"):
+            (folder / "schema" / f"{kind}.schema.json").write_text(schema_text(kind), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
     print(f"{folder} is there, with the task {camel}RL. From {folder.parent.absolute()}:\n")

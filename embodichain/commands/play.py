@@ -27,7 +27,6 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.video import VideoWriter
 
-HELP = "Play episodes with a saved policy, or with none: a video of them, or live in the browser."
 EXAMPLES = ("latest", "latest/best --episodes 5 --out best.mp4", "latest --viewer", "train_config.json --agent random")
 
 _EPISODES = 3

@@ -2,8 +2,7 @@
 
 from embodichain.agents.rl.replay.command import add_arguments, run
 
-__all__ = ["EXAMPLES", "EXIT_CODES", "HELP", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
-HELP = "Repeat an update that was not finite, from the bundle that the run wrote, and say where it began."
 EXAMPLES = ("outputs/cart_pole_ppo_20260101_120000/bundles/update_step_131072.pt",)
 EXIT_CODES = "exit codes: 0 it failed as in the run, 1 it did not, 2 the bundle cannot be used here"

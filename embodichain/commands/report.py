@@ -9,9 +9,6 @@ from embodichain.agents.rl.report.page import write_report
 from embodichain.agents.rl.utils.resume import last_run
 from embodichain.utils import ConfigError
 
-HELP = (
-    "Write report.html into a run's folder: curves, reward terms, evaluations, videos, config. Runs end with one, too."
-)
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")
 
 

@@ -7,9 +7,8 @@ import argparse
 from embodichain.agents.rl.train import add_options, run_training
 from embodichain.commands.train import EXIT_CODES
 
-__all__ = ["EXAMPLES", "EXIT_CODES", "HELP", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
-HELP = "Go on with a training where it was stopped, or for longer."
 EXAMPLES = ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200")
 
 

@@ -22,7 +22,6 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
-HELP = "Take a run's reward apart: each term's size, share of the variance and correlation with success."
 EXAMPLES = (
     "latest",
     "latest --weights success=5 reach=0.1",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from embodichain.schema import SCHEMAS
+from embodichain.schema import SCHEMAS, schema_text
 from embodichain.utils import ConfigError
 
-HELP = "Write the JSON Schema of a config file, by which editors complete and check it."
 EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
 
 
@@ -25,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(SCHEMAS[args.kind](), indent=1, ensure_ascii=False) + "\n"
+    text = schema_text(args.kind)
     if args.out is None:
         print(text, end="")
         return 0

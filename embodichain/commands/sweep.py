@@ -23,7 +23,6 @@ from embodichain.commands.arguments import add_json, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
-HELP = "Search for settings: train with many, each in a process of its own, and say which did best (Optuna)."
 EXAMPLES = (
     "train_config.json --param algorithm.cfg.learning_rate=1e-4:3e-3:log --param algorithm.cfg.n_epochs=4,8",
     "train_config.json trainer.iterations=40 --param algorithm.cfg.gamma=0.95:0.99 --seeds 3 --jobs 4",

@@ -10,16 +10,20 @@ from typing import Any, cast
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
+from embodichain.commands.arguments import add_import
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
+from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
 from embodichain.utils.utility import load_config_file
 
-HELP = "Check a training config or an environment config, and name every mistake in it; nothing is built."
-EXAMPLES = ("train_config.json trainer.num_envs=256", "gym_config.json")
+EXAMPLES = (
+    "train_config.json trainer.num_envs=256",
+    "gym_config.json",
+    "my_task/env.json --import my_task --allow-import my_task",
+)
 EXIT_CODES = "exit codes: 0 the config is right, 2 it is not"
 
 
@@ -27,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="JSON or YAML")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the training config's")
+    add_import(parser)
     add_allow_import(parser)
 
 
@@ -36,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: with every mistake, a line each.
     """
+    import_allowed_modules(args.modules, allowed_imports(args), "--import")
     if is_env_config(load_config_file(args.config)):
         if args.overrides:
             raise ConfigError(f"{args.overrides[0]}: {args.config} is an environment config, which has no overrides")

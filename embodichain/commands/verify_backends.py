@@ -2,9 +2,8 @@
 
 from embodichain.agents.rl.verify.command import add_arguments, run
 
-__all__ = ["EXAMPLES", "EXIT_CODES", "HELP", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
-HELP = "Compare the two physics engines: the same states and actions on both, and one policy's success."
 EXAMPLES = (
     "configs/agents/rl/push_cube/train_config.json",
     "configs/agents/rl/push_cube/train_config.json --checkpoint RUN/checkpoints/LAST.pt --device cuda:0",

@@ -12,7 +12,7 @@ from matplotlib.image import imsave
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
 from embodichain.commands.actions import action_numbers
-from embodichain.commands.arguments import whole_number
+from embodichain.commands.arguments import add_import, whole_number
 from embodichain.commands.live import HandAgent, check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.commands.validate import is_env_config, read_env_config
@@ -20,11 +20,10 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.module_utils import add_allow_import, allowed_imports
+from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
 from embodichain.utils.observations import entry_columns, entry_spaces
 from embodichain.utils.utility import load_config_file
 
-HELP = "Build a config's scene, show or draw it, and list what the policy sees and does."
 EXAMPLES = ("gym_config.json", "train_config.json --out scene.png --size 1280 960", "train_config.json --viewer")
 
 
@@ -37,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="the picture (default: scene.png)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="of the episode that begins (default: 1)")
     parser.add_argument("--size", nargs=2, type=whole_number(16), default=[960, 720], metavar=("W", "H"), help="pixels")
+    add_import(parser)
     add_allow_import(parser)
 
 
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         RenderingUnavailableError: there is nothing to draw with.
     """
     check_live_arguments(args, "--out")
+    import_allowed_modules(args.modules, allowed_imports(args), "--import")
     env_id, cfgs = _read(args.config, allowed_imports(args))
     env = build_env(env_id, replace(without_records(cfgs[0]), num_envs=1, group_size=1, seed=args.seed))
     try:
@@ -88,6 +89,7 @@ def _text(env_id: str, env: EmbodiedEnv) -> str:
         lines.append(f"  {name:28} {list(space.shape)!s:14} {place}")
     lines += ["", "action"]
     for i, number in enumerate(action_numbers(env)):
-        what = f"{number.moves}: {number.meaning}" if number.moves else ""
+        low, high = number.commands
+        what = f"{number.moves}: {number.meaning}: {low:.4g} to {high:.4g}" if number.moves else ""
         lines.append(f"  {i:3}  {number.term:20} [{number.low:g}, {number.high:g}]  {what}".rstrip())
     return "\n".join(lines)

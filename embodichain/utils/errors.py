@@ -1,4 +1,4 @@
-"""The one exception that stands for a mistake in what the user wrote."""
+"""The exceptions that are no defect: a mistake in what the user wrote, and what the machine lacks."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["ConfigError", "collected", "nearest", "placed", "raise_problems", "unknown_key", "unknown_name"]
+__all__ = [
+    "ConfigError",
+    "UnavailableError",
+    "collected",
+    "nearest",
+    "placed",
+    "raise_problems",
+    "unknown_key",
+    "unknown_name",
+]
 
 _FEW = 8
 
 
 class ConfigError(ValueError):
     """The user's input cannot be used; the message names the place, what was got and what is allowed."""
+
+
+class UnavailableError(RuntimeError):
+    """This machine lacks something; the message says what to install."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

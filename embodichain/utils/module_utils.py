@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from embodichain.utils.errors import ConfigError, unknown_name
+from embodichain.utils.errors import ConfigError, nearest, unknown_name
 
 __all__ = [
     "add_allow_import",
@@ -149,7 +149,16 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         found = getattr(importlib.import_module(candidate), attribute, None)
         if callable(found) and _is_offered(found, attribute, candidate, admitted):
             return found
-    raise ConfigError(f"{place}: {unknown_name('function', name, public_names(modules))}")
+    if not module:
+        hint = nearest(name, public_names(modules))
+        raise ConfigError(f"{place}: unknown function '{name}'.{hint} 'embodichain list terms' has the shipped ones")
+    known = [n for n, value in vars(sys.modules[module]).items() if n[0] != "_" and _is_made_in(value, module)]
+    listed = ", ".join(sorted(known)) or "nothing"
+    raise ConfigError(f"{place}: unknown function '{name}'.{nearest(attribute, known)} The module has: {listed}")
+
+
+def _is_made_in(value: Any, module: str) -> bool:
+    return (inspect.isroutine(value) or inspect.isclass(value)) and value.__module__ == module
 
 
 def _is_offered(found: Any, attribute: str, module: str, admitted: Sequence[str]) -> bool:

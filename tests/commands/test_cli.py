@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def test_help_of_a_command_says_what_it_is_for_and_has_examples_that_parse(
 ) -> None:
     assert run(name, "--help") == 0
     out = capsys.readouterr().out
-    assert " ".join(COMMANDS[name].HELP.split()) in " ".join(out.split())
+    assert " ".join(COMMANDS[name].help.split()) in " ".join(out.split())
     assert "exit codes: 0" in out
-    for example in COMMANDS[name].EXAMPLES:
+    for example in COMMANDS[name].load().EXAMPLES:
         assert f"embodichain {name} {example}\n" in out
         arguments = example.partition(" > ")[0].split()
         make_parser().parse_args([name, *arguments])
@@ -72,15 +73,23 @@ def test_bad_input_gives_2_and_names_it(name: str, capsys: pytest.CaptureFixture
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     out = capsys.readouterr().out
-    for name, module in COMMANDS.items():
+    for name, command in COMMANDS.items():
         assert f"    {name}" in out
-        assert " ".join(module.HELP.split()[:4]) in " ".join(out.split())
+        assert " ".join(command.help.split()[:4]) in " ".join(out.split())
 
 
 def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
     assert run("trane") == 2
-    assert "invalid choice: 'trane'" in capsys.readouterr().err
+    assert "unknown command 'trane'. Did you mean 'train'? Known: bc, compare" in capsys.readouterr().err
+
+
+def test_help_and_wrong_usage_do_not_wait_for_torch() -> None:
+    code = "import sys; from embodichain.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
+    for word, exit_code in {"--help": 0, "--version": 0, "trane": 2}.items():
+        command = [sys.executable, "-c", code, word]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert (done.returncode, "AssertionError" in done.stderr) == (exit_code, False), done.stderr
 
 
 def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,13 +98,15 @@ def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFi
     assert "absent.json: no such file" in capsys.readouterr().err
     assert run("train", "absent.json", "--no-distributed", "trainer.seed=1", "--sed=2") == 2
     assert "unrecognized arguments: --sed=2" in capsys.readouterr().err
+    assert run("train", "absent.json", "--num_envs", "4") == 2
+    assert "--num_envs 4; values of the config are given as key=value" in capsys.readouterr().err
 
 
 def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(args: object) -> int:
         raise BrokenPipeError
 
-    monkeypatch.setattr(COMMANDS["list"], "run", write)
+    monkeypatch.setattr(COMMANDS["list"].load(), "run", write)
     with Path("out.txt").open("w", encoding="utf-8") as out:
         monkeypatch.setattr(sys, "stdout", out)
         assert run("list", "terms") == 0

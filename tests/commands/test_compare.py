@@ -81,3 +81,22 @@ def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
     assert "note: left out, since 'eval/success_rate' was never logged there: stopped" in out
     assert "one run has no interval; train with other seeds, too" in out
     assert out.splitlines()[3].split()[-4:] == ["-", "0.82", "0.82", "0.82"]
+
+
+def test_groups_that_differ_in_much_have_letters_and_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = {"lr_schedule": "linear", "learning_rate": 0.0003, "entropy_coef": 0.01, "gamma": 0.99}
+    write_run(Path("other_1"), [0.0, 0.5], seed=1, algorithm=schedule)
+    result = json.loads(compare(capsys, "good_1", "other_1", "--json"))
+    assert [group["group"] for group in result["groups"]] == ["tiny A", "tiny B"]
+    legend = [note for note in result["notes"] if note.startswith("tiny B: ")]
+    assert "gamma 0.99, clip_coef None, lr_schedule linear, learning_rate 0.0003" in legend[0]
+
+
+def test_keys_of_one_name_in_several_blocks_are_told_apart_by_as_much_of_their_paths(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_run(
+        Path("other_1"), [0.0, 0.5], seed=1, algorithm={"gamma": 0.9, "clip_coef": 0.2, "a": {"w": 1}, "b": {"w": 1}}
+    )
+    out = compare(capsys, "good_1", "other_1")
+    assert "tiny (a.w 1, b.w 1)" in out

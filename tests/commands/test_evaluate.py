@@ -41,8 +41,9 @@ def test_table_and_another_set_of_episodes(run_folder: Path, capsys: pytest.Capt
 
 
 def test_best_checkpoint_is_the_one_that_is_pointed_to(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run_folder / "checkpoints" / "best.json").unlink()
     assert main(["eval", f"{run_folder}/best"]) == 2
-    assert "there is no best checkpoint" in capsys.readouterr().err
+    assert "there is no best checkpoint: nothing was evaluated yet" in capsys.readouterr().err
     write_json(run_folder / "checkpoints" / "best.json", {"file": "tiny_step_16.pt", "step": 16})
     for target in ("best", f"{run_folder}/best", f"{run_folder}/checkpoints/tiny_step_16.pt"):
         assert main(["eval", target, "--episodes", "1"]) == 0

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from embodichain.cli import main
 
@@ -24,9 +25,13 @@ def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixt
     assert main(["new", "task", "tidy_up"]) == 0
     assert "embodichain train tidy_up/train.json --allow-import tidy_up" in capsys.readouterr().out
     files = {path.name for path in Path("tidy_up").iterdir()}
-    assert files == {"README.md", "__init__.py", "env.json", "task.py", "test_task.py", "train.json"}
-    for path in Path("tidy_up").iterdir():
+    assert files == {"README.md", "__init__.py", "env.json", "task.py", "test_task.py", "train.json", "schema"}
+    for path in Path("tidy_up").glob("*.*"):
         assert "{{" not in path.read_text(encoding="utf-8")
+    for kind in ("train", "env"):
+        config = json.loads(Path(f"tidy_up/{kind}.json").read_text(encoding="utf-8"))
+        schema = json.loads((Path("tidy_up") / config["$schema"]).read_text(encoding="utf-8"))
+        assert list(Draft202012Validator(schema).iter_errors(config)) == []
     # In another process, as a user does it; and the module must not stay in this one.
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     command = [sys.executable, "-m", "pytest", "-q", "tidy_up", "-W", "error", "-p", "no:cacheprovider"]
@@ -44,6 +49,9 @@ def test_new_task_is_valid_without_the_working_directory_on_the_path(
     path = list(sys.path)
     assert main(["validate", "tidy_down/train.json"]) == 2
     assert "pass --allow-import tidy_down" in capsys.readouterr().err
+    own = ["--import", "tidy_down.task", "--allow-import", "tidy_down"]
+    assert main(["validate", "tidy_down/env.json", *own]) == 0
+    assert "TidyDownRL with terms" in capsys.readouterr().out
     assert main(["validate", "tidy_down/train.json", "--allow-import", "tidy_down"]) == 0
     assert "valid. ppo with the policy actor_critic on TidyDownRL" in capsys.readouterr().out
     assert sys.path == path
@@ -71,6 +79,7 @@ def test_configs_are_those_of_the_walk_through() -> None:
     page = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
     assert main(["new", "task", "tidy_away"]) == 0
     env = json.loads(Path("tidy_away/env.json").read_text(encoding="utf-8"))
+    del env["$schema"]
     block = page.split("`reach_env.json`:\n\n```json\n")[1].split("```")[0]
     theirs = json.loads(block.replace("my_lab.reach", "tidy_away.task").replace("MyReachRL", "TidyAwayRL"))
     assert env == theirs

@@ -75,7 +75,7 @@ def test_view_is_a_picture_with_lists_of_what_is_seen_and_done(
     out = capsys.readouterr().out
     assert "CartPoleRL: a step is 0.04 s" in out
     assert "robot/qpos                   [2]            columns 2 to 3" in out
-    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, rad or m" in out
+    assert "0  delta_qpos           [-1, 1]  slider_to_cart: change of joint position, rad or m: -0.1 to 0.1" in out
     picture = imread("scene.png")
     assert picture.shape[:2] == (48, 64)
     assert picture.std() > 0.02

@@ -40,6 +40,15 @@ def test_list_of_terms_is_headed_by_the_blocks_of_a_config(capsys: pytest.Captur
     assert out.index("env.actions") < out.index("DeltaQposTerm") < out.index("env.observations")
 
 
+def test_without_a_kind_everything_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    places = [out.index(text) for text in ("# envs", "CartPoleRL", "# algos", "ppo", "# policies", "# terms")]
+    assert places == sorted(places)
+    assert main(["list", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["envs", "algos", "policies", "terms"]
+
+
 def test_users_module_is_listed_when_it_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

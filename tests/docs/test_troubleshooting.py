@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, WINDOW
@@ -10,7 +11,20 @@ from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.guards import MAX_BUNDLES
 from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs/troubleshooting.md").read_text(encoding="utf-8").split())
+ROOT = Path(__file__).parents[2]
+PAGE = " ".join((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split())
+
+
+def test_every_message_of_the_table_is_in_the_code() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    table = page.partition("## Messages\n")[2].partition("\n## ")[0]
+    messages = re.findall(r"^\| `(.+?)` \| .*\|$", table, re.MULTILINE)
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "embodichain").rglob("*.py")))
+    code = re.sub(r'"\s*f?"', "", code)  # texts that go on in the next line
+    assert len(messages) > 20
+    for message in messages:
+        for part in message.split("…"):
+            assert part.strip() in code, message
 
 
 def test_page_gives_the_numbers_of_the_code() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Sequence
@@ -16,16 +17,16 @@ from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.utils.config import (
     TrainCfg,
     TrainerCfg,
-    apply_overrides,
-    name_overrides,
+    inline_env,
     parse_train_config,
     read_train_config,
     resolve_device,
 )
+from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides, split_overrides
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.utils.gym_utils import TOP_KEYS, config_to_cfg, terms_to_cfg
 from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
@@ -63,8 +64,9 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        path: of the training config.
-        overrides: ``trainer.num_envs=256`` and the like.
+        path: of the training config, or of a run's ``config.json``.
+        overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
+            config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
             paths of functors and policies.
 
@@ -72,8 +74,9 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
         ConfigError: with every error found, a line each.
     """
     problems: list[str] = []
-    data = read_train_config(path, overrides, problems)
-    return _check_config(data, Path(path).parent, overrides, allowed_imports, problems)
+    own, env_overrides = split_overrides(overrides, TOP_KEYS)
+    data = read_train_config(path, own, problems)
+    return _check_config(data, Path(path).parent, own, env_overrides, allowed_imports, problems)
 
 
 def load_checkpoint_config(
@@ -94,15 +97,19 @@ def load_checkpoint_config(
     with placed("the checkpoint's config: "):
         check_plain(config)
     data = json.loads(json.dumps(config))
-    data["trainer"]["gym_config"] = data.pop("gym_config")
-    apply_overrides(data, overrides, problems)
-    return _check_config(data, Path(), overrides, allowed_imports, problems)
+    inline_env(data)
+    own, env_overrides = split_overrides(overrides, TOP_KEYS)
+    apply_overrides(data, own, problems)
+    run = _check_config(data, Path(), own, env_overrides, allowed_imports, problems)
+    run.resolved["trainer"]["gym_config"] = config["trainer"]["gym_config"]  # where it was from
+    return run
 
 
 def _check_config(
     data: dict[str, Any],
     folder: Path,
     overrides: Sequence[str],
+    env_overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
 ) -> RunConfig:
@@ -112,6 +119,7 @@ def _check_config(
         data: the training config.
         folder: where ``gym_config`` may be, beside the working directory.
         overrides: that were applied, for the messages.
+        env_overrides: to be applied to the environment's config.
         allowed_imports: as above.
         problems: found already.
     """
@@ -129,7 +137,7 @@ def _check_config(
             resolve_device(trainer["device"])
     with collected(problems):
         _check_policy(policy, allowed_imports)
-    env_data, cfg, names = _load_env(trainer, folder, allowed_imports, problems)
+    env_data, cfg, names = _load_env(trainer, folder, env_overrides, allowed_imports, problems)
     events = {
         name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems, allowed_imports=allowed_imports)
         for name, block in _block(trainer, "events").items()
@@ -187,13 +195,18 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
 
 
 def _load_env(
-    trainer: dict[str, Any], folder: Path, allowed_imports: Sequence[str], problems: list[str]
+    trainer: dict[str, Any],
+    folder: Path,
+    overrides: Sequence[str],
+    allowed_imports: Sequence[str],
+    problems: list[str],
 ) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
     """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
 
     Args:
         trainer: the ``trainer`` block.
         folder: of the training config.
+        overrides: of the environment's config.
         allowed_imports: as :func:`load_run_config`.
         problems: every error found is added; the typed form is None then.
     """
@@ -202,14 +215,18 @@ def _load_env(
         place, data = _read_env_data(trainer.get("gym_config"), folder)
     if data is None:
         return {}, None, SceneNames(None, None)
-    with collected(problems, f"{place}id: "):
+    data = copy.deepcopy(data)
+    apply_overrides(data, overrides, problems)
+    wrong: list[str] = []
+    with collected(wrong, "id: "):
         get_env_spec(_env_id(data))
     # Of an unknown task, the rest is checked as that of a plain environment.
     env_class = find_env_class(data.get("id")) or EmbodiedEnv
     cfg: EmbodiedEnvCfg | None = None
-    with collected(problems, place):
+    with collected(wrong):
         cfg = config_to_cfg(data, env_class=env_class, allowed_imports=allowed_imports)
-    problems += [place + line for line in _evaluation_problems(trainer, data)]
+    wrong += _evaluation_problems(trainer, data)
+    problems += [place + line for line in name_overrides(wrong, overrides)]
     return data, cfg, names_in_config(data, env_class)
 
 
@@ -243,11 +260,12 @@ def _env_id(data: dict[str, Any]) -> str:
 
 
 def _find_gym_config(name: str, folder: Path) -> Path:
-    candidates = [Path(name), folder / name]
-    for path in candidates:
+    places = [Path(), folder, *folder.absolute().parents]
+    for path in [place / name for place in places]:
         if path.is_file():
             return path
-    raise ConfigError(f"trainer.gym_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")
+    here, beside = (place.absolute() / name for place in places[:2])
+    raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
 
 
 def _sim_device(trainer: dict[str, Any], cfg: EmbodiedEnvCfg | None, problems: list[str]) -> str:

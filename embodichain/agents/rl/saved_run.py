@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.models import Policy, build_policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
@@ -124,10 +124,7 @@ def open_run(
             torch_device,
             observation_space=env.single_observation_space,
         )
-        try:
-            policy.load_state_dict(run.content["policy"])
-        except RuntimeError as error:
-            raise ConfigError(f"{run.checkpoint}: is not of the policy that its config describes: {error}") from error
+        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
         policy.eval()
         yield OpenRun(config, env, policy, torch_device)
     finally:

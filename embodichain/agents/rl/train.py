@@ -13,6 +13,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from embodichain.agents.rl.utils.launch import (
 )
 from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.profiler import Profiler
-from embodichain.agents.rl.utils.resume import ResumePoint, check_config, find_resume_point
+from embodichain.agents.rl.utils.resume import ResumePoint, changes_of_env_file, check_config, find_resume_point
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
@@ -168,6 +169,10 @@ def _run(
 ) -> dict[str, Any]:
     """Build what the config says, train, and return the summary; on all ranks."""
     cfg = run.train.trainer
+    start = time.monotonic()
+    if point is not None and (finished := ranks.run_on_main(lambda: _finished_summary(point, cfg.iterations))):
+        summary: dict[str, Any] = finished
+        return summary
     if cfg.torch_threads is not None:
         torch.set_num_threads(cfg.torch_threads)
     torch.manual_seed(cfg.seed + ranks.rank)
@@ -201,7 +206,17 @@ def _run(
         if eval_env is not None:
             eval_env.close()
     with ranks.busy():
-        return ranks.run_on_main(lambda: _conclude(trainer, folder, cfg.exp_name))
+        return ranks.run_on_main(lambda: _conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
+
+
+def _finished_summary(point: ResumePoint, iterations: int) -> dict[str, Any] | None:
+    """Return the summary of a run that has nothing left to do; None where it has."""
+    done, path = point.content["iteration"], RunFolder(point.run).summary
+    if done < iterations or not path.exists():
+        return None
+    logger.log_info(f"all of its {done} iterations are made; to go on, ask for more: trainer.iterations={2 * done}")
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -245,7 +260,7 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
         trainer.rescue(is_together=isinstance(error, InterruptedTraining))
         path = trainer.last_checkpoint
         if path is not None:
-            logger.log_info(f"checkpoint saved: {path}; --resume {path.parent.parent} goes on from there")
+            logger.log_info(f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' goes on from there")
         raise
 
 
@@ -285,6 +300,11 @@ def _load_run(
     if run is None:
         assert point is not None
         run = load_checkpoint_config(point.content["config"], overrides, allowed_imports)
+        if changes := changes_of_env_file(point.content["config"]):
+            logger.log_info(
+                f"the run goes on with its own config; {point.content['config']['trainer']['gym_config']} is another: "
+                f"{'; '.join(changes)}"
+            )
     if run.train.trainer.viewer:
         check_viewer_is_installed()
     if point is None:
@@ -302,9 +322,9 @@ def _open_folder(run: RunConfig, point: ResumePoint | None, placement: Placement
     return str(folder.path)
 
 
-def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]:
+def _conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
     """Leave picture and summary in the run's folder; the checkpoint is there, so where they cannot be is a warning."""
-    summary = _summarise(trainer, folder)
+    summary = _summarise(trainer, folder, wall_seconds)
     try:
         draw_learning_curve(folder.metrics, folder.learning_curve, title)
         write_json(folder.summary, summary, indent=2)
@@ -315,7 +335,7 @@ def _conclude(trainer: Trainer, folder: RunFolder, title: str) -> dict[str, Any]
     return summary
 
 
-def _summarise(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
+def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict[str, Any]:
     result = trainer.last_evaluation
     videos = [str(path) for path in result.videos] if result else []
     return {
@@ -323,6 +343,7 @@ def _summarise(trainer: Trainer, folder: RunFolder) -> dict[str, Any]:
         "success_interval_95": list(result.success_interval) if result else None,
         "episodes": result.episodes if result else 0,
         "train_seconds": round(trainer.train_seconds, 2),
+        "wall_seconds": round(wall_seconds, 2),
         "env_steps": trainer.global_step,
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "run_folder": str(folder.path),
@@ -338,6 +359,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
         low, high = interval
         print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
+    if "wall_seconds" in summary:  # runs from before it was kept have none
+        print(f"wall time       {summary['wall_seconds']:.1f} s, with building the environments and evaluations")
     print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
     for name in ("checkpoint", "video", "learning_curve"):
         missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"

@@ -17,7 +17,9 @@ import torch
 
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import (
     CART_POLE_ENV,
@@ -192,7 +194,8 @@ def test_more_iterations_and_other_matters_of_no_account_may_be_given() -> None:
     assert main(["--config", later, "--resume", "latest", "trainer.iterations=4"]) == 0
     run = only_run()
     assert [row["step"] for row in rows(run)] == [8, 16, 24, 32]
-    assert [path.name for path in (run / "checkpoints").glob("*.pt")] == ["tiny_step_32.pt"]
+    kept = sorted(path.name for path in (run / "checkpoints").glob("*.pt"))
+    assert kept == ["tiny_step_16.pt", "tiny_step_32.pt"]  # the best one, and the last one
     assert json.loads((run / "config.json").read_text(encoding="utf-8"))["trainer"]["iterations"] == 4
 
 
@@ -211,13 +214,49 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
-def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it() -> None:
+def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     summary = train_from_config(write_config(Path(), tiny_config()))
-    again = train_from_config(None, resume=summary["run_folder"])
-    assert {k: v for k, v in again.items() if k != "peak_memory_mb"} == {
-        k: v for k, v in summary.items() if k != "peak_memory_mb"
-    }
-    assert [row["step"] for row in rows(only_run())] == [8, 16]
+    before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert train_from_config(None, resume=summary["run_folder"]) == summary
+    message = "all of its 2 iterations are made; to go on, ask for more: trainer.iterations=4"
+    assert message in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
+
+
+def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    env = env_config(CART_POLE_ENV, 1)
+    Path("env.json").write_text(json.dumps(env), encoding="utf-8")
+    assert main(["--config", write_config(Path(), tiny_config(trainer__gym_config="env.json"))]) == 0
+    capsys.readouterr()
+    assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
+    assert "env.json" not in capsys.readouterr().err
+    env["env"]["rewards"]["calm"]["weight"] = 9
+    Path("env.json").write_text(json.dumps(env), encoding="utf-8")
+    assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
+    said = "the run goes on with its own config; env.json is another: env.rewards.calm.weight: 0.05 in the run, 9 now"
+    assert said in capsys.readouterr().err
+
+
+def test_task_that_observes_something_else_than_the_run_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    base = CartPoleEnv._extend_obs
+
+    def more(self: CartPoleEnv, obs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return base(self, obs) | {"more": torch.zeros(self.num_envs, 2)}
+
+    monkeypatch.setattr(CartPoleEnv, "_extend_obs", more)
+    capsys.readouterr()
+    assert main(["--resume", "latest", "trainer.iterations=3"]) == 2
+    assert cli(["eval", "latest", "--episodes", "1"]) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    for line, place in zip(errors, ("the checkpoint", "tiny_step_16.pt"), strict=True):
+        assert f"{place}: does not fit the policy that its config makes here; has the task's observation" in line
+        assert "actor.0.weight [4, 6] there, [4, 8] here; " in line
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "gone"])
@@ -293,7 +332,7 @@ def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
     run = only_run()
     assert final(run)["global_step"] == 8
     out = capsys.readouterr().err
-    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; --resume {run} goes on from there" in out
+    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; 'embodichain resume {run}' goes on from there" in out
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 

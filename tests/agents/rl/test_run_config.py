@@ -121,13 +121,59 @@ def test_gym_config_is_looked_up_in_the_working_directory_then_beside_the_train_
     assert load_run_config(config).env.num_envs == 4
 
 
-def test_gym_config_that_is_in_neither_place_names_both() -> None:
+def test_gym_config_is_looked_up_in_the_folders_above_the_train_config_too() -> None:
+    Path("project/configs/deep").mkdir(parents=True)
+    env_file("project/configs/env.json", num_envs=3)
+    config = tiny_config(trainer__gym_config="configs/env.json", trainer__num_envs=None)
+    assert load_run_config(write_config(Path("project/configs/deep"), config)).env.num_envs == 3
+
+
+def test_gym_config_that_is_nowhere_names_the_places() -> None:
     Path("elsewhere").mkdir()
     config = write_config(Path("elsewhere"), tiny_config(trainer__gym_config="env.json"))
     with pytest.raises(ConfigError) as caught:
         load_run_config(config)
     here = Path.cwd()
-    assert str(caught.value) == f"trainer.gym_config: no such file: {here}/env.json or {here}/elsewhere/env.json"
+    places = f"{here}/env.json or {here}/elsewhere/env.json, nor in a folder above it"
+    assert str(caught.value) == f"trainer.gym_config: no such file: {places}"
+
+
+# --- values of the environment's config on the command line ---
+
+
+@pytest.mark.parametrize("place", ["file", "inline"])
+@pytest.mark.parametrize("prefix", ["", "trainer.gym_config."])
+def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) -> None:
+    data = load_json(CART_POLE_ENV)
+    config = write_config(Path(), tiny_config(trainer__gym_config=env_file() if place == "file" else data))
+    overrides = [f"{prefix}env.rewards.calm.weight=2.5", f"{prefix}max_episode_steps=7", "trainer.seed=3"]
+    run = load_run_config(config, overrides)
+    assert (run.env.rewards["calm"].weight, run.env.max_episode_steps, run.train.trainer.seed) == (2.5, 7, 3)
+    # What is kept of the run has them, and the file is as it was.
+    assert run.resolved["gym_config"]["env"]["rewards"]["calm"]["weight"] == 2.5
+    assert load_run_config(config).env.rewards["calm"].weight == data["env"]["rewards"]["calm"]["weight"]
+
+
+def test_wrong_override_of_the_environment_is_named() -> None:
+    config = tiny_config(trainer__gym_config=env_file())
+    found = errors(config, overrides=["env.rewards.upwright.weight=2", "max_episode_steps=-1", "robot.uidd=a"])
+    for start, override in {
+        "env.json: env.rewards.upwright.func: required, but missing": "env.rewards.upwright.weight=2",
+        "env.json: max_episode_steps: Input should be greater than or equal to 1": "max_episode_steps=-1",
+        "env.json: robot.uidd: unknown key. Did you mean 'uid'?": "robot.uidd=a",
+    }.items():
+        (line,) = (line for line in found if line.startswith(start))
+        assert line.endswith(f"(set by the override '{override}')")
+    assert len(found) == 3
+
+
+def test_record_of_a_run_is_a_config_to_train_by() -> None:
+    run = load_run_config(write_config(Path(), tiny_config(trainer__gym_config=env_file())), ["max_episode_steps=7"])
+    Path("env.json").unlink()
+    Path("record.json").write_text(json.dumps(run.resolved), encoding="utf-8")
+    again = load_run_config("record.json", ["trainer.seed=8", "env.rewards.calm.weight=3"])
+    assert (again.env_id, again.env.max_episode_steps, again.env.seed) == (run.env_id, 7, 8)
+    assert (again.env.rewards["calm"].weight, again.train.policy) == (3, run.train.policy)
 
 
 # --- what becomes of the configs ---

@@ -71,7 +71,7 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert 0 <= summary["success_rate"] <= 1
     low, high = summary["success_interval_95"]
     assert low <= summary["success_rate"] <= high
-    assert 0 < summary["train_seconds"] < 20
+    assert 0 < summary["train_seconds"] < summary["wall_seconds"] < 60
     assert 50 < summary["peak_memory_mb"] < 20_000
     assert summary["run_folder"] == str(folder)
     assert summary["video"] is None
@@ -296,7 +296,7 @@ def test_interrupted_training_saves_a_checkpoint_and_closes_everything(
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
     assert [row["step"] for row in metrics(run_folder())] == [8]
     assert spy.closed == ["log", "env", "env"]
-    saved = f"checkpoint saved: {checkpoint}; --resume {run_folder()} goes on from there"
+    saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {run_folder()}' goes on from there"
     assert capsys.readouterr().err == f"[INFO] {saved}\ninterrupted\n"
 
 
@@ -559,7 +559,7 @@ def test_run_folder_that_cannot_be_written_is_one_line(capsys: pytest.CaptureFix
     (folder / "config.json").unlink()
     (folder / "config.json").mkdir()
     capsys.readouterr()
-    assert main(["--resume", str(folder)]) == 2
+    assert main(["--resume", str(folder), "trainer.iterations=3"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
     assert line.startswith(f"error: run folder {Path.cwd()}/{folder}: cannot be written: [Errno 21] Is a directory")
 

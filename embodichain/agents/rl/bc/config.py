@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from embodichain.agents.rl.utils.config import apply_overrides, name_overrides
+from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.utility import load_config_file

@@ -16,6 +16,7 @@ from embodichain.agents.rl.models.registry import (
     get_registered_policy_names,
     register_policy,
 )
+from embodichain.agents.rl.models.saved_state import load_policy_state
 from embodichain.agents.rl.models.smolvla import SmolVLA, SmolVLACfg
 from embodichain.agents.rl.models.tiny_vla import TinyVLA, TinyVLACfg
 from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
@@ -53,6 +54,7 @@ __all__ = [
     "build_mlp_from_cfg",
     "build_policy",
     "get_registered_policy_names",
+    "load_policy_state",
     "load_vla_model",
     "policy_input",
     "register_policy",

@@ -16,25 +16,48 @@ __all__ = ["final_score", "group_runs", "scores_by_task", "task_of"]
 _OF_NO_CONSEQUENCE = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
 
 
-def group_runs(runs: Sequence[RunData]) -> dict[str, list[RunData]]:
+_LONGEST_NAME = 60
+
+
+def group_runs(runs: Sequence[RunData]) -> tuple[dict[str, list[RunData]], list[str]]:
     """Put together what was trained alike: runs of one task whose configs differ in seed, name and records alone.
 
     Returns:
-        The groups, by name: that of the experiment where it tells them apart, and else with what differs.
+        The groups, by name: that of the experiment where it tells them apart, and else with what differs, or with a
+        letter where that is long; and a line for each letter.
     """
     alike: dict[str, list[RunData]] = {}
     for run in runs:
         alike.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(run)
     groups = list(alike.values())
     names = [group[0].name for group in groups]
-    if len(set(names)) < len(names):
-        flat = [_flat(_settings(group[0])) for group in groups]
-        keys = [
-            key for key in dict.fromkeys(k for one in flat for k in one) if len({str(o.get(key)) for o in flat}) > 1
-        ]
-        told = [", ".join(f"{key.rpartition('.')[2]} {one.get(key)}" for key in keys) for one in flat]
-        names = [f"{name} ({text})" for name, text in zip(names, told, strict=True)]
-    return dict(zip(names, groups, strict=True))
+    if len(set(names)) == len(names):
+        return dict(zip(names, groups, strict=True)), []
+    told = _differences([_flat(_settings(group[0])) for group in groups])
+    full = [f"{name} ({text})" for name, text in zip(names, told, strict=True)]
+    if max(map(len, full)) <= _LONGEST_NAME:
+        return dict(zip(full, groups, strict=True)), []
+    short = [f"{name} {_letter(i)}" for i, name in enumerate(names)]
+    return dict(zip(short, groups, strict=True)), [f"{name}: {text}" for name, text in zip(short, told, strict=True)]
+
+
+def _differences(flat: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each config's settings that are not the same in all, with as much of their paths as tells them apart."""
+    every = dict.fromkeys(key for one in flat for key in one)
+    keys = [key for key in every if len({str(one.get(key)) for one in flat}) > 1]
+    return [", ".join(f"{_ending(key, keys)} {one.get(key)}" for key in keys) for one in flat]
+
+
+def _ending(key: str, keys: Sequence[str]) -> str:
+    """Return the shortest end of a dotted path that no other of the paths has."""
+    parts = key.split(".")
+    ends = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+
+
+def _letter(index: int) -> str:
+    """Return A to Z, then A1 to Z1 and so on."""
+    return chr(ord("A") + index % 26) + (str(index // 26) if index >= 26 else "")
 
 
 def task_of(run: RunData) -> str:

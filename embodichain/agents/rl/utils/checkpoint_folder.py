@@ -98,14 +98,14 @@ class CheckpointFolder:
         raise ConfigError(f"{self.path}: there is no checkpoint" + (" that can be read" if files else ""))
 
     def load_best(self) -> tuple[Path, dict[str, Any]]:
-        """Return the checkpoint whose evaluation succeeded most often, and its content.
+        """Return the checkpoint whose evaluation succeeded most often, or else had the highest return, and its content.
 
         Raises:
-            ConfigError: no evaluation has succeeded yet, or the checkpoint cannot be read.
+            ConfigError: there was no evaluation yet, or the checkpoint cannot be read.
         """
         path = self._pointed(_BEST)
         if path is None:
-            raise ConfigError(f"{self.path}: there is no best checkpoint: no evaluation has had a success")
+            raise ConfigError(f"{self.path}: there is no best checkpoint: nothing was evaluated yet")
         return path, load_checkpoint(path)
 
     def _files(self) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import field
@@ -13,11 +12,11 @@ import torch
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-from embodichain.agents.rl.utils.legacy import OLD_PATHS, modernise
+from embodichain.agents.rl.utils.legacy import modernise
+from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides
 from embodichain.agents.rl.utils.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, placed, raise_problems
-from embodichain.utils.plain_data import check_plain
+from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import RayTracing, from_dict
 
@@ -27,9 +26,8 @@ __all__ = [
     "EventsCfg",
     "TrainCfg",
     "TrainerCfg",
-    "apply_overrides",
+    "inline_env",
     "load_train_config",
-    "name_overrides",
     "parse_train_config",
     "read_train_config",
     "resolve_device",
@@ -202,7 +200,7 @@ class TrainCfg:
 
 
 def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:
-    """Read a training config.
+    """Read a training config alone, without the environment's.
 
     Args:
         path: JSON or YAML file.
@@ -225,7 +223,7 @@ def read_train_config(path: str | Path, overrides: Sequence[str], problems: list
     """Read a training config's plain data, in the present layout.
 
     Args:
-        path: JSON or YAML file; older layouts are read, with a warning.
+        path: JSON or YAML file; older layouts are read, with a warning. A run's own ``config.json`` is read too.
         overrides: as :func:`load_train_config`; their paths are those of the present layout.
         problems: lines about malformed overrides, and about keys given in two layouts, are added.
 
@@ -233,15 +231,15 @@ def read_train_config(path: str | Path, overrides: Sequence[str], problems: list
         ConfigError: the file cannot be read.
     """
     data = modernise(load_config_file(path), problems)
+    inline_env(data)
     apply_overrides(data, overrides, problems)
     return data
 
 
-def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> None:
-    """Set values of a training config's plain data by dotted paths; lines about malformed ones go to ``problems``."""
-    for override in overrides:
-        with collected(problems):
-            _apply_override(data, override)
+def inline_env(data: dict[str, Any]) -> None:
+    """Put the environment's config, which a run's record has beside the training's blocks, where a config has it."""
+    if isinstance(data.get("gym_config"), dict) and isinstance(data.get("trainer"), dict):
+        data["trainer"]["gym_config"] = data.pop("gym_config")
 
 
 def parse_train_config(data: dict[str, Any]) -> TrainCfg:
@@ -251,20 +249,6 @@ def parse_train_config(data: dict[str, Any]) -> TrainCfg:
         ConfigError: with every error found, a line each.
     """
     return from_dict(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
-
-
-def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the lines, with the override named in those about what an override set."""
-    lines = []
-    for line in problems:
-        place = line.partition(":")[0]
-        for override in overrides:
-            path = override.partition("=")[0]
-            is_inside = place == path or place.startswith((f"{path}.", f"{path}["))
-            if is_inside or (path.startswith(f"{place}.") and "unknown key" in line):
-                line += f" (set by the override '{override}')"
-        lines.append(line)
-    return lines
 
 
 def resolve_device(name: str) -> torch.device:
@@ -285,25 +269,3 @@ def resolve_device(name: str) -> torch.device:
         there = f"there are {count} (cuda:0 to cuda:{count - 1})" if count else "CUDA is not available here"
         raise ConfigError(f"trainer.device: '{name}' cannot be used: {there}")
     return torch.device("cuda", index)
-
-
-def _apply_override(data: dict[str, Any], override: str) -> None:
-    path, equals, text = override.partition("=")
-    keys = path.split(".")
-    if not equals or not all(keys):
-        raise ConfigError(f"override '{override}': must be of the form trainer.num_envs=256")
-    for old, new in OLD_PATHS.items():
-        if path == old or path.startswith(f"{old}."):
-            raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = text
-    with placed(f"override '{path}': "):
-        check_plain(value)
-    node = data
-    for key in keys[:-1]:
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
-    node[keys[-1]] = value

@@ -75,7 +75,7 @@ class Evaluator:
             video_folder: where videos go, if the environments record any.
         """
         self.env = env
-        self._num_episodes = num_episodes
+        self.num_episodes = num_episodes
         self._seed = seed
         self._device = device
         self._video_folder = video_folder
@@ -106,7 +106,7 @@ class Evaluator:
         try:
             if ranks.is_main:
                 env.start_recording(self._video_folder, label)
-            results = torch.zeros(3, self._num_episodes, dtype=torch.float64)
+            results = torch.zeros(3, self.num_episodes, dtype=torch.float64)
             with stopping_together(ranks):
                 results = self._run_episodes(policy, check_stop, observe, deterministic)
             results = ranks.sum(results)
@@ -116,14 +116,14 @@ class Evaluator:
             with ranks.busy():
                 videos = env.stop_recording() if ranks.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
-        interval = wilson_interval(success, self._num_episodes)
-        return Evaluation(success, interval, returns, lengths, self._num_episodes, videos)
+        interval = wilson_interval(success, self.num_episodes)
+        return Evaluation(success, interval, returns, lengths, self.num_episodes, videos)
 
     def _run_episodes(
         self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None, deterministic: bool
     ) -> Tensor:
         """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
-        env, total, ranks = self.env, self._num_episodes, get_ranks()
+        env, total, ranks = self.env, self.num_episodes, get_ranks()
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
         # The number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * ranks.world_size + ranks.rank

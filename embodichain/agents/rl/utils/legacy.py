@@ -13,9 +13,8 @@ OLD_PATHS = {
     "runtime": "trainer",
     "trainer.cuda": "trainer.device",
     "trainer.rollout_steps": "trainer.buffer_size",
-    "env": "trainer.gym_config",
 }
-"""Where values stood, and where they stand now."""
+"""Where values stood, and where they stand now; an environment's config in ``env`` is in ``trainer.gym_config`` now."""
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")

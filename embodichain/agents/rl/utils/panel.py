@@ -83,16 +83,21 @@ class LivePanel:
             TimeElapsedColumn(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
+            TextColumn("{task.description}"),
         )
         self._progress = Progress(*columns, console=console)
-        self._task = self._progress.add_task("training", total=iterations, completed=done)
+        self._task = self._progress.add_task("", total=iterations, completed=done)
         self._live = Live(self._draw({}), console=console, refresh_per_second=4)
         self._live.start()
 
     def update(self, iteration: int, scalars: dict[str, float]) -> None:
         """Show the state after an iteration."""
-        self._progress.update(self._task, completed=iteration)
+        self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))
+
+    def evaluating(self, num_episodes: int) -> None:
+        """Show that an evaluation has begun."""
+        self._progress.update(self._task, description=f"evaluating {num_episodes} episodes")
 
     def close(self) -> None:
         """Stop drawing; what was drawn last stays."""

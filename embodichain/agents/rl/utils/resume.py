@@ -12,8 +12,9 @@ from embodichain.agents.rl.utils.checkpoint import load_checkpoint, write_atomic
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
+from embodichain.utils.utility import load_config_file
 
-__all__ = ["ResumePoint", "check_config", "find_resume_point", "last_run", "rewind_metrics"]
+__all__ = ["ResumePoint", "changes_of_env_file", "check_config", "find_resume_point", "last_run", "rewind_metrics"]
 
 # What decides nothing about the training itself may change.
 _MAY_CHANGE = (
@@ -99,6 +100,19 @@ def check_config(before: dict[str, Any], now: dict[str, Any], target: str) -> No
     lines = _differences(_comparable(before), _comparable(now), "")
     if lines:
         raise ConfigError("\n".join([f"--resume {target}: the config is not that of the run:", *lines]))
+
+
+def changes_of_env_file(config: dict[str, Any]) -> list[str]:
+    """Return how the file that a run's environment config came from differs from it now, a line each.
+
+    Args:
+        config: of a checkpoint. A file that is not there any more does not differ.
+    """
+    path = config["trainer"]["gym_config"]
+    if not isinstance(path, str) or not Path(path).is_file():
+        return []
+    now = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
+    return _differences(config["gym_config"], now, "")
 
 
 def rewind_metrics(path: Path, step: int) -> tuple[float, int]:

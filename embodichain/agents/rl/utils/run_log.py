@@ -198,6 +198,9 @@ class ProgressDisplay(Protocol):
     def update(self, iteration: int, scalars: dict[str, float]) -> None:
         """Show the state after an iteration."""
 
+    def evaluating(self, num_episodes: int) -> None:
+        """Show that an evaluation has begun."""
+
     def close(self) -> None:
         """Leave the terminal as it should be."""
 
@@ -233,6 +236,9 @@ class NoProgress:
     def update(self, iteration: int, scalars: dict[str, float]) -> None:
         """Show nothing."""
 
+    def evaluating(self, num_episodes: int) -> None:
+        """Show nothing."""
+
     def close(self) -> None:
         """Nothing is to be done."""
 
@@ -254,6 +260,10 @@ class PlainProgress:
         self._next = elapsed + 5.0
         left = elapsed / (iteration - self._done) * (self._iterations - iteration)
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {_summary(scalars)}", flush=True)
+
+    def evaluating(self, num_episodes: int) -> None:
+        """Say so."""
+        print(f"evaluating {num_episodes} episodes", flush=True)
 
     def close(self) -> None:
         """Nothing is to be done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
@@ -29,7 +30,7 @@ from embodichain.agents.rl.utils.rank_parts import (
     own_part,
     with_all_parts,
 )
-from embodichain.agents.rl.utils.run_log import RunLog, make_progress
+from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
@@ -131,7 +132,7 @@ class Trainer:
         self.last_checkpoint: Path | None = None
         self.checkpoints = CheckpointFolder(options.checkpoint_dir, options.exp_name, options.keep_last)
         self._iteration = 0
-        self._best_success = 0.0
+        self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
         self._saved_iteration = 0
         self._save_problem = ""
@@ -177,7 +178,7 @@ class Trainer:
                     self._check_stop()
                 is_last, is_best = self._iteration == iterations, False
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
-                    figures = self._evaluate()
+                    figures = self._evaluate(progress)
                     is_best = self._is_best(figures)
                     scalars |= figures
                 self.log.write(scalars, self.global_step)
@@ -225,7 +226,8 @@ class Trainer:
             "global_step": self.global_step,
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
-            "best_success": self._best_success,
+            "best_success": self._best[0],
+            "best_reward": self._best[1],
             "evaluation": evaluation,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
@@ -241,11 +243,12 @@ class Trainer:
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
-        self._best_success = state["best_success"]
+        # Checkpoints from before it was kept have no return.
+        self._best = (state["best_success"], state.get("best_reward", -math.inf))
         if state["evaluation"] is not None:
             videos = list(map(Path, state["evaluation"].pop("videos")))
             self.last_evaluation = Evaluation(**state["evaluation"], videos=videos)
-        self.policy.load_state_dict(state["policy"])
+        load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
         if own is not None:
             self._load_own_part(state)
@@ -295,11 +298,13 @@ class Trainer:
         self.viewer.on_step(self._stop)
 
     def _is_best(self, figures: dict[str, float]) -> bool:
-        """Return whether an evaluation's success rate is above all before it, and remember it then."""
-        success = figures.get("eval/success_rate")
-        if success is None or success <= self._best_success:
+        """Return whether an evaluation is above all before it, in success or else in return, and remember it then."""
+        if not figures:
             return False
-        self._best_success = success
+        reached = (figures["eval/success_rate"], figures["eval/avg_reward"])
+        if reached <= self._best:
+            return False
+        self._best = reached
         return True
 
     def _warm_up(self) -> None:
@@ -354,9 +359,10 @@ class Trainer:
         assert self._finished is not None  # the state after the iteration before this one, or before the first
         return figures | self._guards.end_iteration(rollout, self._finished, figures, self.global_step)
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluate(self, progress: ProgressDisplay) -> dict[str, float]:
         if self.evaluator is None:
             return {}
+        progress.evaluating(self.evaluator.num_episodes)
         with self.collector.paused():
             result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
         self.last_evaluation = result

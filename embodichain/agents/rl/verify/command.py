@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.build import build_env_policy
-from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.models import Policy, load_policy_state, policy_input
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
@@ -137,10 +137,7 @@ def _verify(
 
 def _load_policy(config: RunConfig, env: EmbodiedEnv, content: dict[str, Any], path: Path) -> Policy:
     policy = build_env_policy(config, env, torch.device("cpu"))
-    try:
-        policy.load_state_dict(content["policy"])
-    except (KeyError, RuntimeError) as error:
-        raise ConfigError(f"--checkpoint {path}: does not fit the config's policy: {error}") from error
+    load_policy_state(policy, content["policy"], f"--checkpoint {path}")
     return policy
 
 

@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.choosing import Chooser, episode_hooks_bound_to_id
 from embodichain.lab.gym.envs.chunks import ChunkRecord
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
 from embodichain.lab.gym.envs.spaces import box_of, space_of
+from embodichain.lab.gym.envs.task_state import TaskState, checked_task_state
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError, logger
@@ -143,7 +144,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     # --- what a task writes ------------------------------------------------------------------------------------------
 
-    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name."""
         return self._never, self._never, {}
 
@@ -157,7 +158,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         """Return ``success``, ``fail``, ``metrics``, ``elapsed_steps`` and an empty ``rewards``."""
-        success, fail, metrics = self.compute_task_state(**kwargs)
+        success, fail, metrics = checked_task_state(self.compute_task_state(**kwargs), self.num_envs, type(self))
         return {
             "success": success,
             "fail": fail.clone() if fail is self._never else fail,

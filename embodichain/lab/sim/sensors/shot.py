@@ -13,11 +13,12 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import pose_from_pos_matrix
+from embodichain.utils.errors import UnavailableError
 
 __all__ = ["Drawer", "Mount", "RenderingUnavailableError", "Shot"]
 
 
-class RenderingUnavailableError(RuntimeError):
+class RenderingUnavailableError(UnavailableError):
     """No pictures can be made here; the message says what to install."""
 
 

@@ -158,4 +158,4 @@ def test_environment_inside_the_training_config_is_checked_with_its_path(tmp_pat
         load_run_config(write_config(tmp_path, old), ["trainer.gym_config.env.evnts={}"])
     (line,) = str(caught.value).splitlines()
     assert line.startswith("trainer.gym_config.env.evnts: unknown key. Did you mean 'events'?")
-    assert line.endswith("(set by the override 'trainer.gym_config.env.evnts={}')")
+    assert line.endswith("(set by the override 'env.evnts={}')")

@@ -40,8 +40,13 @@ def test_rows_are_what_was_logged() -> None:
 def test_panel_shows_iteration_and_figures(width: int) -> None:
     out = io.StringIO()
     panel = LivePanel(Console(file=out, force_terminal=True, width=width), 4, done=1)
+    panel.evaluating(200)
+    panel._live.refresh()
+    if width == 160:
+        assert "evaluating 200 episodes" in out.getvalue()
     panel.update(3, FIGURES)
     panel.close()
+    assert "evaluating" not in out.getvalue().rpartition("iteration 3/4")[2]
     shown = out.getvalue()
     assert "iteration 3/4" in shown
     assert "ETA" in shown

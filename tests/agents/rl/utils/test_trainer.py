@@ -16,7 +16,7 @@ from torch import Tensor
 from embodichain import __version__
 from embodichain.agents.rl.utils import trainer
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
 from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer, TrainerOptions
@@ -125,6 +125,24 @@ def test_schedules_of_evaluation_and_checkpoints_are_apart(tmp_path: Path) -> No
     run = Run(tmp_path, eval_freq="3 it", save_freq="2 it").train(32)
     assert checkpoints(tmp_path) == [16, 24, 32]  # the first evaluation is the best so far: after 3
     assert len(run.eval_env.recordings) == 2  # after 3 and 4
+
+
+def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, eval_freq="1 it")
+    outcomes = iter([(0.0, -5.0), (0.5, -9.0), (0.5, -4.0), (0.5, -4.0), (0.4, 8.0)])
+
+    def evaluate(*args: Any) -> Evaluation:
+        success, reward = next(outcomes)
+        return Evaluation(success, (0.0, 1.0), reward, 3.0, 3)
+
+    monkeypatch.setattr(run.trainer.evaluator, "run", evaluate)
+    best = []
+    for iteration in range(1, 6):
+        run.trainer.train(8 * iteration)
+        best.append(json.loads((tmp_path / "best.json").read_text(encoding="utf-8"))["step"])
+    assert best == [8, 16, 24, 24, 24]  # the first has no success, and is the best so far nevertheless
 
 
 def test_without_an_evaluator_nothing_is_evaluated(tmp_path: Path) -> None:

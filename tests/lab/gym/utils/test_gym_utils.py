@@ -107,6 +107,11 @@ def test_what_a_users_module_imports_itself_is_no_term_unless_it_offers_it(monke
     for name in ("run", "again"):
         with pytest.raises(ConfigError, match="unknown function"):
             find(name)
+    # A slip in a name of one's own is answered with what that module has, and not with all the shipped ones.
+    vars(module)["my_height_reward"] = types.FunctionType((lambda env: env).__code__, {"__name__": module.__name__})
+    with pytest.raises(ConfigError) as caught:
+        find("my_heigth_reward")
+    assert "Did you mean 'my_height_reward'? The module has: my_height_reward" in str(caught.value)
     monkeypatch.setattr(module, "__all__", ["again"], raising=False)
     assert find("again") is own_term
 
@@ -150,9 +155,8 @@ def test_unknown_key_of_an_entity_has_its_whole_path_and_the_nearest() -> None:
 
 def test_unknown_functor_has_its_place_and_the_nearest() -> None:
     (line,) = errors({"rewards": {"good": {"func": "sucess_reward"}}})
-    assert line.startswith(
-        "env.rewards.good.func: unknown function 'sucess_reward'. Did you mean 'success_reward'? Known: "
-    )
+    assert line.startswith("env.rewards.good.func: unknown function 'sucess_reward'. Did you mean 'success_reward'? ")
+    assert line.endswith("'embodichain list terms' has the shipped ones")
 
 
 def test_key_of_a_term_that_is_unknown_has_its_whole_path() -> None:

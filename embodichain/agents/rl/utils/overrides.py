@@ -1,0 +1,77 @@
+"""Values in place of a config's, from the command line: ``trainer.num_envs=256``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from embodichain.agents.rl.utils.legacy import OLD_PATHS
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import collected, placed
+from embodichain.utils.plain_data import check_plain
+
+__all__ = ["apply_overrides", "name_overrides", "split_overrides"]
+
+_INLINE = "trainer.gym_config."
+
+
+def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> None:
+    """Set values of a config's plain data by dotted paths; lines about malformed ones go to ``problems``."""
+    for override in overrides:
+        with collected(problems):
+            _apply_override(data, override)
+
+
+def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the overrides of the training config, and those of the environment's, which begin at its own top.
+
+    Args:
+        overrides: of either: ``env.rewards.reach.weight=2``, or ``trainer.gym_config.env.rewards.reach.weight=2``.
+        env_keys: the keys of an environment's config; the training config has none of them.
+    """
+    train: list[str] = []
+    env: list[str] = []
+    for override in overrides:
+        inner = override.removeprefix(_INLINE)
+        is_env = inner != override or inner.partition("=")[0].partition(".")[0] in env_keys
+        (env if is_env else train).append(inner)
+    return train, env
+
+
+def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the lines, with the override named in those about what an override set."""
+    lines = []
+    for line in problems:
+        place = line.partition(":")[0]
+        for override in overrides:
+            path = override.partition("=")[0]
+            is_inside = place == path or place.startswith((f"{path}.", f"{path}["))
+            makes_it = path.startswith(f"{place}.") and "unknown key" in line
+            needs_more = path.startswith(place.rpartition(".")[0] + ".") and "required, but missing" in line
+            if is_inside or makes_it or needs_more:
+                line += f" (set by the override '{override}')"
+        lines.append(line)
+    return lines
+
+
+def _apply_override(data: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f"override '{override}': must be of the form trainer.num_envs=256")
+    for old, new in OLD_PATHS.items():
+        if path == old or path.startswith(f"{old}."):
+            raise ConfigError(f"override '{override}': '{old}' is the older form of '{new}'")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    with placed(f"override '{path}': "):
+        check_plain(value)
+    node = data
+    for key in keys[:-1]:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
+    node[keys[-1]] = value
