@@ -18,6 +18,7 @@ from embodichain import __version__
 __all__ = ["describe_machine"]
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "tensordict", "pydantic", "mujoco-warp")
+_ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MUJOCO_GL")
 
 
 def describe_machine() -> dict[str, Any]:
@@ -39,9 +40,7 @@ def describe_machine() -> dict[str, Any]:
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus],
         "torch_cuda": torch.version.cuda,
         "torch_threads": torch.get_num_threads(),
-        "environment": {
-            name: os.environ[name] for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MUJOCO_GL") if name in os.environ
-        },
+        "environment": {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         "versions": {"embodichain-mujoco": __version__, **_versions()},
         "command": " ".join(sys.argv),
     }

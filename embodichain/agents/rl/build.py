@@ -29,6 +29,7 @@ from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
+from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 from embodichain.agents.rl.utils.viewer import BrowserViewer, NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
@@ -246,7 +247,8 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
         ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
             the rollouts.
     """
-    policy = build_env_policy(run, env, device)
+    with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
+        policy = build_env_policy(run, env, device)
     _check_chunks(run, policy.chunk_length)
     num_decisions = run.train.trainer.buffer_size // policy.chunk_length
     check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
@@ -302,6 +304,7 @@ def build_trainer(
         keep_last=cfg.keep_last,
         max_skipped_updates=cfg.max_skipped_updates,
         precision=cfg.precision,
+        torch_threads=cfg.torch_threads,
         spaces={
             "flat": space_to_data(env.flattened_observation_space),
             "action": space_to_data(env.single_action_space),

@@ -70,11 +70,14 @@ class BaseAlgorithm(ABC):
     """Share of the training that is done, [0, 1)."""
     parameters: list[nn.Parameter]
     """The policy's."""
+    batch_size: int
+    """Transitions of a minibatch."""
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         self.policy = policy
         self.parameters = list(policy.parameters())  # listing them takes as long as a small network's layer
         self.device = torch.device(cfg.device)
+        self.batch_size = cfg.batch_size
 
     @abstractmethod
     def update(self, rollout: TensorDict) -> dict[str, float]:

@@ -5,8 +5,7 @@ Legend: N envs, T rollout steps, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Actor, policy_input
+from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
@@ -91,7 +91,7 @@ class SyncCollector(BaseCollector):
         elif rollout.batch_size != shape:
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {list(shape)}")
         env.set_rollout_buffer(rollout)
-        with _one_thread_beside(env):
+        with _threads_beside(env):
             self._fill(rollout, num_steps)
         return rollout
 
@@ -184,18 +184,9 @@ def _is_free_to_read(flags: torch.Tensor) -> bool:
     return flags.is_cpu
 
 
-@contextmanager
-def _one_thread_beside(env: VecEnv) -> Iterator[None]:
+def _threads_beside(env: VecEnv) -> AbstractContextManager[None]:
     """Keep torch to one thread while environments step on the CPU.
 
     After each operation torch's idle workers spin for a while, on cores that the physics threads need.
     """
-    if env.device.type != "cpu":
-        yield
-        return
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(num_threads)
+    return torch_threads(1) if env.device.type == "cpu" else nullcontext()

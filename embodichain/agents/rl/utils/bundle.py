@@ -43,7 +43,7 @@ def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) 
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    facts = {"kind": kind, "global_step": step, "versions": versions, "num_threads": torch.get_num_threads()}
+    facts = {"kind": kind, "global_step": step, "versions": versions}
     save_checkpoint(path, {**facts, **freeze(dict(content))})
     return path
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
+from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator", "StepObserver", "wilson_interval"]
@@ -101,17 +102,15 @@ class Evaluator:
         env, ranks = self.env, get_ranks()
         was_training = policy.training
         policy.eval()
-        num_threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # torch's idle workers would take the physics' cores
         try:
             if ranks.is_main:
                 env.start_recording(self._video_folder, label)
             results = torch.zeros(3, self.num_episodes, dtype=torch.float64)
-            with stopping_together(ranks):
+            # One thread: torch's idle workers would take the physics' cores.
+            with torch_threads(1), stopping_together(ranks):
                 results = self._run_episodes(policy, check_stop, observe, deterministic)
             results = ranks.sum(results)
         finally:
-            torch.set_num_threads(num_threads)
             policy.train(was_training)
             with ranks.busy():
                 videos = env.stop_recording() if ranks.is_main else []

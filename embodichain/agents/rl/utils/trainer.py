@@ -33,6 +33,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
+from embodichain.agents.rl.utils.threads import torch_threads, worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
@@ -61,6 +62,7 @@ class TrainerOptions:
         keep_last: how many checkpoints to keep beside the best one; None: all.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
         precision: of the updates' matrix products.
+        torch_threads: torch's, in the updates; None: as many as the networks are worth.
         spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
@@ -73,6 +75,7 @@ class TrainerOptions:
     keep_last: int | None = None
     max_skipped_updates: int = 5
     precision: Precision = "float32"
+    torch_threads: int | None = None
     spaces: dict[str, Any] = field(default_factory=dict)
 
 
@@ -140,12 +143,15 @@ class Trainer:
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
         self._stats = EpisodeStats(env.num_envs, self.collector.num_groups)
+        self._threads = options.torch_threads or worthwhile_threads(
+            policy, algorithm.batch_size, options.buffer_size, torch.get_num_threads()
+        )
         self._guards = Guards(
             bundle_folder(options.checkpoint_dir.parent, self._ranks),
             policy,
             algorithm,
             options.max_skipped_updates,
-            {"config": options.config, "spaces": options.spaces},
+            {"config": options.config, "spaces": options.spaces, "num_threads": self._threads},
         )
         self._steps_per_iteration = options.buffer_size * env.num_envs * self._ranks.world_size
         self._num_decisions = options.buffer_size // policy.chunk_length
@@ -163,7 +169,16 @@ class Trainer:
         Raises:
             UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
-        iterations = -(-total_timesteps // self._steps_per_iteration)
+        # One thread but in the updates: what else is computed is small.
+        with torch_threads(1):
+            self._train(-(-total_timesteps // self._steps_per_iteration))
+        if self._saved_iteration < self._iteration:
+            raise UnsavedTrainingError(
+                f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
+                f"The last one that is whole: {self.last_checkpoint or 'none'}"
+            )
+
+    def _train(self, iterations: int) -> None:
         progress = make_progress(iterations, self._iteration, self._ranks.is_main)
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
@@ -191,11 +206,6 @@ class Trainer:
         finally:
             progress.close()
             self.collector.stop()
-        if self._saved_iteration < self._iteration:
-            raise UnsavedTrainingError(
-                f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
-                f"The last one that is whole: {self.last_checkpoint or 'none'}"
-            )
 
     def save_checkpoint(self) -> Path:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
@@ -331,7 +341,7 @@ class Trainer:
         rollout = self._collect(self._num_decisions)
         collected = self._clock()
         self._guards.begin_update()
-        with update_precision(self.options.precision, self.algorithm.device):
+        with torch_threads(self._threads), update_precision(self.options.precision, self.algorithm.device):
             losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)

@@ -142,6 +142,7 @@ def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_
     for iteration in range(1, 6):
         run.trainer.train(8 * iteration)
         best.append(json.loads((tmp_path / "best.json").read_text(encoding="utf-8"))["step"])
+    run.log.close()
     assert best == [8, 16, 24, 24, 24]  # the first has no success, and is the best so far nevertheless
 
 

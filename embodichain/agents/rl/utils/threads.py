@@ -1,0 +1,48 @@
+"""How many threads torch computes with, on a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from embodichain.agents.rl.models import Policy
+
+__all__ = ["torch_threads", "worthwhile_threads"]
+
+WORK_OF_A_THREAD = 32e6
+"""Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
+
+
+def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, available: int) -> int:
+    """Return with how many threads a gradient step is fastest, by the size of its largest matrix product.
+
+    A product of some million operations is done before a second thread has woken up: with networks of 64 units a second
+    thread makes an update several times slower. What follows from sizes alone is the same each time, so that a training
+    is repeated to the last bit.
+
+    Args:
+        policy: what is improved.
+        batch_size: transitions of a minibatch.
+        rollout_length: steps of a rollout, which a policy with a memory takes one by one unless it says otherwise.
+        available: threads that there are.
+    """
+    weights = [p for p in policy.parameters() if p.dim() > 1]
+    if any(p.dim() > 2 for p in weights):
+        return available  # a convolution's product has a row for each place in the image
+    length = (policy.sequence_length or rollout_length) if policy.state_size else 1
+    rows = max(1, batch_size // length)
+    work = 2 * rows * max((p.numel() for p in weights), default=0)
+    return int(min(available, max(1, work // WORK_OF_A_THREAD)))
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads while this is entered."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
