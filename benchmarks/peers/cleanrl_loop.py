@@ -68,11 +68,19 @@ class NormalizeObservation:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Take observations [N, O] in, and return them normalised."""
+        self.take(x)
+        return self.apply(x)
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """Return observations [N, O] normalised."""
+        return ((x - self.mean) / torch.sqrt(self.var + 1e-8)).clamp(-10, 10)
+
+    def take(self, x: torch.Tensor) -> None:
+        """Take observations [N, O] in."""
         var, mean = torch.var_mean(x, dim=0, correction=0)
         delta, total = mean - self.mean, self.count + len(x)
         m2 = self.var * self.count + var * len(x) + delta.square() * (self.count * len(x) / total)
         self.mean, self.var, self.count = self.mean + delta * (len(x) / total), m2 / total, total
-        return ((x - self.mean) / torch.sqrt(self.var + 1e-8)).clamp(-10, 10)
 
 
 def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:
@@ -84,6 +92,9 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     optimizer = torch.optim.Adam(agent.parameters(), lr=setting.learning_rate, eps=1e-5)
     normalize = NormalizeObservation(obs_dim) if setting.normalize_obs else nn.Identity()
 
+    fixed = normalize.apply if isinstance(normalize, NormalizeObservation) else normalize
+    clock.act = lambda flat: agent.actor_mean(fixed(flat))
+
     obs = torch.zeros(num_steps, num_envs, obs_dim)
     actions = torch.zeros(num_steps, num_envs, action_dim)
     logprobs, rewards, dones, values = (torch.zeros(num_steps, num_envs) for _ in range(4))
@@ -93,7 +104,9 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     next_obs = normalize(flatten_dict_observation(env.reset()[0]))
     next_done = torch.zeros(num_envs)
 
-    for _ in range(iterations):
+    for iteration in range(iterations):
+        if setting.anneals:
+            optimizer.param_groups[0]["lr"] = (1.0 - iteration / iterations) * setting.learning_rate
         for step in range(num_steps):
             global_step += num_envs
             obs[step] = next_obs

@@ -47,14 +47,25 @@ class Iteration:
 class Clock:
     """Watches an environment's ``step`` and a learner's update.
 
-    What the clock itself does at a step (it keeps the rewards, to see that the learner learns) is in none of the times.
+    What the clock itself does at a step (it keeps the rewards, to see that the learner learns), and ``on_iteration``,
+    are in none of the times.
+
+    Attributes:
+        iterations: those that have ended.
+        act: set by a learner that can be evaluated: the most likely actions [N, A] of flat observations [N, O].
 
     Args:
         now: tells the time, s.
+        on_iteration: called after each iteration.
     """
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+    act: Callable[[torch.Tensor], torch.Tensor]
+
+    def __init__(
+        self, now: Callable[[], float] = time.perf_counter, on_iteration: Callable[[Clock], None] | None = None
+    ) -> None:
         self._now = now
+        self._on_iteration = on_iteration
         self.iterations: list[Iteration] = []
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._return: np.ndarray | None = None
@@ -120,6 +131,8 @@ class Clock:
         threads = torch.get_num_threads()
         returns = self._mean_return()
         self.iterations.append(Iteration(seconds, self._env_step, self._update, self._gradient_steps, threads, returns))
+        if self._on_iteration is not None:
+            self._on_iteration(self)
         self._begin()
 
     def _mean_return(self) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tensordict import TensorDict
+
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
 from embodichain.agents.rl.build import RunFolder, build_learner, build_trainer
@@ -16,6 +18,7 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
     policy, algorithm = build_learner(run, env, resolve_device(run.train.trainer.device))
     stop = StopSignals()
     folder = RunFolder.create(run.train.trainer.exp_name)
+    clock.act = lambda flat: policy.get_action(TensorDict({"obs": flat}, [len(flat)]), deterministic=True)["action"]
     clock.count_as_update(algorithm, "update", is_last=True)
     clock.count_as_update(policy, "update_normalizer")  # follows the update: counts for the next iteration
     trainer = build_trainer(run, folder, env, None, policy, algorithm, None, stop.check)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 
-__all__ = ["TASKS", "Setting", "load_setting"]
+__all__ = ["SUCCESS_TASKS", "TASKS", "Setting", "load_setting"]
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "agents" / "rl"
 TASKS = {
@@ -32,7 +32,13 @@ TASKS = {
     ),
     "CartPoleRL": ("basic/cart_pole", ["algorithm.cfg.lr_schedule=constant"]),
 }
-"""Folder of each task's quickstart, and what is changed in it for the comparison."""
+"""Folder of each task's quickstart, and what is changed in it for the comparison of iterations."""
+SUCCESS_TASKS: dict[str, tuple[str, list[str]]] = {
+    "PushCubeRL": ("push_cube", []),
+    "ReachRL": ("reach", []),
+    "OpenDrawerRL": ("open_drawer", []),
+}
+"""The same for the comparison of the time to success: the quickstarts as they are."""
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
@@ -46,6 +52,7 @@ class Setting:
         num_envs: environments.
         num_steps: of each of them in a rollout.
         num_minibatches: in an epoch.
+        anneals: whether the learning rate falls to 0 over the training.
         value_coef: of the mean squared error, without a factor 1/2.
     """
 
@@ -58,6 +65,7 @@ class Setting:
     orthogonal_init: bool
     init_log_std: float
     learning_rate: float
+    anneals: bool
     num_epochs: int
     batch_size: int
     num_minibatches: int
@@ -85,18 +93,21 @@ class Setting:
         return ACTIVATIONS[self.activation]
 
 
-def load_setting(task: str, overrides: Sequence[str] = ()) -> Setting:
+def load_setting(
+    task: str, overrides: Sequence[str] = (), tasks: Mapping[str, tuple[str, list[str]]] = TASKS
+) -> Setting:
     """Return the setting of a task's quickstart: no evaluation, no videos, on the CPU.
 
     Args:
-        task: one of ``TASKS``.
+        task: one of ``tasks``.
         overrides: of the training config, ``trainer.num_envs=4``.
+        tasks: see ``TASKS``.
 
     Raises:
         ConfigError: the overrides are wrong.
         ValueError: they ask for something that not every learner can do.
     """
-    folder, changes = TASKS[task]
+    folder, changes = tasks[task]
     quiet = ["trainer.enable_eval=false", "trainer.events={}", "trainer.device=cpu", 'trainer.save_freq="1000000 it"']
     path = CONFIGS / folder / "train_config_quickstart.json"
     run = load_run_config(str(path), [*quiet, *changes, *overrides])
@@ -104,8 +115,8 @@ def load_setting(task: str, overrides: Sequence[str] = ()) -> Setting:
     network: dict[str, Any] = policy["actor"]["network_cfg"]
     if policy["critic"]["network_cfg"] != network:
         raise ValueError("actor and critic must have the same shape")
-    if algo.get("lr_schedule", "constant") != "constant":
-        raise ValueError("the learning rate must be constant")
+    if (schedule := algo.get("lr_schedule", "constant")) == "adaptive":
+        raise ValueError("the learning rate must be constant, or fall to 0")
     steps = run.env.num_envs * trainer.buffer_size
     if steps % algo["batch_size"]:
         raise ValueError(f"{steps} steps do not divide into minibatches of {algo['batch_size']}: not all can do that")
@@ -119,6 +130,7 @@ def load_setting(task: str, overrides: Sequence[str] = ()) -> Setting:
         orthogonal_init=network.get("orthogonal_init", False),
         init_log_std=policy.get("init_log_std", 0.0),
         learning_rate=algo["learning_rate"],
+        anneals=schedule == "linear",
         num_epochs=algo["n_epochs"],
         batch_size=algo["batch_size"],
         num_minibatches=steps // algo["batch_size"],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
@@ -13,12 +14,14 @@ from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv
 
 def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:
     """Train."""
-    vec_env = SB3VecEnv(env)
+    vec_env: VecEnv = SB3VecEnv(env)
+    normalize = VecNormalize(vec_env, norm_reward=False) if setting.normalize_obs else None
+    rate = setting.learning_rate
     hidden = list(setting.hidden_sizes)
     model = PPO(
         "MlpPolicy",
-        VecNormalize(vec_env, norm_reward=False) if setting.normalize_obs else vec_env,
-        learning_rate=setting.learning_rate,
+        normalize or vec_env,
+        learning_rate=(lambda left: left * rate) if setting.anneals else rate,
         n_steps=setting.num_steps,
         batch_size=setting.batch_size,
         n_epochs=setting.num_epochs,
@@ -39,6 +42,12 @@ def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> 
         seed=setting.seed,
         device="cpu",
     )
+
+    def act(flat: torch.Tensor) -> torch.Tensor:
+        obs = flat.numpy() if normalize is None else normalize.normalize_obs(flat.numpy())
+        return torch.as_tensor(model.predict(obs, deterministic=True)[0])
+
+    clock.act = act
     clock.count_as_update(model.rollout_buffer, "compute_returns_and_advantage")
     clock.count_as_update(model, "train", is_last=True)
     model.learn(iterations * setting.iteration_steps)

@@ -358,7 +358,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
         print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
     if "wall_seconds" in summary:  # runs from before it was kept have none
-        print(f"wall time       {summary['wall_seconds']:.1f} s, with building the environments and evaluations")
+        print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
     print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
     for name in ("checkpoint", "video", "learning_curve"):
         missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"

@@ -160,7 +160,9 @@ class PPO(BaseAlgorithm):
             errors = clipped_value_error(new["value"], batch["old_value"], batch["return"], cfg.clip_value_coef)
         value_loss = 0.5 * errors.mean()
         entropy = masked_or_mean(at_level(new["entropy"], executed, "action"), executed)
-        loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
+        loss = policy_loss + cfg.vf_coef * value_loss
+        if cfg.ent_coef > 0:
+            loss = loss - cfg.ent_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),

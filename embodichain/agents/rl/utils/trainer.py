@@ -312,7 +312,7 @@ class Trainer:
         if not figures:
             return False
         reached = (figures["eval/success_rate"], figures["eval/avg_reward"])
-        if reached <= self._best:
+        if not reached > self._best:  # nor is a return that is no number
             return False
         self._best = reached
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,7 +132,7 @@ def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path, eval_freq="1 it")
-    outcomes = iter([(0.0, -5.0), (0.5, -9.0), (0.5, -4.0), (0.5, -4.0), (0.4, 8.0)])
+    outcomes = iter([(0.0, -5.0), (0.5, -9.0), (0.5, -4.0), (0.5, math.nan), (0.4, 8.0)])
 
     def evaluate(*args: Any) -> Evaluation:
         success, reward = next(outcomes)

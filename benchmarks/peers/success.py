@@ -1,0 +1,146 @@
+"""How soon this library, CleanRL's loop and Stable-Baselines3 solve the manipulation tasks.
+
+    pip install --no-deps -r benchmarks/peers/requirements.txt
+    python -m benchmarks.peers.success --seeds 1 2 3
+
+All train the same environments at the same hyperparameters, those of the quickstart configs, over as many steps as the
+quickstart takes; the learning rate falls to 0 in all of them. Every few iterations the most likely actions are played
+through the same 200 episodes, outside the time. Success is reached at the first of two evaluations in a row at
+``--success`` or above. Each training is a process of its own on one processor, ``--jobs`` of them side by side; the
+time is the processor's. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from benchmarks.peers.clock import Clock
+from benchmarks.peers.setting import SUCCESS_TASKS, load_setting
+from benchmarks.peers.worker import LEARNERS
+from benchmarks.time_to_success import EVAL_EPISODES, EVAL_SEED, time_to
+from embodichain.agents.rl.build import build_envs
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.utils.evaluation import Evaluator
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Deterministic(Policy):
+    """The most likely actions of whatever a clock was given."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    @torch.no_grad()
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Write ``action`` [N, A]."""
+        td["action"] = self._clock.act(td["obs"])
+        return td
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Nothing is valued."""
+        raise NotImplementedError
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Nothing is learned."""
+        raise NotImplementedError
+
+
+def train(task: str, learner: str, seed: int, every: int) -> None:
+    """Train in this process, and print the points of the learning curve."""
+    torch.set_num_threads(1)
+    quickstart = ["trainer.enable_eval=true", f"trainer.seed={seed}", "trainer.torch_threads=1"]
+    setting = load_setting(task, [*quickstart, "env.sim_cfg.num_threads=1"], SUCCESS_TASKS)
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (what libraries draw from)
+    env, eval_env = build_envs(setting.run)
+    assert eval_env is not None
+    evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("videos"))
+    iterations = setting.run.train.trainer.iterations
+
+    def evaluate(clock: Clock) -> None:
+        count = len(clock.iterations)
+        if count % every == 0 or count == iterations:
+            success = evaluator.run(Deterministic(clock), "peer").success_rate
+            seconds = sum(iteration.seconds for iteration in clock.iterations)
+            point = {"seconds": seconds, "success": success, "step": count * setting.iteration_steps}
+            print(f"point {json.dumps(point)}", flush=True)
+
+    module = importlib.import_module(f"benchmarks.peers.{LEARNERS[learner]}")
+    with Clock(time.process_time, evaluate) as clock:
+        clock.watch(env)
+        module.train(setting, env, clock, iterations)
+
+
+def run_child(task: str, learner: str, seed: int, every: int) -> list[dict[str, float]]:
+    """Train in a process of its own; return the points of its learning curve."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    command = [sys.executable, "-m", "benchmarks.peers.success", "--child", task, learner, str(seed), str(every)]
+    with tempfile.TemporaryDirectory() as folder, chdir(ROOT):
+        done = subprocess.run(
+            command, env=environment | {"PEERS_FOLDER": folder}, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        raise SystemExit(f"{learner} on {task} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    lines = [line.removeprefix("point ") for line in done.stdout.splitlines() if line.startswith("point ")]
+    return [json.loads(line) for line in lines]
+
+
+def main() -> None:
+    """Run the benchmark, or one of its processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", nargs="+", choices=list(SUCCESS_TASKS), default=["ReachRL", "OpenDrawerRL"])
+    parser.add_argument("--learners", nargs="+", choices=["ours", "cleanrl", "sb3"], default=["ours", "cleanrl", "sb3"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--success", type=float, default=0.95)
+    parser.add_argument("--every", type=int, default=6, help="iterations between evaluations")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        task, learner, seed, every = args.child
+        with chdir(os.environ["PEERS_FOLDER"]):
+            train(task, learner, int(seed), int(every))
+        return
+    results: list[dict[str, Any]] = []
+    print(f"{'task':14}{'learner':10}{'s to success':>13}{'in time':>9}{'at the end':>12}{'all of it s':>13}")
+    with ThreadPoolExecutor(args.jobs) as pool:
+        runs = {
+            (task, learner): [pool.submit(run_child, task, learner, seed, args.every) for seed in args.seeds]
+            for task in args.task
+            for learner in args.learners
+        }
+        for (task, learner), futures in runs.items():
+            curves = [future.result() for future in futures]
+            reached = [time_to(curve, args.success)[1] for curve in curves]
+            last = statistics.median(curve[-1]["success"] for curve in curves)
+            seconds = statistics.median(curve[-1]["seconds"] for curve in curves)
+            in_time = f"{sum(map(math.isfinite, reached))}/{len(reached)}"
+            print(
+                f"{task:14}{learner:10}{statistics.median(reached):>13.1f}{in_time:>9}{last:>12.1%}{seconds:>13.1f}",
+                flush=True,
+            )
+            results.append({"task": task, "learner": learner, "seeds": args.seeds, "curves": curves})
+    print(json.dumps({"benchmark": "peers.success", "success": args.success, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
