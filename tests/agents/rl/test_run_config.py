@@ -142,7 +142,7 @@ def test_gym_config_that_is_nowhere_names_the_places() -> None:
 
 
 @pytest.mark.parametrize("place", ["file", "inline"])
-@pytest.mark.parametrize("prefix", ["", "trainer.gym_config."])
+@pytest.mark.parametrize("prefix", ["", "trainer.gym_config.", "gym_config."])
 def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) -> None:
     data = load_json(CART_POLE_ENV)
     config = write_config(Path(), tiny_config(trainer__gym_config=env_file() if place == "file" else data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from embodichain.utils.plain_data import check_plain
 
 __all__ = ["apply_overrides", "name_overrides", "split_overrides"]
 
-_INLINE = "trainer.gym_config."
+_INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
 
 def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> None:
@@ -27,14 +28,16 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
     """Return the overrides of the training config, and those of the environment's, which begin at its own top.
 
     Args:
-        overrides: of either: ``env.rewards.reach.weight=2``, or ``trainer.gym_config.env.rewards.reach.weight=2``.
+        overrides: of either: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
+            ``gym_config.env.rewards.reach.weight=2``, which is where it stands in a run's ``config.json``.
         env_keys: the keys of an environment's config; the training config has none of them.
     """
     train: list[str] = []
     env: list[str] = []
     for override in overrides:
-        inner = override.removeprefix(_INLINE)
-        is_env = inner != override or inner.partition("=")[0].partition(".")[0] in env_keys
+        place = _INLINE.match(override)
+        inner = override[place.end() :] if place else override
+        is_env = place is not None or inner.partition("=")[0].partition(".")[0] in env_keys
         (env if is_env else train).append(inner)
     return train, env
 
