@@ -122,6 +122,9 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     words = sys.argv[1:] if argv is None else argv
+    if not words:
+        make_parser(()).print_help(sys.stderr)
+        return 2
     name = next((word for word in words if not word.startswith("-")), None)
     if name is not None and name not in COMMANDS:
         make_parser(()).error(unknown_name("command", name, COMMANDS))
@@ -135,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "; values of the config are given as key=value, such as trainer.num_envs=256" if takes_overrides else ""
         args.command.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if overrides:
-        args.overrides += overrides
+        args.overrides = [*args.overrides, *overrides]
     try:
         code: int = args.run(args)
         sys.stdout.flush()

@@ -43,7 +43,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("rl doctor", ["agents.rl.doctor"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
     (
         "rl config",
-        ["agents.rl.utils.config", "agents.rl.utils.legacy"],
+        ["agents.rl.utils.config", "agents.rl.utils.legacy", "agents.rl.utils.overrides"],
         ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"],
     ),
     # The package's own file offers AlgorithmCfg to users, so it belongs here, above the algorithms.

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
                 "highest": float(values.max()),
             }
         )
-    comparisons = [asdict(compare_groups(a, b, scores)) for a, b in itertools.combinations(scores, 2)]
+    pairs = [(a, b) for a, b in itertools.combinations(scores, 2) if scores[a].keys() == scores[b].keys()]
+    comparisons = [asdict(compare_groups(a, b, scores)) for a, b in pairs]
     result: dict[str, Any] = {
         "metric": args.metric,
         "groups": rows,

@@ -22,7 +22,7 @@ from embodichain.commands.live import check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.video import VideoWriter
@@ -79,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 table.on_step(reward, info, done, episode)
                 video.write(photographer.shoot())
 
+            logger.log_info(f"playing {episodes} episodes")
             evaluator.run(policy, "", observe=observe)
     print(_text(table.columns()))
     print(f"video      {path}")

@@ -91,7 +91,7 @@ def _read(text: str) -> Any:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", metavar="CONFIG", help="training config")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
     parser.add_argument(
         "--param",
         dest="parameters",

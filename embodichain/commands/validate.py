@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sized
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.utils.config import is_env_config
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.commands.arguments import add_import
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
@@ -30,7 +31,9 @@ EXIT_CODES = "exit codes: 0 the config is right, 2 it is not"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="JSON or YAML")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the training config's")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="values in place of the training config's"
+    )
     add_import(parser)
     add_allow_import(parser)
 
@@ -61,11 +64,6 @@ def run(args: argparse.Namespace) -> int:
         f"{steps:,} environment steps"
     )
     return 0
-
-
-def is_env_config(data: dict[str, Any]) -> bool:
-    """Return whether a config file's content is an environment's, rather than a training's."""
-    return "id" in data and not {"trainer", "policy", "algorithm"} & set(data)
 
 
 def read_env_config(path: Path, allowed: list[str]) -> tuple[str, EmbodiedEnvCfg]:

@@ -11,11 +11,12 @@ from matplotlib.image import imsave
 
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
+from embodichain.agents.rl.utils.config import is_env_config
 from embodichain.commands.actions import action_numbers
 from embodichain.commands.arguments import add_import, whole_number
 from embodichain.commands.live import HandAgent, check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
-from embodichain.commands.validate import is_env_config, read_env_config
+from embodichain.commands.validate import read_env_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError

@@ -80,6 +80,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert run() == 2
+    assert "    train          Train a policy" in capsys.readouterr().err  # all commands
+    assert run("train") == 2
+    assert "the following arguments are required: CONFIG\n" in capsys.readouterr().err
     assert run("trane") == 2
     assert "unknown command 'trane'. Did you mean 'train'? Known: bc, compare" in capsys.readouterr().err
 

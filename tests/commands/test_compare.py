@@ -89,7 +89,7 @@ def test_groups_that_differ_in_much_have_letters_and_a_legend(capsys: pytest.Cap
     result = json.loads(compare(capsys, "good_1", "other_1", "--json"))
     assert [group["group"] for group in result["groups"]] == ["tiny A", "tiny B"]
     legend = [note for note in result["notes"] if note.startswith("tiny B: ")]
-    assert "gamma 0.99, clip_coef None, lr_schedule linear, learning_rate 0.0003" in legend[0]
+    assert "gamma 0.99, lr_schedule linear, learning_rate 0.0003" in legend[0]
 
 
 def test_keys_of_one_name_in_several_blocks_are_told_apart_by_as_much_of_their_paths(
@@ -100,3 +100,15 @@ def test_keys_of_one_name_in_several_blocks_are_told_apart_by_as_much_of_their_p
     )
     out = compare(capsys, "good_1", "other_1")
     assert "tiny (a.w 1, b.w 1)" in out
+
+
+def test_other_tasks_are_neither_told_apart_key_by_key_nor_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(Path("other_1"), [0.0, 0.5], seed=1, name="other")
+    config = json.loads(Path("other_1/config.json").read_text(encoding="utf-8"))
+    config["gym_config"] = {"id": "ReachRL", "robot": {"uid": "arm"}}
+    Path("other_1/config.json").write_text(json.dumps(config), encoding="utf-8")
+    result = json.loads(compare(capsys, "good_1", "poor_1", "other_1", "--json"))
+    assert [group["group"] for group in result["groups"]] == ["tiny (gamma 0.9)", "tiny (gamma 0.5)", "other"]
+    assert [(one["first"], one["second"]) for one in result["comparisons"]] == [
+        ("tiny (gamma 0.9)", "tiny (gamma 0.5)")
+    ]

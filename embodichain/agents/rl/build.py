@@ -29,7 +29,6 @@ from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
-from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
 from embodichain.agents.rl.utils.viewer import BrowserViewer, NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
@@ -40,6 +39,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.live_scene import LiveScene
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.threads import torch_threads
 
 __all__ = [
     "EVAL_SEED_OFFSET",

@@ -26,13 +26,13 @@ from embodichain.agents.rl.utils.overrides import apply_overrides, name_override
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.utils.gym_utils import TOP_KEYS, config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.utils.gym_utils import TERM_BLOCKS, TOP_KEYS, config_to_cfg, terms_to_cfg
 from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
@@ -151,6 +151,8 @@ def _check_config(
     algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
     env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
+    if isinstance(train.trainer.gym_config, str):
+        resolved["trainer"]["gym_config"] = str(_find_gym_config(train.trainer.gym_config, folder))
     return RunConfig(train, env_data["id"], env, eval_env, resolved)
 
 
@@ -216,6 +218,8 @@ def _load_env(
     if data is None:
         return {}, None, SceneNames(None, None)
     data = copy.deepcopy(data)
+    with collected(problems):
+        _check_terms(data, overrides)
     apply_overrides(data, overrides, problems)
     wrong: list[str] = []
     with collected(wrong, "id: "):
@@ -228,6 +232,21 @@ def _load_env(
     wrong += _evaluation_problems(trainer, data)
     problems += [place + line for line in name_overrides(wrong, overrides)]
     return data, cfg, names_in_config(data, env_class)
+
+
+def _check_terms(data: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Check that overrides of terms' settings are of terms that are there.
+
+    Raises:
+        ConfigError: one is not, and no override says what it is.
+    """
+    paths = [override.partition("=")[0].split(".") for override in overrides]
+    made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
+    for override, path in zip(overrides, paths, strict=True):
+        if len(path) > 3 and path[0] == "env" and path[1] in TERM_BLOCKS and tuple(path[:3]) not in made:
+            terms = _block(_block(data, "env"), path[1])
+            if path[2] not in terms:
+                raise ConfigError(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms)}")
 
 
 def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:

@@ -79,7 +79,7 @@ def find_run(target: str) -> SavedRun:
         path = last_run()
     elif is_best:
         path = path.parent
-    if path.is_dir():
+    if (path / "checkpoints").is_dir():
         folder = CheckpointFolder(path / "checkpoints", "")
         return SavedRun(path, *(folder.load_best() if is_best else folder.load_latest()))
     if path.is_file() and path.suffix == ".pt":

@@ -95,7 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="let a save_path of the config lead into this folder, outside the run's own",
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
 
 
 def train_from_config(

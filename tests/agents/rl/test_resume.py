@@ -228,15 +228,19 @@ def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
 
 def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
     env = env_config(CART_POLE_ENV, 1)
-    Path("env.json").write_text(json.dumps(env), encoding="utf-8")
-    assert main(["--config", write_config(Path(), tiny_config(trainer__gym_config="env.json"))]) == 0
+    Path("mine").mkdir()
+    path = Path("mine/env.json")  # beside the training config, which is not in the working directory
+    path.write_text(json.dumps(env), encoding="utf-8")
+    assert main(["--config", write_config(Path("mine"), tiny_config(trainer__gym_config="env.json"))]) == 0
     capsys.readouterr()
     assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
     assert "env.json" not in capsys.readouterr().err
     env["env"]["rewards"]["calm"]["weight"] = 9
-    Path("env.json").write_text(json.dumps(env), encoding="utf-8")
+    path.write_text(json.dumps(env), encoding="utf-8")
     assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
-    said = "the run goes on with its own config; env.json is another: env.rewards.calm.weight: 0.05 in the run, 9 now"
+    said = (
+        "the run goes on with its own config; mine/env.json is another: env.rewards.calm.weight: 0.05 in the run, 9 now"
+    )
     assert said in capsys.readouterr().err
 
 

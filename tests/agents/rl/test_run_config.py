@@ -156,15 +156,30 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
 
 def test_wrong_override_of_the_environment_is_named() -> None:
     config = tiny_config(trainer__gym_config=env_file())
-    found = errors(config, overrides=["env.rewards.upwright.weight=2", "max_episode_steps=-1", "robot.uidd=a"])
+    found = errors(config, overrides=["max_episode_steps=-1", "robot.uidd=a"])
     for start, override in {
-        "env.json: env.rewards.upwright.func: required, but missing": "env.rewards.upwright.weight=2",
         "env.json: max_episode_steps: Input should be greater than or equal to 1": "max_episode_steps=-1",
         "env.json: robot.uidd: unknown key. Did you mean 'uid'?": "robot.uidd=a",
     }.items():
         (line,) = (line for line in found if line.startswith(start))
         assert line.endswith(f"(set by the override '{override}')")
-    assert len(found) == 3
+    assert len(found) == 2
+
+
+def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
+    config = tiny_config(trainer__gym_config=env_file())
+    (line, *_) = errors(config, overrides=["env.rewards.clam.weight=2"])
+    assert line.startswith(
+        "override 'env.rewards.clam.weight=2': unknown term of env.rewards 'clam'. Did you mean 'calm'?"
+    )
+    own = ["env.rewards.mine.func=success_reward", "env.rewards.mine.weight=2"]
+    assert load_run_config(write_config(Path(), config), own).env.rewards["mine"].weight == 2
+
+
+def test_environment_config_in_place_of_the_training_config_is_said_in_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(env_file())
+    assert str(caught.value) == "env.json: is an environment's config; needed is the training config that names it"
 
 
 def test_record_of_a_run_is_a_config_to_train_by() -> None:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="config of the cloning, JSON or YAML")
     add_allow_import(parser, "the training config")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="values in place of the config's")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
 
 
 def run(args: argparse.Namespace) -> int:

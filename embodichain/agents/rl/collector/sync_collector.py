@@ -14,9 +14,9 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Actor, policy_input
-from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
+from embodichain.utils.threads import torch_threads
 
 __all__ = ["SyncCollector"]
 

@@ -33,19 +33,28 @@ def group_runs(runs: Sequence[RunData]) -> tuple[dict[str, list[RunData]], list[
     names = [group[0].name for group in groups]
     if len(set(names)) == len(names):
         return dict(zip(names, groups, strict=True)), []
-    told = _differences([_flat(_settings(group[0])) for group in groups])
-    full = [f"{name} ({text})" for name, text in zip(names, told, strict=True)]
-    if max(map(len, full)) <= _LONGEST_NAME:
+    told = _differences([group[0] for group in groups])
+    full = [f"{name} ({text})" if text else name for name, text in zip(names, told, strict=True)]
+    if max(map(len, full)) <= _LONGEST_NAME and len(set(full)) == len(full):
         return dict(zip(full, groups, strict=True)), []
     short = [f"{name} {_letter(i)}" for i, name in enumerate(names)]
-    return dict(zip(short, groups, strict=True)), [f"{name}: {text}" for name, text in zip(short, told, strict=True)]
+    legend = [f"{name}: {text}" for name, text in zip(short, told, strict=True) if text]
+    return dict(zip(short, groups, strict=True)), legend
 
 
-def _differences(flat: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each config's settings that are not the same in all, with as much of their paths as tells them apart."""
-    every = dict.fromkeys(key for one in flat for key in one)
-    keys = [key for key in every if len({str(one.get(key)) for one in flat}) > 1]
-    return [", ".join(f"{_ending(key, keys)} {one.get(key)}" for key in keys) for one in flat]
+def _differences(runs: Sequence[RunData]) -> list[str]:
+    """Return of each run the settings that are not the same in all of its task, with as much of their paths as needed.
+
+    Empty for the only one of its task.
+    """
+    flat = [_flat(_settings(run)) for run in runs]
+    told = []
+    for run, own in zip(runs, flat, strict=True):
+        alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]
+        every = dict.fromkeys(key for one in alike for key in one)
+        keys = [key for key in every if len({str(one.get(key)) for one in alike}) > 1]
+        told.append(", ".join(f"{_ending(key, keys)} {own[key]}" for key in keys if key in own))
+    return told
 
 
 def _ending(key: str, keys: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ __all__ = [
     "TrainCfg",
     "TrainerCfg",
     "inline_env",
+    "is_env_config",
     "load_train_config",
     "parse_train_config",
     "read_train_config",
@@ -230,10 +231,18 @@ def read_train_config(path: str | Path, overrides: Sequence[str], problems: list
     Raises:
         ConfigError: the file cannot be read.
     """
-    data = modernise(load_config_file(path), problems)
+    data = load_config_file(path)
+    if is_env_config(data):
+        raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
+    data = modernise(data, problems)
     inline_env(data)
     apply_overrides(data, overrides, problems)
     return data
+
+
+def is_env_config(data: dict[str, Any]) -> bool:
+    """Return whether a config file's content is an environment's, rather than a training's."""
+    return "id" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
 
 
 def inline_env(data: dict[str, Any]) -> None:

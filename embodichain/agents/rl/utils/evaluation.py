@@ -13,8 +13,8 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.utils.threads import torch_threads
 from embodichain.agents.rl.vec_env import VecEnv, step_with
+from embodichain.utils.threads import torch_threads
 
 __all__ = ["EvalEnv", "Evaluation", "Evaluator", "StepObserver", "wilson_interval"]
 

@@ -1,15 +1,10 @@
-"""How many threads torch computes with, on a processor."""
+"""How many threads of torch an update is worth, on a processor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
-
 from embodichain.agents.rl.models import Policy
 
-__all__ = ["torch_threads", "worthwhile_threads"]
+__all__ = ["worthwhile_threads"]
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
@@ -35,14 +30,3 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     rows = max(1, batch_size // length)
     work = 2 * rows * max((p.numel() for p in weights), default=0)
     return int(min(available, max(1, work // WORK_OF_A_THREAD)))
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Let torch compute with so many threads while this is entered."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -33,11 +33,12 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.utils.threads import torch_threads, worthwhile_threads
+from embodichain.agents.rl.utils.threads import worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
+from embodichain.utils.threads import torch_threads
 
 __all__ = ["Trainer", "TrainerOptions", "UnsavedTrainingError"]
 

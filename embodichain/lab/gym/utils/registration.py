@@ -87,7 +87,8 @@ def get_env_spec(env_id: str) -> EnvSpec:
         ConfigError: no such name; the message lists the known ones.
     """
     if env_id not in _REGISTRY:
-        raise ConfigError(unknown_name("environment id", env_id, _REGISTRY))
+        unknown = unknown_name("environment id", env_id, _REGISTRY)
+        raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
     return _REGISTRY[env_id]
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.utils.threads import torch_threads, worthwhile_threads
+from embodichain.agents.rl.utils.threads import worthwhile_threads
+from embodichain.utils.threads import torch_threads
 from tests.agents.rl.utils.fakes import linear_policy
 
 
