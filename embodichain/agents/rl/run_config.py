@@ -218,9 +218,7 @@ def _load_env(
     if data is None:
         return {}, None, SceneNames(None, None)
     data = copy.deepcopy(data)
-    with collected(problems):
-        _check_terms(data, overrides)
-    apply_overrides(data, overrides, problems)
+    apply_overrides(data, _of_known_terms(data, overrides, problems), problems)
     wrong: list[str] = []
     with collected(wrong, "id: "):
         get_env_spec(_env_id(data))
@@ -234,19 +232,22 @@ def _load_env(
     return data, cfg, names_in_config(data, env_class)
 
 
-def _check_terms(data: dict[str, Any], overrides: Sequence[str]) -> None:
-    """Check that overrides of terms' settings are of terms that are there.
+def _of_known_terms(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> list[str]:
+    """Return the overrides without those of settings of terms that are not there; a line about each of these is added.
 
-    Raises:
-        ConfigError: one is not, and no override says what it is.
+    An override may make a term: by the whole of it, or beside others that say its ``func``.
     """
     paths = [override.partition("=")[0].split(".") for override in overrides]
     made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
+    known = []
     for override, path in zip(overrides, paths, strict=True):
-        if len(path) > 3 and path[0] == "env" and path[1] in TERM_BLOCKS and tuple(path[:3]) not in made:
-            terms = _block(_block(data, "env"), path[1])
-            if path[2] not in terms:
-                raise ConfigError(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms)}")
+        is_setting = len(path) > 3 and path[0] == "env" and path[1] in TERM_BLOCKS and tuple(path[:3]) not in made
+        terms = _block(_block(data, "env"), path[1]) if is_setting else {}
+        if is_setting and path[2] not in terms:
+            problems.append(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms)}")
+        else:
+            known.append(override)
+    return known
 
 
 def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:

@@ -168,7 +168,7 @@ def test_wrong_override_of_the_environment_is_named() -> None:
 
 def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
     config = tiny_config(trainer__gym_config=env_file())
-    (line, *_) = errors(config, overrides=["env.rewards.clam.weight=2"])
+    (line,) = errors(config, overrides=["env.rewards.clam.weight=2"])
     assert line.startswith(
         "override 'env.rewards.clam.weight=2': unknown term of env.rewards 'clam'. Did you mean 'calm'?"
     )
