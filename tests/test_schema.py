@@ -55,7 +55,7 @@ def test_file_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == f"error: --out {tmp_path}: cannot be written: Is a directory\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["schemas"], ["schema", "--kind", "robot"]])
+@pytest.mark.parametrize("arguments", [["schemas"], ["schema", "--kind", "robot"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
