@@ -73,7 +73,6 @@ def company(count: int) -> Iterator[None]:
 
 def train(iterations: Iterations, total: int) -> None:
     """Train for ``total`` iterations."""
-    os.chdir(ROOT)  # where the shipped config's paths lead from
     run = load_run_config(str(CONFIG), ["trainer.events={}", "trainer.enable_eval=false", "trainer.device=cpu"])
     cfg = run.train.trainer
     torch.manual_seed(cfg.seed)

@@ -19,11 +19,9 @@ def train(config: str, overrides: list[str]) -> tuple[list[dict[str, float]], di
         config: file of a training config, from the repository's root.
         overrides: of it.
     """
-    path = ROOT / config
-    gym_config = ROOT / json.loads(path.read_text(encoding="utf-8"))["trainer"]["gym_config"]
-    fixed = ["trainer.events={}", f"trainer.gym_config={gym_config}"]
     with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", str(path), *fixed, *overrides]
+        command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", str(ROOT / config)]
+        command += ["trainer.events={}", *overrides]
         result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if result.returncode:
             raise SystemExit(f"{' '.join(overrides)} failed:\n{result.stdout}{result.stderr}")

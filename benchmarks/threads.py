@@ -19,8 +19,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+
+import torch
+from busy import company
+from torch import nn
+
+from embodichain.agents.rl.models import MLP
 
 DEFAULT_SPINS = 300_000  # libgomp's own
 
@@ -29,11 +33,6 @@ Key = tuple[int, int]
 
 def measure(widths: list[int], batch_sizes: list[int], threads: list[int], repeats: int) -> list[dict[str, float]]:
     """Time the steps in this process; a row for each width, batch size and number of threads."""
-    import torch  # noqa: PLC0415 (in the processes that measure alone: it is not needed to start them)
-    from torch import nn  # noqa: PLC0415
-
-    from embodichain.agents.rl.models import MLP  # noqa: PLC0415
-
     rows = []
     for width in widths:
         for batch_size in batch_sizes:
@@ -53,18 +52,6 @@ def measure(widths: list[int], batch_sizes: list[int], threads: list[int], repea
                 ms = 1e3 * statistics.median(seconds[repeats // 4 :])
                 rows.append({"width": width, "batch_size": batch_size, "threads": count, "ms": round(ms, 3)})
     return rows
-
-
-@contextmanager
-def busy(processes: int) -> Iterator[None]:
-    """Keep so many processors busy."""
-    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
 
 
 def main() -> None:
@@ -87,7 +74,7 @@ def main() -> None:
         several: dict[Key, list[float]] = {}
         for spins in args.spins:
             environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": str(spins)}
-            with busy(others):
+            with company(others):
                 command = [sys.executable, *sys.argv, "--child"]
                 found = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
             for row in found:

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +93,8 @@ def run_child(task: str, learner: str, seed: int, every: int) -> list[dict[str, 
     """Train in a process of its own; return the points of its learning curve."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "benchmarks.peers.success", "--child", task, learner, str(seed), str(every)]
-    with tempfile.TemporaryDirectory() as folder, chdir(ROOT):
-        done = subprocess.run(
-            command, env=environment | {"PEERS_FOLDER": folder}, capture_output=True, text=True, check=False
-        )
+    with tempfile.TemporaryDirectory() as folder:  # for the logs
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{learner} on {task} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     lines = [line.removeprefix("point ") for line in done.stdout.splitlines() if line.startswith("point ")]
@@ -117,8 +114,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.child:
         task, learner, seed, every = args.child
-        with chdir(os.environ["PEERS_FOLDER"]):
-            train(task, learner, int(seed), int(every))
+        train(task, learner, int(seed), int(every))
         return
     results: list[dict[str, Any]] = []
     print(f"{'task':14}{'learner':10}{'s to success':>13}{'in time':>9}{'at the end':>12}{'all of it s':>13}")

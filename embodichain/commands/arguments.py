@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from embodichain.utils import ConfigError
 
-__all__ = ["add_device", "add_import", "add_json", "add_run", "whole_number"]
+__all__ = ["add_device", "add_json", "add_run", "whole_number"]
 
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
@@ -23,18 +23,6 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Declare the policy's device."""
     parser.add_argument("--device", default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)")
-
-
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Declare ``modules``, to be imported first."""
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this module first, so that what it registers is known; it must be allowed",
-    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -14,15 +14,15 @@ from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.commands.arguments import add_import, add_json
+from embodichain.commands.arguments import add_json
 from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES
 from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import (
     add_allow_import,
-    allowed_imports,
+    add_import,
     find_function_from_modules,
-    import_allowed_modules,
+    import_named_modules,
     public_names,
 )
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a module is not allowed or not there.
     """
-    import_allowed_modules(args.modules, allowed_imports(args), "--import")
+    import_named_modules(args)
     if args.kind is not None:
         rows = _LISTS[args.kind]()
         print(json.dumps(rows, indent=2) if args.json else _text(rows))

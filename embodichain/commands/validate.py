@@ -11,13 +11,12 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.config import is_env_config
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
-from embodichain.commands.arguments import add_import
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
-from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
+from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 from embodichain.utils.utility import load_config_file
 
 EXAMPLES = (
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: with every mistake, a line each.
     """
-    import_allowed_modules(args.modules, allowed_imports(args), "--import")
+    import_named_modules(args)
     if is_env_config(load_config_file(args.config)):
         if args.overrides:
             raise ConfigError(f"{args.overrides[0]}: {args.config} is an environment config, which has no overrides")

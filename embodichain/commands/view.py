@@ -13,7 +13,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
 from embodichain.agents.rl.utils.config import is_env_config
 from embodichain.commands.actions import action_numbers
-from embodichain.commands.arguments import add_import, whole_number
+from embodichain.commands.arguments import whole_number
 from embodichain.commands.live import HandAgent, check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.commands.validate import read_env_config
@@ -21,7 +21,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
+from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 from embodichain.utils.observations import entry_columns, entry_spaces
 from embodichain.utils.utility import load_config_file
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         RenderingUnavailableError: there is nothing to draw with.
     """
     check_live_arguments(args, "--out")
-    import_allowed_modules(args.modules, allowed_imports(args), "--import")
+    import_named_modules(args)
     env_id, cfgs = _read(args.config, allowed_imports(args))
     env = build_env(env_id, replace(without_records(cfgs[0]), num_envs=1, group_size=1, seed=args.seed))
     try:

@@ -15,11 +15,13 @@ from embodichain.utils.errors import ConfigError, nearest, unknown_name
 
 __all__ = [
     "add_allow_import",
+    "add_import",
     "allowed_imports",
     "check_admitted",
     "find_admitted",
     "find_function_from_modules",
     "import_allowed_modules",
+    "import_named_modules",
     "imports_allowed_by_environment",
     "is_below",
     "public_names",
@@ -87,6 +89,27 @@ def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") 
         metavar="PREFIX",
         help=f"let {what} name modules below this one (also: EMBODICHAIN_ALLOW_IMPORT, comma-separated)",
     )
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--import``, which :func:`import_named_modules` reads."""
+    parser.add_argument(
+        "--import",
+        dest="modules",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import this module first, so that what it registers is known; it must be allowed",
+    )
+
+
+def import_named_modules(args: argparse.Namespace) -> None:
+    """Import the modules that the command line names.
+
+    Raises:
+        ConfigError: one is not allowed or not there.
+    """
+    import_allowed_modules(args.modules, allowed_imports(args), "--import")
 
 
 def allowed_imports(args: argparse.Namespace) -> list[str]:

@@ -171,8 +171,7 @@ def _run(
     cfg = run.train.trainer
     start = time.monotonic()
     if point is not None and (finished := ranks.run_on_main(lambda: _finished_summary(point, cfg.iterations))):
-        summary: dict[str, Any] = finished
-        return summary
+        return finished
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)

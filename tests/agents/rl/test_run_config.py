@@ -176,6 +176,12 @@ def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
     assert load_run_config(write_config(Path(), config), own).env.rewards["mine"].weight == 2
 
 
+def test_override_that_leaves_something_out_is_named() -> None:
+    (line,) = errors(tiny_config(), overrides=["trainer.events.train.push.mode=interval"])
+    assert line.startswith("trainer.events.train.push.func: required, but missing")
+    assert line.endswith("(set by the override 'trainer.events.train.push.mode=interval')")
+
+
 def test_environment_config_in_place_of_the_training_config_is_said_in_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load_run_config(env_file())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from embodichain.agents.rl.doctor.report import format_result, format_totals
 from embodichain.agents.rl.doctor.run import run_checks
-from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
+from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 __all__ = ["add_arguments", "run"]
 
@@ -16,14 +16,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--algo", metavar="NAME", help="examine this algorithm, by its registered name")
-    parser.add_argument(
-        "--import",
-        dest="modules",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import this module first, so that its algorithms have names; it must be allowed",
-    )
+    add_import(parser)
     add_allow_import(parser, "--import")
     parser.add_argument("--json", action="store_true", help="print one JSON list of results instead of text")
 
@@ -34,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
     """
-    import_allowed_modules(args.modules, allowed_imports(args), "--import")
+    import_named_modules(args)
     results = []
     for result in run_checks(args.algo):
         results.append(result)

@@ -28,6 +28,7 @@ from embodichain.agents.rl.utils.nonfinite import (
 from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.utils.observations import entry_columns
 from embodichain.utils.state import generators_state, load_generators_state
+from embodichain.utils.threads import torch_threads
 from embodichain.utils.validation import from_dict
 
 __all__ = ["replay_update"]
@@ -85,13 +86,12 @@ def _build(bundle: Mapping[str, Any], device: torch.device | str) -> tuple[Polic
 @contextmanager
 def _as_in(bundle: Mapping[str, Any]) -> Iterator[None]:
     """Take the run's number of threads and random generators for a while."""
-    threads, generators = torch.get_num_threads(), generators_state()
-    torch.set_num_threads(bundle["num_threads"])
+    generators = generators_state()
     load_generators_state(bundle["generators"])
     try:
-        yield
+        with torch_threads(bundle["num_threads"]):
+            yield
     finally:
-        torch.set_num_threads(threads)
         load_generators_state(generators)
 
 
