@@ -5,9 +5,11 @@
 
 Between two operations OpenMP's workers look for work for a while (``GOMP_SPINCOUNT`` looks) and then sleep, and to be
 woken takes long. One gradient step of an actor and a critic (two hidden layers, ELU, Adam) is timed with one thread and
-with all processors, for several numbers of looks, each in a process of its own; by itself, and beside a process that
-keeps one processor busy. The table has the median in ms; the last line is JSON. From it are the number of looks in
-``embodichain/__init__.py`` and the work that is worth a thread in ``agents/rl/utils/threads.py``.
+with all processors, for several numbers of looks, each in a process of its own; and, as a training does it, with
+threads of our own that each take a part of the rows through all layers (``models/mlp_by_rows.py``) and do not look.
+All by itself, and beside a process that keeps one processor busy. The table has the median in ms; the last line is
+JSON. From it are the number of looks in ``embodichain/__init__.py`` and the work that is worth a thread in
+``agents/rl/utils/threads.py``.
 """
 
 from __future__ import annotations
@@ -19,38 +21,47 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 import torch
 from busy import company
 from torch import nn
 
-from embodichain.agents.rl.models import MLP
+from embodichain.agents.rl.models import MLP, rows_in_threads
+from embodichain.agents.rl.models.mlp_by_rows import mlps_by_rows
+from embodichain.utils.threads import torch_threads
 
 DEFAULT_SPINS = 300_000  # libgomp's own
 
 Key = tuple[int, int]
 
 
-def measure(widths: list[int], batch_sizes: list[int], threads: list[int], repeats: int) -> list[dict[str, float]]:
+def measure(widths: list[int], batch_sizes: list[int], threads: list[int], repeats: int) -> list[dict[str, Any]]:
     """Time the steps in this process; a row for each width, batch size and number of threads."""
     rows = []
     for width in widths:
         for batch_size in batch_sizes:
-            networks = nn.ModuleList([MLP(50, size, [width, width], "elu") for size in (6, 1)])
-            optimizer = torch.optim.Adam(networks.parameters(), fused=True)
+            networks = [MLP(50, size, [width, width], "elu") for size in (6, 1)]
+            parameters = [p for network in networks for p in network.parameters()]
+            optimizer = torch.optim.Adam(parameters, fused=True)
             obs = torch.randn(batch_size, 50)
-            for count in threads:
-                torch.set_num_threads(count)
+            for by_rows, count in [(False, count) for count in threads] + [(True, threads[-1])]:
                 seconds = []
-                for _ in range(repeats):
-                    begun = time.perf_counter()
-                    optimizer.zero_grad()
-                    torch.stack([network(obs).square().mean() for network in networks]).sum().backward()
-                    nn.utils.clip_grad_norm_(networks.parameters(), 1.0)
-                    optimizer.step()
-                    seconds.append(time.perf_counter() - begun)
+                with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
+                    for _ in range(repeats):
+                        begun = time.perf_counter()
+                        optimizer.zero_grad()
+                        if by_rows:
+                            outputs = mlps_by_rows(networks, [obs, obs])
+                        else:
+                            outputs = [network(obs) for network in networks]
+                        torch.stack([output.square().mean() for output in outputs]).sum().backward()
+                        nn.utils.clip_grad_norm_(parameters, 1.0)
+                        optimizer.step()
+                        seconds.append(time.perf_counter() - begun)
                 ms = 1e3 * statistics.median(seconds[repeats // 4 :])
-                rows.append({"width": width, "batch_size": batch_size, "threads": count, "ms": round(ms, 3)})
+                kind = "rows" if by_rows else str(count)
+                rows.append({"width": width, "batch_size": batch_size, "threads": kind, "ms": round(ms, 3)})
     return rows
 
 
@@ -68,22 +79,25 @@ def main() -> None:
         print(json.dumps(measure(args.widths, args.batch_sizes, threads, args.repeats)))
         return
     rows = []
-    print(f"{'beside':>7} {'width':>6} {'batch':>6} {'1 thread':>9}", *(f"{spins:>8}" for spins in args.spins))
+    print(
+        f"{'beside':>7} {'width':>6} {'batch':>6} {'1 thread':>9}",
+        *(f"{spins:>8}" for spins in args.spins),
+        f"{'by rows':>8}",
+    )
     for others in (0, 1):
-        single: dict[Key, list[float]] = {}
-        several: dict[Key, list[float]] = {}
+        found: dict[str, dict[Key, list[float]]] = {str(count): {} for count in threads} | {"rows": {}}
         for spins in args.spins:
             environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": str(spins)}
             with company(others):
                 command = [sys.executable, *sys.argv, "--child"]
-                found = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
-            for row in found:
+                measured = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+            for row in measured:
                 rows.append({"busy_processes": others, "spins": spins, **row})
-                column = single if row["threads"] == 1 else several
-                column.setdefault((row["width"], row["batch_size"]), []).append(row["ms"])
-        for (width, batch_size), times in several.items():
-            one = statistics.median(single[width, batch_size])
-            print(f"{others:>7} {width:>6} {batch_size:>6} {one:>9.2f}", *(f"{ms:>8.2f}" for ms in times))
+                found[row["threads"]].setdefault((row["width"], row["batch_size"]), []).append(row["ms"])
+        for (width, batch_size), times in found[str(threads[-1])].items():
+            one, by_rows = (statistics.median(found[kind][width, batch_size]) for kind in (str(threads[0]), "rows"))
+            columns = (f"{ms:>8.2f}" for ms in (*times, by_rows))
+            print(f"{others:>7} {width:>6} {batch_size:>6} {one:>9.2f}", *columns)
     print(json.dumps({"benchmark": "threads", "threads": threads, "rows": rows}))
 
 

@@ -17,6 +17,7 @@ from matplotlib.image import imread
 
 from embodichain.agents.rl import build, train
 from embodichain.agents.rl.algo import PPO
+from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.agents.rl.utils import checkpoint_folder
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
@@ -48,10 +49,10 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
     before, seen = torch.get_num_threads(), []
-    update = PPO.update
+    update = PPO.update  # of MLPs, whose rows the threads share
 
     def noting(self: PPO, rollout: Any) -> dict[str, float]:
-        seen.append(torch.get_num_threads())
+        seen.append((torch.get_num_threads(), num_row_threads()))
         return update(self, rollout)
 
     monkeypatch.setattr(PPO, "update", noting)
@@ -59,7 +60,7 @@ def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.Monke
         assert run_main("trainer.torch_threads=3", "trainer.enable_eval=false") == 0
     finally:
         torch.set_num_threads(before)
-    assert seen == [3, 3]
+    assert seen == [(1, 3), (1, 3)]
 
 
 def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:

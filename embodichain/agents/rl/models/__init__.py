@@ -8,6 +8,7 @@ from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
 from embodichain.agents.rl.models.lora import LoRACfg
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
+from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
 from embodichain.agents.rl.models.policy import Actor, Policy, policy_input
@@ -58,5 +59,6 @@ __all__ = [
     "load_vla_model",
     "policy_input",
     "register_policy",
+    "rows_in_threads",
     "save_vla_model",
 ]

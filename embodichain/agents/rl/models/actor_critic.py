@@ -19,6 +19,8 @@ from embodichain.agents.rl.models.block import (
     build_network,
     network_keys,
     run_network,
+    run_networks,
+    take_rows,
 )
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
@@ -117,6 +119,11 @@ class ActorCritic(GaussianPolicy):
         self.obs_keys = network_keys(actor, critic)
         self.to(device)
 
+    @property
+    def updates_by_rows(self) -> bool:
+        """See ``Policy.updates_by_rows``; so it does if its networks are plain MLPs on the CPU."""
+        return take_rows(self.actor, self.critic)
+
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         obs = self.normalizer(td["obs"])
@@ -132,6 +139,7 @@ class ActorCritic(GaussianPolicy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
         obs = self.normalizer(td["obs"])
-        out = self._evaluate(td, run_network(self.actor, obs, td))
-        out["value"] = run_network(self.critic, obs, td).squeeze(-1)
+        mean, value = run_networks((self.actor, self.critic), obs, td)
+        out = self._evaluate(td, mean)
+        out["value"] = value.squeeze(-1)
         return TensorDict(out, batch_size=td.batch_size)

@@ -19,6 +19,8 @@ from embodichain.agents.rl.models.block import (
     build_network,
     network_keys,
     run_network,
+    run_networks,
+    take_rows,
 )
 from embodichain.agents.rl.models.gaussian import (
     LOG_STD_RANGE,
@@ -103,6 +105,11 @@ class ActorOnly(GaussianPolicy):
         self.obs_keys = network_keys(actor)
         self.to(device)
 
+    @property
+    def updates_by_rows(self) -> bool:
+        """See ``Policy.updates_by_rows``; so it does if its networks are plain MLPs on the CPU."""
+        return take_rows(self.actor)
+
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         mean = run_network(self.actor, self.normalizer(td["obs"]), td)
@@ -117,7 +124,7 @@ class ActorOnly(GaussianPolicy):
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability, and zeros as ``value``; see ``Policy.evaluate_actions``."""
-        mean = run_network(self.actor, self.normalizer(td["obs"]), td)
+        (mean,) = run_networks((self.actor,), self.normalizer(td["obs"]), td)
         out = self._evaluate(td, mean)
         out["value"] = mean.new_zeros(mean.shape[:-1])
         return TensorDict(out, batch_size=td.batch_size)

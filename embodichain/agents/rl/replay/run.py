@@ -26,9 +26,9 @@ from embodichain.agents.rl.utils.nonfinite import (
     parameters_are_finite,
 )
 from embodichain.agents.rl.utils.precision import update_precision
+from embodichain.agents.rl.utils.threads import update_threads
 from embodichain.utils.observations import entry_columns
 from embodichain.utils.state import generators_state, load_generators_state
-from embodichain.utils.threads import torch_threads
 from embodichain.utils.validation import from_dict
 
 __all__ = ["replay_update"]
@@ -54,7 +54,7 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
     before = [name for name, value in tensors.items() if not value.isfinite().all()]
     observer = _Observer(policy, algorithm)
     precision = update_precision(bundle["config"]["trainer"]["precision"], algorithm.device)
-    with _as_in(bundle), watching_steps(observer.watch), precision:
+    with _as_in(bundle, policy), watching_steps(observer.watch), precision:
         algorithm.update(rollout)
     return UpdateReport(
         rollout=describe_rollout(rollout),
@@ -84,12 +84,12 @@ def _build(bundle: Mapping[str, Any], device: torch.device | str) -> tuple[Polic
 
 
 @contextmanager
-def _as_in(bundle: Mapping[str, Any]) -> Iterator[None]:
-    """Take the run's number of threads and random generators for a while."""
+def _as_in(bundle: Mapping[str, Any], policy: Policy) -> Iterator[None]:
+    """Take the run's number of threads, for this policy, and its random generators for a while."""
     generators = generators_state()
     load_generators_state(bundle["generators"])
     try:
-        with torch_threads(bundle["num_threads"]):
+        with update_threads(policy, bundle["num_threads"]):
             yield
     finally:
         load_generators_state(generators)

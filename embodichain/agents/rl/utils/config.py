@@ -115,7 +115,7 @@ class TrainerCfg:
     """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
     torch_threads: PositiveInt | None = None
-    """Threads of torch in the updates; null: as many as the networks are worth, one where they are small."""
+    """Threads of the updates; null: as many as the networks are worth, one where they are small."""
     profile: bool | Literal["trace"] = False
     """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""

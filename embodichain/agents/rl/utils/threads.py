@@ -1,10 +1,14 @@
-"""How many threads of torch an update is worth, on a processor."""
+"""With how many threads an update computes, on a processor."""
 
 from __future__ import annotations
 
-from embodichain.agents.rl.models import Policy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-__all__ = ["worthwhile_threads"]
+from embodichain.agents.rl.models import Policy, rows_in_threads
+from embodichain.utils.threads import torch_threads
+
+__all__ = ["update_threads", "worthwhile_threads"]
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
@@ -30,3 +34,14 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     rows = max(1, batch_size // length)
     work = 2 * rows * max((p.numel() for p in weights), default=0)
     return int(min(available, max(1, work // WORK_OF_A_THREAD)))
+
+
+@contextmanager
+def update_threads(policy: Policy, count: int) -> Iterator[None]:
+    """Let an update compute with so many threads while this is entered.
+
+    They take each their part of a minibatch's rows where the policy can be computed so, and else of every operation.
+    """
+    by_rows = policy.updates_by_rows
+    with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
+        yield

@@ -33,7 +33,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.utils.threads import worthwhile_threads
+from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
@@ -63,7 +63,7 @@ class TrainerOptions:
         keep_last: how many checkpoints to keep beside the best one; None: all.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
         precision: of the updates' matrix products.
-        torch_threads: torch's, in the updates; None: as many as the networks are worth.
+        torch_threads: in the updates; None: as many as the networks are worth.
         spaces: the environment's, as plain data, from which a bundle's policy is built again.
     """
 
@@ -342,7 +342,10 @@ class Trainer:
         rollout = self._collect(self._num_decisions)
         collected = self._clock()
         self._guards.begin_update()
-        with torch_threads(self._threads), update_precision(self.options.precision, self.algorithm.device):
+        with (
+            update_threads(self.policy, self._threads),
+            update_precision(self.options.precision, self.algorithm.device),
+        ):
             losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
         losses = mean_over_ranks(losses, self._ranks)

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.utils.threads import worthwhile_threads
+from embodichain.agents.rl.models import build_policy
+from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
+from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
 from embodichain.utils.threads import torch_threads
 from tests.agents.rl.utils.fakes import linear_policy
 
@@ -56,3 +58,12 @@ def test_number_of_threads_is_given_back() -> None:
     with pytest.raises(ValueError, match="oh"):
         fail()
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("hidden_sizes", "of_torch", "of_rows"), [([4], 1, 3), (None, 3, 1)])
+def test_update_takes_threads_by_rows_where_the_policy_can(hidden_sizes, of_torch: int, of_rows: int) -> None:
+    block = {"name": "actor_only", "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": hidden_sizes}}}
+    policy = build_policy(block, 3, 2, "cpu") if hidden_sizes else linear_policy()
+    with update_threads(policy, 3):
+        assert (torch.get_num_threads(), num_row_threads()) == (of_torch, of_rows)
+    assert num_row_threads() == 1
