@@ -35,10 +35,8 @@ from typing import Any
 
 from benchmarks.peers.report import draw, print_table, summary
 from benchmarks.peers.setting import TASKS, load_setting
-from benchmarks.peers.worker import FLOORS, LEARNERS, Job, run_job
+from benchmarks.peers.worker import FLOORS, LEARNERS, ROOT, Job, process_environment, run_job
 
-ROOT = Path(__file__).resolve().parents[2]
-TORCH_SPINS = "300000"  # what libgomp takes where nobody says anything
 PACKAGES = ("torch", "mujoco", "rsl-rl-lib", "skrl", "stable-baselines3", "torchrl", "tensordict")
 
 
@@ -107,12 +105,7 @@ def main() -> None:
 
 def spawn(job: Job, threads: int) -> dict[str, Any]:
     """Do a job in a process of its own, and return what it says."""
-    # Each as its users have it: importing this library makes OpenMP's workers sleep sooner than torch's default does,
-    # which costs less where another process wants a processor, and more where none does.
-    own = {} if job.learner == "ours" else {"GOMP_SPINCOUNT": TORCH_SPINS}
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    own |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    environment = os.environ | own
+    environment = process_environment(job.learner, threads)
     processors = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as folder:
         content = json.dumps(asdict(job) | {"folder": folder})

@@ -7,7 +7,8 @@ All train the same environments at the same hyperparameters, those of the quicks
 quickstart takes; the learning rate falls to 0 in all of them. Every few iterations the most likely actions are played
 through the same 200 episodes, outside the time. Success is reached at the first of two evaluations in a row at
 ``--success`` or above. Each training is a process of its own on one processor, ``--jobs`` of them side by side; the
-time is the processor's. The last line is JSON.
+time is the processor's. With ``--clock`` they run one after another with all processors, for physics and for torch, and
+OpenMP as each learner's users have it; the time is the clock's, and the machine has to be quiet. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -32,13 +33,11 @@ from tensordict import TensorDict
 
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import SUCCESS_TASKS, load_setting
-from benchmarks.peers.worker import LEARNERS
+from benchmarks.peers.worker import LEARNERS, process_environment
 from benchmarks.time_to_success import EVAL_EPISODES, EVAL_SEED, time_to
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.utils.evaluation import Evaluator
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Deterministic(Policy):
@@ -63,11 +62,14 @@ class Deterministic(Policy):
         raise NotImplementedError
 
 
-def train(task: str, learner: str, seed: int, every: int) -> None:
-    """Train in this process, and print the points of the learning curve."""
-    torch.set_num_threads(1)
-    quickstart = ["trainer.enable_eval=true", f"trainer.seed={seed}", "trainer.torch_threads=1"]
-    setting = load_setting(task, [*quickstart, "env.sim_cfg.num_threads=1"], SUCCESS_TASKS)
+def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
+    """Train in this process, and print the points of the learning curve.
+
+    The time is the clock's, with one thread the processor's.
+    """
+    torch.set_num_threads(threads)
+    overrides = ["trainer.enable_eval=true", f"trainer.seed={seed}", f"env.sim_cfg.num_threads={threads}"]
+    setting = load_setting(task, overrides, SUCCESS_TASKS)
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (what libraries draw from)
     env, eval_env = build_envs(setting.run)
@@ -84,15 +86,16 @@ def train(task: str, learner: str, seed: int, every: int) -> None:
             print(f"point {json.dumps(point)}", flush=True)
 
     module = importlib.import_module(f"benchmarks.peers.{LEARNERS[learner]}")
-    with Clock(time.process_time, evaluate) as clock:
+    with Clock(time.process_time if threads == 1 else time.perf_counter, evaluate) as clock:
         clock.watch(env)
         module.train(setting, env, clock, iterations)
 
 
-def run_child(task: str, learner: str, seed: int, every: int) -> list[dict[str, float]]:
+def run_child(task: str, learner: str, seed: int, every: int, threads: int) -> list[dict[str, float]]:
     """Train in a process of its own; return the points of its learning curve."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-    command = [sys.executable, "-m", "benchmarks.peers.success", "--child", task, learner, str(seed), str(every)]
+    environment = process_environment(learner, threads)
+    options = map(str, (task, learner, seed, every, threads))
+    command = [sys.executable, "-m", "benchmarks.peers.success", "--child", *options]
     with tempfile.TemporaryDirectory() as folder:  # for the logs
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -110,17 +113,19 @@ def main() -> None:
     parser.add_argument("--success", type=float, default=0.95)
     parser.add_argument("--every", type=int, default=6, help="iterations between evaluations")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--clock", action="store_true", help="time by the clock, with all processors")
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        task, learner, seed, every = args.child
-        train(task, learner, int(seed), int(every))
+        task, learner, *numbers = args.child
+        train(task, learner, *map(int, numbers))
         return
+    threads, jobs = (len(os.sched_getaffinity(0)), 1) if args.clock else (1, args.jobs)
     results: list[dict[str, Any]] = []
     print(f"{'task':14}{'learner':10}{'s to success':>13}{'in time':>9}{'at the end':>12}{'all of it s':>13}")
-    with ThreadPoolExecutor(args.jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         runs = {
-            (task, learner): [pool.submit(run_child, task, learner, seed, args.every) for seed in args.seeds]
+            (task, learner): [pool.submit(run_child, task, learner, seed, args.every, threads) for seed in args.seeds]
             for task in args.task
             for learner in args.learners
         }
@@ -135,7 +140,7 @@ def main() -> None:
                 flush=True,
             )
             results.append({"task": task, "learner": learner, "seeds": args.seeds, "curves": curves})
-    print(json.dumps({"benchmark": "peers.success", "success": args.success, "results": results}))
+    print(json.dumps({"benchmark": "peers.success", "success": args.success, "threads": threads, "results": results}))
 
 
 if __name__ == "__main__":
