@@ -18,6 +18,8 @@ from embodichain.lab.sim.sensors.shot import RenderingUnavailableError, Shot
 __all__ = ["OpenGLDrawer", "opengl_problem"]
 
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
+# Edge of the light's own picture, from which shadows are taken, pixels: on a processor they cost as much as others.
+_SHADOW_SIZE = 1024
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
@@ -42,14 +44,14 @@ class OpenGLDrawer:
         Args:
             backend: the simulation to draw.
             appearance: what its environments look like.
-            shadows: draw shadows and fine shapes, which takes most of the time.
+            shadows: draw shadows, which take most of the time.
         """
         self._backend = backend
         self._appearance = appearance
         self._shadows = shadows
         self._model = copy.copy(backend.visual_model)
         self._data = mujoco.MjData(self._model)
-        self._planes = np.zeros(0, dtype=np.int64) if shadows else _plain_planes(self._model)
+        self._planes = _plain_planes(self._model)
         self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
@@ -101,11 +103,13 @@ class OpenGLDrawer:
             width, height = size
             visual = self._model.vis
             visual.global_.offwidth, visual.global_.offheight = width, height
-            if not self._shadows:
-                visual.quality.shadowsize = 0
-                # Round shapes are made of so many flat ones; on a processor, corners cost more than pixels.
-                visual.quality.numslices = min(28, max(12, max(size) // 10))
-                visual.quality.numstacks = visual.quality.numslices // 2 - 1
+            quality = visual.quality
+            # Round shapes are made of so many flat ones; on a processor, corners cost more than pixels.
+            if self._shadows:
+                quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_SIZE, 24, 10
+            else:
+                slices = min(28, max(12, max(size) // 10))
+                quality.shadowsize, quality.numslices, quality.numstacks = 0, slices, slices // 2 - 1
             with _planes_of_few_pieces(self._model, self._planes):
                 renderer = _make_renderer(self._model, width, height)
             if not self._shadows:

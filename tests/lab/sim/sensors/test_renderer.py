@@ -14,6 +14,7 @@ import torch
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.sensors.opengl import OpenGLDrawer
 from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import simulate
 
@@ -107,6 +108,28 @@ def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer
     before = {name: sim.backend.read(name).clone() for name in ("qpos", "qvel", "mocap_pos", "xpos")}
     renderer.render(1, POSE)
     assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
+
+
+@needs_gl
+def test_things_cast_shadows_on_a_ground_that_looks_like_the_engines(sim: SimulationManager) -> None:
+    high, away = [[0.0, 0.0, 0.3]] * 2, [[0.0, 0.0, -5.0]] * 2
+    view = CameraPose((1, 0, 1), (0, 0, 0), (0, 0, 1), (60, 60, 48, 32))
+    own, engines = (Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT) for _ in range(2))
+    drawer = engines._drawer
+    assert isinstance(drawer, OpenGLDrawer)
+    drawer._planes = np.zeros(0, dtype=np.int64)  # cut into as many pieces as the engine cuts them
+    try:
+        place(sim, away, away)
+        bare, expected = (renderer.render(0, view).astype(int) for renderer in (own, engines))
+        place(sim, high, away)
+        picture = own.render(0, view).astype(int)
+    finally:
+        own.close()
+        engines.close()
+    assert np.abs(bare - expected).mean() < 4
+    assert bare.std() > 4  # the ground has a pattern
+    is_darker = (picture < bare - 30).all(axis=2)
+    assert 10 < is_darker.sum() < 400
 
 
 def test_missing_opengl_is_an_error_that_says_what_to_install(
