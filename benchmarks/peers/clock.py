@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
+
 __all__ = ["Clock", "Iteration"]
 
 
@@ -27,7 +29,7 @@ class Iteration:
         env_step: in the environment's own ``step``.
         update: in the update.
         gradient_steps: of any optimiser.
-        threads: torch's, in the update.
+        threads: of the update.
         returns: mean return of the episodes that ended in it; None where none did.
     """
 
@@ -128,7 +130,7 @@ class Clock:
 
     def _end_iteration(self, end: float) -> None:
         seconds = end - self._begun - self._own
-        threads = torch.get_num_threads()
+        threads = max(torch.get_num_threads(), num_row_threads())
         returns = self._mean_return()
         self.iterations.append(Iteration(seconds, self._env_step, self._update, self._gradient_steps, threads, returns))
         if self._on_iteration is not None:
