@@ -359,9 +359,10 @@ def _print_summary(summary: dict[str, Any]) -> None:
     if "wall_seconds" in summary:  # runs from before it was kept have none
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
     print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
-    for name in ("checkpoint", "video", "learning_curve"):
-        missing = "none: no recorded evaluation, or no OpenGL" if name == "video" else "none"
-        print(f"{name.replace('_', ' '):15} {summary[name] or missing}")
+    # A recorder that could not draw or write has said so in a warning.
+    no_video = "nothing was evaluated" if rate is None else "no event in trainer.events.eval recorded one"
+    for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
+        print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")
     print(f"summary         {Path(summary['run_folder']) / 'summary.json'}")
     report = Path(summary["run_folder"]) / REPORT
     print(f"report          {report if report.exists() else 'none'}")

@@ -63,6 +63,15 @@ def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.Monke
     assert seen == [(1, 3), (1, 3)]
 
 
+@pytest.mark.parametrize(
+    ("is_evaluated", "why"),
+    [("false", "nothing was evaluated"), ("true", "no event in trainer.events.eval recorded one")],
+)
+def test_run_without_a_video_says_why(capsys: pytest.CaptureFixture[str], is_evaluated: str, why: str) -> None:
+    assert run_main(f"trainer.enable_eval={is_evaluated}", "trainer.events={}") == 0
+    assert f"video           none: {why}\n" in capsys.readouterr().out
+
+
 def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.seed=3") == 0
     folder = run_folder()

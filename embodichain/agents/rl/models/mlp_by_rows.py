@@ -89,8 +89,8 @@ def num_row_threads() -> int:
 def computes_by_rows(network: nn.Module) -> TypeGuard[MLP]:
     """Return whether ``mlps_by_rows`` computes what calling the network does.
 
-    It does for an ``MLP`` on the CPU of linear layers with ELU, ReLU or tanh between them and nothing else, without
-    hooks, which would not be called.
+    It does for an ``MLP`` on the CPU of linear layers with biases, of ELU, ReLU or tanh between them and nothing else,
+    without hooks, which would not be called.
     """
     if type(network) is not MLP:
         return False
@@ -98,9 +98,10 @@ def computes_by_rows(network: nn.Module) -> TypeGuard[MLP]:
     between = {type(layer) for layer in layers[1::2]}
     return (
         len(layers) % 2 == 1
-        and all(type(layer) is nn.Linear and layer.weight.is_cpu for layer in layers[::2])
+        and all(type(x) is nn.Linear and x.bias is not None and x.weight.is_cpu for x in layers[::2])
         and len(between) <= 1
         and between <= _ACTIVATIONS.keys()
+        and all(getattr(layer, "alpha", 1.0) == 1.0 for layer in layers[1::2])  # of ELU
         and not any(
             module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
             for module in (network, *layers)
@@ -119,7 +120,7 @@ def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor]) -> lis
         inputs: all with the same leading dimensions.
     """
     activations = [_ACTIVATIONS[type(network[1])] if len(network) > 1 else None for network in networks]
-    parameters = [list(network.parameters()) for network in networks]
+    parameters = [[p for layer in list(network)[::2] for p in (layer.weight, layer.bias)] for network in networks]
     outputs = _MLPsByRows.apply(
         activations, [len(of_one) for of_one in parameters], [x.flatten(0, -2) for x in inputs], *chain(*parameters)
     )

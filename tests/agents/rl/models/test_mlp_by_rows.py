@@ -116,6 +116,16 @@ def test_each_thread_has_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(chain(*rows_of.values())) == [1, 1, 3, 3]  # the others, or the one of them that was there first
 
 
+def test_layers_may_share_their_parameters() -> None:
+    network = MLP(4, 4, [4, 4], "tanh")
+    network[2] = network[0]
+    x = torch.randn(6, 4)
+    expected = torch.autograd.grad(network(x).sum(), list(network.parameters()))
+    with rows_in_threads(2):
+        (y,) = mlps_by_rows([network], [x])
+        torch.testing.assert_close(torch.autograd.grad(y.sum(), list(network.parameters())), expected)
+
+
 def test_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(x: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
         if threading.current_thread() is not threading.main_thread():
@@ -133,6 +143,12 @@ def with_hook() -> MLP:
     return network
 
 
+def with_layer(place: int, layer: nn.Module) -> MLP:
+    network = MLP(4, 2, [5], "elu")
+    network[place] = layer
+    return network
+
+
 @pytest.mark.parametrize(
     ("network", "can"),
     [
@@ -143,6 +159,8 @@ def with_hook() -> MLP:
         (MLP(4, 2, [5], dropout=0.1), False),
         (MLP(4, 2, [5], last_activation="tanh"), False),
         (with_hook(), False),
+        (with_layer(1, nn.ELU(alpha=0.5)), False),
+        (with_layer(2, nn.Linear(5, 2, bias=False)), False),
         (nn.Sequential(nn.Linear(4, 2)), False),
         (MLP(4, 2, [5]).to("meta"), False),
     ],
