@@ -4,8 +4,6 @@ Torch's own threads share out every operation, and wait for each other after eac
 that takes as long as the products of matrices. Here a thread goes through all layers with its rows, and the threads
 meet twice in a gradient step, however many layers there are. None looks for work again and again while it waits, so
 that beside another busy process an update becomes slower by what it must, and not by ten times.
-
-Legend: B rows.
 """
 
 from __future__ import annotations

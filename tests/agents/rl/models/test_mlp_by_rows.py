@@ -116,6 +116,14 @@ def test_each_thread_has_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sorted(chain(*rows_of.values())) == [1, 1, 3, 3]  # the others, or the one of them that was there first
 
 
+def test_so_many_threads_give_the_same_bits_each_time() -> None:
+    networks = [MLP(16, size, [64, 64], "elu") for size in (3, 1)]
+    x, weights = torch.randn(200, 16), [torch.randn(200, size) for size in (3, 1)]
+    with rows_in_threads(3):
+        first, *others = (gradients(networks, mlps_by_rows(networks, [x, x]), weights) for _ in range(20))
+    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
 def test_layers_may_share_their_parameters() -> None:
     network = MLP(4, 4, [4, 4], "tanh")
     network[2] = network[0]
