@@ -18,7 +18,8 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     """Return with how many threads a gradient step is fastest, by the size of its largest matrix product.
 
     A product of some million operations is done before a second thread has woken up: with networks of 64 units a second
-    thread makes an update several times slower. What follows from sizes alone is the same each time, so that a training
+    thread makes an update several times slower. Threads that share the rows need twice the work each from the third
+    on, which was estimated, on 2 processors. What follows from sizes alone is the same each time, so that a training
     is repeated to the last bit.
 
     Args:
@@ -33,7 +34,10 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     length = (policy.sequence_length or rollout_length) if policy.state_size else 1
     rows = max(1, batch_size // length)
     work = 2 * rows * max((p.numel() for p in weights), default=0)
-    return int(min(available, max(1, work // WORK_OF_A_THREAD)))
+    count = max(1, work // WORK_OF_A_THREAD)
+    if policy.updates_by_rows and count > 2:
+        count = max(2, count // 2)  # the more threads, the longer each waits for the interpreter's lock
+    return int(min(available, count))
 
 
 @contextmanager

@@ -35,6 +35,13 @@ def test_threads_follow_from_the_largest_product(width: int, batch_size: int, th
     assert worthwhile_threads(policy_with((width, width), (width,)), batch_size, 100, 8) == threads
 
 
+@pytest.mark.parametrize(("batch_size", "threads"), [(256, 1), (512, 2), (1024, 2), (2048, 4), (4096, 8), (8192, 8)])
+def test_third_thread_by_rows_needs_twice_the_work(batch_size: int, threads: int) -> None:
+    """2 x 256 x 256 x 2048 = 268 million operations are 8 times those of a thread."""
+    block = {"name": "actor_only", "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [256, 256]}}}
+    assert worthwhile_threads(build_policy(block, 3, 2, "cpu"), batch_size, 100, 8) == threads
+
+
 def test_policy_with_a_memory_takes_a_step_of_each_sequence_at_a_time() -> None:
     def threads(sequence_length: int | None) -> int:
         return worthwhile_threads(policy_with((256, 256), state_size=4, sequence_length=sequence_length), 8192, 128, 8)
