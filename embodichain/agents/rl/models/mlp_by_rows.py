@@ -119,9 +119,8 @@ def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor]) -> lis
     """
     activations = [_ACTIVATIONS[type(network[1])] if len(network) > 1 else None for network in networks]
     parameters = [[p for layer in list(network)[::2] for p in (layer.weight, layer.bias)] for network in networks]
-    outputs = _MLPsByRows.apply(
-        activations, [len(of_one) for of_one in parameters], [x.flatten(0, -2) for x in inputs], *chain(*parameters)
-    )
+    kinds = list(zip(activations, map(len, parameters), strict=True))
+    outputs = _MLPsByRows.apply(kinds, [x.flatten(0, -2) for x in inputs], *chain(*parameters))
     return [output.unflatten(0, inputs[0].shape[:-1]) for output in outputs]
 
 
@@ -157,28 +156,27 @@ class _Layers(NamedTuple):
         return grads[::-1]
 
 
+_Kind = tuple[_Activation | None, int]
+"""Of a network: its activation, and how many parameters it has."""
+
+
 class _MLPsByRows(torch.autograd.Function):
     """The gradients of all MLPs together: their threads meet once forwards and once backwards."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        activations: list[_Activation | None],
-        counts: list[int],
-        inputs: list[torch.Tensor],
-        *parameters: torch.Tensor,
+        ctx: Any, kinds: list[_Kind], inputs: list[torch.Tensor], *parameters: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
             inputs, parameters = [x.to(dtype) for x in inputs], tuple(p.to(dtype) for p in parameters)
-        ctx.networks = activations, counts
-        networks = _networks(ctx, iter(parameters))
+        networks = _networks(kinds, iter(parameters))
         pieces = zip(*(x.chunk(num_row_threads()) for x in inputs), strict=True)
         values = _in_threads(
             lambda piece: [network.forward(x) for network, x in zip(networks, piece, strict=True)], list(pieces)
         )
         outputs = zip(*([of_network.pop() for of_network in of_piece] for of_piece in values), strict=True)
-        ctx.num_pieces = len(values)
+        ctx.kinds, ctx.num_pieces = kinds, len(values)
         ctx.save_for_backward(*parameters, *(x for of_piece in values for of_network in of_piece for x in of_network))
         ctx.set_materialize_grads(False)
         return tuple(torch.cat(pieces) for pieces in outputs)
@@ -187,9 +185,9 @@ class _MLPsByRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        networks = _networks(ctx, saved)
+        networks = _networks(ctx.kinds, saved)
         used = [i for i, grad in enumerate(grads) if grad is not None]
-        values = [[list(islice(saved, count // 2)) for count in ctx.networks[1]] for _ in range(ctx.num_pieces)]
+        values = [[list(islice(saved, count // 2)) for _, count in ctx.kinds] for _ in range(ctx.num_pieces)]
         pieces = zip(*(g.chunk(ctx.num_pieces) for g in grads if g is not None), strict=True)
 
         def of_piece(piece: tuple[list[list[torch.Tensor]], tuple[torch.Tensor, ...]]) -> list[torch.Tensor]:
@@ -206,12 +204,14 @@ class _MLPsByRows(torch.autograd.Function):
             for total, part in zip(first, other, strict=True):
                 total.add_(part)
         totals = iter(first)
-        of_parameters = [next(totals) if i in used else None for i, n in enumerate(ctx.networks[1]) for _ in range(n)]
-        return None, None, None, *of_parameters
+        of_parameters = [
+            next(totals) if i in used else None for i, (_, count) in enumerate(ctx.kinds) for _ in range(count)
+        ]
+        return None, None, *of_parameters
 
 
-def _networks(ctx: Any, parameters: Iterator[torch.Tensor]) -> list[_Layers]:
-    return [_Layers(of_one, list(islice(parameters, n))) for of_one, n in zip(*ctx.networks, strict=True)]
+def _networks(kinds: list[_Kind], parameters: Iterator[torch.Tensor]) -> list[_Layers]:
+    return [_Layers(activation, list(islice(parameters, count))) for activation, count in kinds]
 
 
 def _in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
