@@ -18,9 +18,9 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     """Return with how many threads a gradient step is fastest, by the size of its largest matrix product.
 
     A product of some million operations is done before a second thread has woken up: with networks of 64 units a second
-    thread makes an update several times slower. Threads that share the rows need twice the work each from the third
-    on, which was estimated, on 2 processors. What follows from sizes alone is the same each time, so that a training
-    is repeated to the last bit.
+    thread makes an update several times slower. Where more than two share the rows, each needs twice the work, which
+    was estimated, on 2 processors. What follows from sizes alone is the same each time, so that a training is repeated
+    to the last bit.
 
     Args:
         policy: what is improved.
