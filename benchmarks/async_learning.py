@@ -32,7 +32,7 @@ from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.run_log import RunLog
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
 
@@ -125,8 +125,18 @@ def train(
         collector = collector_class(env, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
     points = Points()
     with TemporaryDirectory() as folder:  # nobody wants these policies
-        options = TrainerOptions("async_learning", steps, 10**9, 10**9, Path(folder), {})
-        Trainer(options, env, policy, algorithm, RunLog([points]), collector=collector).train(iterations * 2048)
+        trainer = Trainer(
+            policy,
+            env,
+            algorithm,
+            steps,
+            save_freq=10**9,
+            checkpoint_dir=folder,
+            config={},
+            log=RunLog([points]),
+            collector=collector,
+        )
+        trainer.train(iterations * 2048)
     env.close()
     return points.rows
 

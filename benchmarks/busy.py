@@ -26,7 +26,7 @@ import torch
 
 from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
 from embodichain.agents.rl.utils.run_log import RunLog
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs/agents/rl/push_cube/train_config_quickstart.json"
@@ -79,9 +79,17 @@ def train(iterations: Iterations, total: int) -> None:
     env, _ = build_envs(run)
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
-        never = "1000000 it"
-        options = TrainerOptions(cfg.exp_name, cfg.buffer_size, never, never, Path(folder), {}, precision=cfg.precision)
-        trainer = Trainer(options, env, policy, algorithm, RunLog([iterations]))
+        trainer = Trainer(
+            policy,
+            env,
+            algorithm,
+            cfg.buffer_size,
+            save_freq="1000000 it",
+            checkpoint_dir=folder,
+            cfg=cfg,
+            config={},
+            log=RunLog([iterations]),
+        )
         iterate = trainer._iterate
 
         def beside_others() -> dict[str, float]:

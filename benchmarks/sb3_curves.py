@@ -34,7 +34,7 @@ from torch import nn
 from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, load_run_config
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
@@ -78,10 +78,18 @@ def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
     cfg = run.train.trainer
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
-        options = TrainerOptions(
-            cfg.exp_name, cfg.buffer_size, f"{curve.every} it", f"{cfg.iterations} it", Path(folder), {}
+        trainer = Trainer(
+            policy,
+            env,
+            algorithm,
+            cfg.buffer_size,
+            eval_freq=f"{curve.every} it",
+            save_freq=f"{cfg.iterations} it",
+            checkpoint_dir=folder,
+            config={},
+            log=RunLog([EvaluationSink()]),
         )
-        trainer = Trainer(options, env, policy, algorithm, RunLog([EvaluationSink()]), curve.evaluator)
+        trainer.evaluator = curve.evaluator
         trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
 
 

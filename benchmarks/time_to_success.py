@@ -41,7 +41,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.report.statistics import compare_groups
 from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200
@@ -73,12 +73,22 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
     assert eval_env is not None
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
-        options = TrainerOptions(
-            cfg.exp_name, cfg.buffer_size, every, "1000000 it", Path(folder), {}, precision=cfg.precision
-        )
         evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
         evaluator.seconds = time.process_time()
-        Trainer(options, env, policy, algorithm, RunLog([]), evaluator).train(steps)
+        trainer = Trainer(
+            policy,
+            env,
+            algorithm,
+            cfg.buffer_size,
+            eval_freq=every,
+            save_freq="1000000 it",
+            checkpoint_dir=folder,
+            cfg=cfg,
+            config={},
+            log=RunLog(),
+        )
+        trainer.evaluator = evaluator
+        trainer.train(steps)
 
 
 def run_child(task: list[str]) -> list[dict[str, float]]:

@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast, dataclass_transform, overload
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-__all__ = ["MISSING", "configclass", "field", "is_required", "replace"]
+__all__ = ["MISSING", "configclass", "field", "is_required", "replace", "to_dict"]
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ def _make(cls: type[T], frozen: bool) -> type[T]:
             setattr(cls, name, field(default_factory=_missing))
         elif not isinstance(value, (*_IMMUTABLE, dataclasses.Field, types.FunctionType, type)):
             setattr(cls, name, field(default_factory=functools.partial(_copy.deepcopy, value)))
-    methods = {"copy": replace, "replace": replace, "to_dict": _to_dict, "validate": _validate}
+    methods = {"copy": replace, "replace": replace, "to_dict": to_dict, "validate": _validate}
     for name, method in methods.items():
         if name not in cls.__dict__:
             setattr(cls, name, method)
@@ -89,7 +89,7 @@ def replace(self: T, **changes: Any) -> T:
     return type(self)(**values, **changes)
 
 
-def _to_dict(self: Any) -> dict[str, Any]:
+def to_dict(self: Any) -> dict[str, Any]:
     """Return nested plain dictionaries; callables become their ``module.name``, missing fields are left out."""
     return {
         f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self) if getattr(self, f.name) is not MISSING

@@ -24,12 +24,10 @@ from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, Proce
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.utils.bundle import space_to_data
 from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.agents.rl.utils.viewer import BrowserViewer, NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -42,7 +40,6 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
 __all__ = [
-    "EVAL_SEED_OFFSET",
     "RunConfig",
     "RunFolder",
     "TrainingEnv",
@@ -55,9 +52,6 @@ __all__ = [
     "load_checkpoint_config",
     "load_run_config",
 ]
-
-EVAL_SEED_OFFSET = 1_000_003
-"""Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
 
 
 class TrainingEnv(VecEnv, Protocol):
@@ -290,27 +284,6 @@ def build_trainer(
     env.write_into(folder.path, allowed_writes)
     if eval_env is not None:
         eval_env.write_into(folder.path / "eval", allowed_writes)
-    evaluator = None
-    if eval_env is not None:
-        seed = cfg.seed + EVAL_SEED_OFFSET
-        evaluator = Evaluator(eval_env, cfg.num_eval_episodes, seed, algorithm.device, folder.path / "videos")
-    options = TrainerOptions(
-        exp_name=cfg.exp_name,
-        buffer_size=cfg.buffer_size,
-        eval_freq=cfg.eval_freq,
-        save_freq=cfg.save_freq,
-        checkpoint_dir=folder.path / "checkpoints",
-        config=run.resolved,
-        keep_last=cfg.keep_last,
-        max_skipped_updates=cfg.max_skipped_updates,
-        precision=cfg.precision,
-        torch_threads=cfg.torch_threads,
-        spaces={
-            "flat": space_to_data(env.flattened_observation_space),
-            "action": space_to_data(env.single_action_space),
-            "observation": space_to_data(env.single_observation_space),
-        },
-    )
     with ExitStack() as undo:
         # Outermost, so that the folder is gone when it is said.
         undo.enter_context(_writing(folder))
@@ -322,7 +295,28 @@ def build_trainer(
         collector = build_collector(run, [env, *env_groups], policy, algorithm.device, check_stop)
         viewer = _open_viewer(env) if cfg.viewer and is_main else NoViewer()
         undo.callback(viewer.close)
-        trainer = Trainer(options, env, policy, algorithm, log, evaluator, check_stop, collector, viewer)
+        ranks = get_ranks()
+        trainer = Trainer(
+            policy=policy,
+            env=env,
+            algorithm=algorithm,
+            buffer_size=cfg.buffer_size,
+            eval_freq=cfg.eval_freq,
+            save_freq=cfg.save_freq,
+            checkpoint_dir=folder.path / "checkpoints",
+            exp_name=cfg.exp_name,
+            eval_env=eval_env,
+            num_eval_episodes=cfg.num_eval_episodes,
+            distributed=ranks.world_size > 1,
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            cfg=cfg,
+            config=run.resolved,
+            log=log,
+            check_stop=check_stop,
+            collector=collector,
+            viewer=viewer,
+        )
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
             trainer.load_state_dict(resume.content)

@@ -16,6 +16,7 @@ from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.resume import last_run
+from embodichain.agents.rl.utils.script_run import require_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -81,14 +82,19 @@ def find_run(target: str) -> SavedRun:
         path = path.parent
     if (path / "checkpoints").is_dir():
         folder = CheckpointFolder(path / "checkpoints", "")
-        return SavedRun(path, *(folder.load_best() if is_best else folder.load_latest()))
+        return _whole(path, *(folder.load_best() if is_best else folder.load_latest()))
     if path.is_file() and path.suffix == ".pt":
         folder_of_file = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-        return SavedRun(folder_of_file, path, load_checkpoint(path))
+        return _whole(folder_of_file, path, load_checkpoint(path))
     raise ConfigError(
         f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or "
         "'best' of the run in ./outputs that saved last"
     )
+
+
+def _whole(folder: Path, checkpoint: Path, content: dict[str, Any]) -> SavedRun:
+    require_config(content, checkpoint)
+    return SavedRun(folder, checkpoint, content)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["build_algo", "get_algo_class", "get_registered_algo_names", "register_algo"]
+__all__ = ["build_algo", "find_algo_name", "get_algo_class", "get_registered_algo_names", "register_algo"]
 
 A = TypeVar("A", bound=BaseAlgorithm)
 
@@ -47,6 +47,11 @@ def get_algo_class(name: str) -> type[BaseAlgorithm]:
     if name not in _ALGORITHMS:
         raise ConfigError(unknown_name("algorithm", name, _ALGORITHMS))
     return _ALGORITHMS[name]
+
+
+def find_algo_name(algo_class: type) -> str | None:
+    """Return the name that a class is registered by, or None."""
+    return next((name for name, registered in _ALGORITHMS.items() if registered is algo_class), None)
 
 
 def build_algo(

@@ -14,11 +14,10 @@ import torch
 from embodichain.agents.rl.bc.cloning import clone
 from embodichain.agents.rl.bc.config import BCCfg, find_train_config, load_bc_config
 from embodichain.agents.rl.bc.demonstrations import Demonstrations, from_dataset, from_expert
-from embodichain.agents.rl.build import EVAL_SEED_OFFSET
 from embodichain.agents.rl.models import VLAPolicy, build_policy, save_vla_model
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.utils.config import resolve_device
-from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.utils.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder

@@ -7,8 +7,9 @@ length.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import deepcopy
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tensordict import TensorDict
@@ -105,6 +106,8 @@ class Policy(nn.Module, ABC):
     not executed does not count, as ``executed`` [..., H] of the rollout says."""
     log_prob_size: int | None = None
     """A', how many log-probabilities are told of each action of a chunk; None: A, one for each component."""
+    block: Mapping[str, Any] | None = None
+    """The config's block that ``build_policy`` made it from, as plain data: a checkpoint keeps it."""
     has_normalizer: bool = False
     """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
 

@@ -24,6 +24,7 @@ from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla_loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla_policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.validation import from_dict
@@ -168,11 +169,14 @@ def build_policy(
             f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
         )
     built_in = _BUILT_IN.get(policy_class)
+    policy: Policy
     if built_in is not None:
         cfg = block if isinstance(block, built_in.cfg_class) else from_dict(built_in.cfg_class, dict(config), "policy")
         networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
         _require_networks(built_in, cfg, networks)
-        return built_in.build(cfg, given, device, networks)
+        policy = built_in.build(cfg, given, device, networks)
+        policy.block = to_dict(cfg)
+        return policy
     offered = {
         "obs_dim": given.obs_dim,
         "action_dim": given.action_dim,
@@ -182,7 +186,9 @@ def build_policy(
         "device": device,
         "config": block,
     }
-    return _build_by_signature(policy_class, offered)
+    policy = _build_by_signature(policy_class, offered)
+    policy.block = dict(config)
+    return policy
 
 
 def _find_policy_class(name: str) -> Any:

@@ -20,7 +20,7 @@ from embodichain.agents.rl.utils.checkpoint import DamagedCheckpointError, load_
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw
 
-__all__ = ["load_bundle", "save_bundle", "space_from_data", "space_to_data"]
+__all__ = ["load_bundle", "save_bundle", "space_from_data", "space_to_data", "spaces_to_data"]
 
 
 def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) -> Path:
@@ -75,6 +75,18 @@ def space_to_data(space: spaces.Space[Any]) -> dict[str, Any]:
         return {"entries": {name: space_to_data(inner) for name, inner in space.spaces.items()}}
     assert isinstance(space, spaces.Box)  # environments make nothing else
     return {"low": space.low, "high": space.high}
+
+
+def spaces_to_data(env: object) -> dict[str, Any]:
+    """Return those of an environment's spaces that a policy is built for, as plain data by what they are."""
+    names = {
+        "flat": "flattened_observation_space",
+        "action": "single_action_space",
+        "observation": "single_observation_space",
+    }
+    return {
+        name: space_to_data(getattr(env, attribute)) for name, attribute in names.items() if hasattr(env, attribute)
+    }
 
 
 def space_from_data(data: Mapping[str, Any]) -> spaces.Space[Any]:

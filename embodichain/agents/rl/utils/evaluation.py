@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,21 +16,37 @@ from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils.threads import torch_threads
 
-__all__ = ["EvalEnv", "Evaluation", "Evaluator", "StepObserver", "wilson_interval"]
+__all__ = [
+    "EVAL_SEED_OFFSET",
+    "EvalEnv",
+    "Evaluation",
+    "Evaluator",
+    "RecordsVideos",
+    "StepObserver",
+    "wilson_interval",
+]
+
+EVAL_SEED_OFFSET = 1_000_003
+"""Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
 
 StepObserver = Callable[[Tensor, dict[str, Any], Tensor, Tensor], None]
 """Called with a step's reward [N] (a chunk's: [N, H]), ``info`` (see ``VecEnv.step`` and ``StepsChunks``), done [N]
 bool, and the numbers of the episodes that the environments play [N] int64; those from E on do not count."""
 
 
-class EvalEnv(VecEnv, Protocol):
-    """Environments that can be recorded."""
+@runtime_checkable
+class RecordsVideos(Protocol):
+    """What can be recorded."""
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Write videos named after ``label`` into ``folder`` from now on."""
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
+
+
+class EvalEnv(VecEnv, RecordsVideos, Protocol):
+    """Environments that a policy can be evaluated in."""
 
     def close(self) -> None:
         """Release what the environments hold."""

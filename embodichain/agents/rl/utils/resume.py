@@ -10,6 +10,7 @@ from typing import Any
 from embodichain import __version__
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, write_atomically
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.utils.script_run import require_config
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
@@ -83,6 +84,7 @@ def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
     else:
         raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
     _check_links(run)
+    require_config(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(
             f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may go on "

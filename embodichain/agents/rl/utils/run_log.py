@@ -17,7 +17,7 @@ from embodichain.agents.rl.utils.event_file import EventFile, check_there
 from embodichain.agents.rl.utils.panel import LivePanel
 from embodichain.utils import ConfigError, logger
 
-__all__ = ["ProgressDisplay", "RunLog", "Sink", "WandbSink", "make_progress"]
+__all__ = ["ProgressDisplay", "RunLog", "ScalarWriter", "Sink", "WandbSink", "WriterSink", "make_progress"]
 
 
 class Sink(Protocol):
@@ -59,6 +59,30 @@ class TensorBoardSink:
         self._file.close()
 
 
+class ScalarWriter(Protocol):
+    """Such as ``torch.utils.tensorboard.SummaryWriter``."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        """Take one scalar."""
+
+
+class WriterSink:
+    """A writer of somebody else's, which is theirs to close."""
+
+    name = "the Trainer's writer"
+
+    def __init__(self, writer: ScalarWriter) -> None:
+        self._writer = writer
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Take scalars."""
+        for tag, value in scalars.items():
+            self._writer.add_scalar(tag, value, step)
+
+    def close(self) -> None:
+        """Nothing is to be done."""
+
+
 class JsonLinesSink:
     """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; not-a-number is null."""
 
@@ -95,7 +119,7 @@ class WandbSink:
     def __init__(
         self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
     ) -> None:
-        """Begin a run, or go on with it.
+        """Begin a run, or go on with it; one that the program has begun itself is used as it is.
 
         Args:
             project: it is in this project.
@@ -114,6 +138,11 @@ class WandbSink:
             raise ConfigError(
                 "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]'"
             ) from error
+        self._is_ours = wandb.run is None
+        if wandb.run is not None:
+            self._run, self._last_step = wandb.run, last_step
+            self._use_own_step_axis()
+            return
         has_account = bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
         if not has_account:
             logger.log_info(f"no W&B account here: logging offline into {folder}/wandb; send it with 'wandb sync'")
@@ -139,9 +168,7 @@ class WandbSink:
         reached = self._run.summary.get("global_step")
         known = [step for step in (last_step, reached) if step is not None]
         self._last_step = max(known) if last_step is not None else None
-        # A step axis of our own: W&B drops what comes out of the order of its own.
-        self._run.define_metric("global_step")
-        self._run.define_metric("*", step_metric="global_step")
+        self._use_own_step_axis()
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Take scalars."""
@@ -149,8 +176,14 @@ class WandbSink:
             self._run.log({**scalars, "global_step": step})
 
     def close(self) -> None:
-        """Finish the run."""
-        self._run.finish()
+        """Finish the run, unless it is the program's own."""
+        if self._is_ours:
+            self._run.finish()
+
+    def _use_own_step_axis(self) -> None:
+        """W&B drops what comes out of the order of its own."""
+        self._run.define_metric("global_step")
+        self._run.define_metric("*", step_metric="global_step")
 
 
 class RunLog:
@@ -180,8 +213,9 @@ class RunLog:
                     sink.close()
 
     def close(self) -> None:
-        """Finish all sinks."""
-        for sink in self._sinks:
+        """Finish all sinks, and let go of them."""
+        sinks, self._sinks = self._sinks, []
+        for sink in sinks:
             try:
                 sink.close()
             except Exception as error:  # noqa: BLE001 (as above)

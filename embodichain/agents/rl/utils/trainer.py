@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, load_policy_state
+from embodichain.agents.rl.utils.bundle import spaces_to_data
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
-from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.utils.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
-from embodichain.agents.rl.utils.precision import Precision, update_precision
+from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.agents.rl.utils.rank_parts import (
     bundle_folder,
     check_in_step,
@@ -30,8 +33,9 @@ from embodichain.agents.rl.utils.rank_parts import (
     own_part,
     with_all_parts,
 )
-from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
+from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, ScalarWriter, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
+from embodichain.agents.rl.utils.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
@@ -40,44 +44,14 @@ from embodichain.utils import logger
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from embodichain.utils.threads import torch_threads
 
-__all__ = ["Trainer", "TrainerOptions", "UnsavedTrainingError"]
+__all__ = ["Trainer", "UnsavedTrainingError"]
 
+NEVER = f"{10**9} it"
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics
 
 
 class UnsavedTrainingError(RuntimeError):
     """A training came to its end, but its result is not on the disk."""
-
-
-@dataclass(frozen=True)
-class TrainerOptions:
-    """What the trainer needs to know of the config.
-
-    Attributes:
-        exp_name: begins the checkpoints' names.
-        buffer_size: steps of each environment in one rollout; with chunks of actions, at most so many.
-        eval_freq: environment steps between evaluations, or ``"100 it"``.
-        save_freq: the same for checkpoints.
-        checkpoint_dir: where they go; it is there.
-        config: the resolved config, to be kept in the checkpoints.
-        keep_last: how many checkpoints to keep beside the best one; None: all.
-        max_skipped_updates: updates in a row without a single gradient step that end the training.
-        precision: of the updates' matrix products.
-        torch_threads: in the updates; None: as many as the networks are worth.
-        spaces: the environment's, as plain data, from which a bundle's policy is built again.
-    """
-
-    exp_name: str
-    buffer_size: int
-    eval_freq: int | str
-    save_freq: int | str
-    checkpoint_dir: Path
-    config: dict[str, Any]
-    keep_last: int | None = None
-    max_skipped_updates: int = 5
-    precision: Precision = "float32"
-    torch_threads: int | None = None
-    spaces: dict[str, Any] = field(default_factory=dict)
 
 
 class Trainer:
@@ -90,6 +64,9 @@ class Trainer:
     the same updates, and rank 0 logs and saves.
 
     Attributes:
+        cfg: the settings.
+        config: the resolved config, which the checkpoints keep.
+        evaluator: evaluates the policy, if anything does.
         collector: fills the rollouts.
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
@@ -100,12 +77,28 @@ class Trainer:
 
     def __init__(
         self,
-        options: TrainerOptions,
-        env: VecEnv,
         policy: Policy,
+        env: VecEnv,
         algorithm: BaseAlgorithm,
-        log: RunLog,
-        evaluator: Evaluator | None = None,
+        buffer_size: int,
+        batch_size: int | None = None,
+        writer: ScalarWriter | None = None,
+        eval_freq: int | str = 0,
+        save_freq: int | str = 50_000,
+        checkpoint_dir: str | Path = "checkpoints",
+        exp_name: str = "generic_exp",
+        use_wandb: bool = False,
+        eval_env: EvalEnv | None = None,
+        event_cfg: Mapping[str, Any] | None = None,
+        eval_event_cfg: Mapping[str, Any] | None = None,
+        num_eval_episodes: int = 5,
+        distributed: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        *,
+        cfg: TrainerCfg | None = None,
+        config: dict[str, Any] | None = None,
+        log: RunLog | None = None,
         check_stop: Callable[[], None] = lambda: None,
         collector: BaseCollector | None = None,
         viewer: Viewer | None = None,
@@ -113,28 +106,73 @@ class Trainer:
         """Set up.
 
         Args:
-            options: see there.
-            env: the environments.
             policy: the policy.
+            env: the environments.
             algorithm: improves it.
-            log: where the figures go.
-            evaluator: evaluates the policy, if anything does.
+            buffer_size: steps of each environment in one rollout; with chunks of actions, at most so many.
+            batch_size: transitions of a minibatch; the algorithm's own counts, and a warning says where this differs.
+            writer: a ``SummaryWriter`` or the like, which gets all scalars; the caller closes it.
+            eval_freq: environment steps between evaluations, or ``"100 it"``; 0: none.
+            save_freq: the same for checkpoints.
+            checkpoint_dir: where they go; it is made. What else a run writes goes into the run's folder: the parent
+                where this is named ``checkpoints``, else this one.
+            exp_name: begins the checkpoints' names.
+            use_wandb: log to Weights & Biases, to the run that ``wandb.init`` has begun or else to a new one.
+            eval_env: the environments of the evaluation.
+            event_cfg: events by name (``EventCfg``), to be added to ``env``.
+            eval_event_cfg: the same for ``eval_env``.
+            num_eval_episodes: episodes of one evaluation, over all its environments: the same ones each time.
+            distributed: this is one of several processes, which have met (see ``docs/distributed.md``).
+            rank: its number.
+            world_size: how many there are.
+            cfg: the settings of the config's block ``trainer`` that are not given here; None: the defaults.
+            config: the resolved config, kept in the checkpoints; None: as the parts themselves tell it.
+            log: where scalars go; None: to ``writer``, to W&B, and to ``metrics.jsonl`` in the run's folder.
             check_stop: called after every step of an environment and every update; raises what ends the training.
             collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
                 ``figures``. None: a ``SyncCollector``.
             viewer: shows the training; told of each step only by a ``SyncCollector``.
+
+        Raises:
+            ConfigError: (a ValueError) something does not fit together; the message names it.
         """
-        self.options = options
+        check_agreement(algorithm, batch_size, distributed, rank, world_size)
+        checkpoint_dir = Path(checkpoint_dir)
+        checkpoint_dir.mkdir(parents=True, exist_ok=True)
+        run_folder = checkpoint_dir.parent if checkpoint_dir.name == "checkpoints" else checkpoint_dir
+        cfg = cfg or TrainerCfg(gym_config={})
+        self._script: ScriptRun | None = None
+        if config is None:
+            given: dict[str, Any] = {
+                "exp_name": exp_name,
+                "device": str(algorithm.device),
+                "num_envs": env.num_envs,
+                "buffer_size": buffer_size,
+                "save_freq": save_freq,
+                "use_wandb": use_wandb,
+                "num_eval_episodes": num_eval_episodes,
+            }
+            if eval_env is not None and eval_freq:
+                given |= {"enable_eval": True, "eval_freq": eval_freq, "num_eval_envs": eval_env.num_envs}
+            parts = ScriptParts(policy, algorithm, env, eval_env, event_cfg or {}, eval_event_cfg or {})
+            self._script = ScriptRun(run_folder, parts, cfg, given, writer)
+            cfg, config = self._script.cfg, self._script.config
+        self.cfg = cfg
+        self.config = config
         self.policy = policy
+        self.env = env
         self.algorithm = algorithm
-        self.log = log
-        self.evaluator = evaluator
+        self.log = log or RunLog()
+        self.evaluator: Evaluator | None = None
+        if eval_env is not None and eval_freq:
+            seed = cfg.seed + EVAL_SEED_OFFSET
+            self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, run_folder / "videos")
         self.viewer = viewer or NoViewer()
         self.global_step = 0
         self.train_seconds = 0.0
         self.last_evaluation: Evaluation | None = None
         self.last_checkpoint: Path | None = None
-        self.checkpoints = CheckpointFolder(options.checkpoint_dir, options.exp_name, options.keep_last)
+        self.checkpoints = CheckpointFolder(checkpoint_dir, exp_name, cfg.keep_last)
         self._iteration = 0
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
@@ -144,20 +182,20 @@ class Trainer:
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
         self._stats = EpisodeStats(env.num_envs, self.collector.num_groups)
-        self._threads = options.torch_threads or worthwhile_threads(
-            policy, algorithm.batch_size, options.buffer_size, torch.get_num_threads()
+        self._threads = cfg.torch_threads or worthwhile_threads(
+            policy, algorithm.batch_size, buffer_size, torch.get_num_threads()
         )
         self._guards = Guards(
-            bundle_folder(options.checkpoint_dir.parent, self._ranks),
+            bundle_folder(run_folder, self._ranks),
             policy,
             algorithm,
-            options.max_skipped_updates,
-            {"config": options.config, "spaces": options.spaces, "num_threads": self._threads},
+            cfg.max_skipped_updates,
+            {"config": config, "spaces": spaces_to_data(env), "num_threads": self._threads},
         )
-        self._steps_per_iteration = options.buffer_size * env.num_envs * self._ranks.world_size
-        self._num_decisions = options.buffer_size // policy.chunk_length
-        self._eval_schedule = Schedule(options.eval_freq, "trainer.eval_freq")
-        self._save_schedule = Schedule(options.save_freq, "trainer.save_freq")
+        self._steps_per_iteration = buffer_size * env.num_envs * self._ranks.world_size
+        self._num_decisions = buffer_size // policy.chunk_length
+        self._eval_schedule = Schedule(eval_freq or NEVER, "trainer.eval_freq")
+        self._save_schedule = Schedule(save_freq, "trainer.save_freq")
 
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
@@ -170,9 +208,11 @@ class Trainer:
         Raises:
             UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
+        iterations = -(-total_timesteps // self._steps_per_iteration)
+        script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread but in the updates: what else is computed is small.
-        with torch_threads(1):
-            self._train(-(-total_timesteps // self._steps_per_iteration))
+        with script, torch_threads(1):
+            self._train(iterations)
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(
                 f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
@@ -233,7 +273,7 @@ class Trainer:
             evaluation = asdict(self.last_evaluation) | {"videos": list(map(str, self.last_evaluation.videos))}
         return {
             "code_version": __version__,
-            "config": self.options.config,
+            "config": self.config,
             "global_step": self.global_step,
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
@@ -344,7 +384,7 @@ class Trainer:
         self._guards.begin_update()
         with (
             update_threads(self.policy, self._threads),
-            update_precision(self.options.precision, self.algorithm.device),
+            update_precision(self.cfg.precision, self.algorithm.device),
         ):
             losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])

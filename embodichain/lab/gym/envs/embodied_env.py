@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
+from embodichain.lab.gym.envs.config_data import config_data, terms_data
 from embodichain.lab.gym.envs.managers import (
     ActionManager,
     DatasetManager,
@@ -22,7 +23,14 @@ from embodichain.lab.gym.envs.managers import (
     RewardManager,
 )
 from embodichain.lab.gym.envs.managers.base import Manager
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, DatasetCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    ActionTermCfg,
+    DatasetCfg,
+    EventCfg,
+    FunctorCfg,
+    ObservationCfg,
+    RewardCfg,
+)
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.sensors import SensorCfg
@@ -259,6 +267,20 @@ class EmbodiedEnv(BaseEnv):
             allowed: other folders that a ``save_path`` may name.
         """
         self.output = OutputFolder(folder, allowed)
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the content of a config file from which this environment can be built again.
+
+        Events that were added later are not in it.
+
+        Raises:
+            ConfigError: the class is not registered, or the config holds what no file can say.
+        """
+        return config_data(self.cfg, type(self))
+
+    def terms_data(self, terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
+        """Return the content of a block of terms in a config file; raises as :meth:`config_data`."""
+        return terms_data(terms)
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt, ValidationError
 
+from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
@@ -62,8 +63,7 @@ TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
 }
 """The blocks of terms in ``env``, and what a term is in each."""
 
-_SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
-ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in _SCENE_KEYS)
+ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in SCENE_KEYS)
 """The keys of the ``env`` block."""
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
@@ -82,8 +82,7 @@ class EnvFileCfg:
 
 
 _FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))
-_BOTH_KEYS = ("max_episode_steps", "num_envs")
-TOP_KEYS = (*_FILE_KEYS, *_BOTH_KEYS, *_SCENE_KEYS)
+TOP_KEYS = (*_FILE_KEYS, *TOP_FIELDS, *SCENE_KEYS)
 """The keys of the whole file."""
 
 
@@ -134,7 +133,7 @@ def config_to_cfg(
     problems += _extension_problems(_dict(env.get("extensions")), env_class)
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
     flat = {key: env[key] for key in ENV_KEYS if key in env and key not in TERM_BLOCKS}
-    flat |= {key: data[key] for key in (*_SCENE_KEYS, *_BOTH_KEYS) if key in data}
+    flat |= {key: data[key] for key in (*SCENE_KEYS, *TOP_FIELDS) if key in data}
     try:
         cfg = from_dict(EmbodiedEnvCfg, flat, "")
     except ConfigError as error:

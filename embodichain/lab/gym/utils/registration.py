@@ -12,7 +12,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EnvSpec", "find_env_class", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
+__all__ = ["EnvSpec", "find_env_class", "find_env_id", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
 
 T = TypeVar("T", bound=type)
 
@@ -95,6 +95,11 @@ def get_env_spec(env_id: str) -> EnvSpec:
 def find_env_class(env_id: object) -> type | None:
     """Return the class of a registered environment, or None where there is none of that name."""
     return _REGISTRY[env_id].cls if isinstance(env_id, str) and env_id in _REGISTRY else None
+
+
+def find_env_id(env_class: type) -> str | None:
+    """Return the name that a class is registered by, or None."""
+    return next((env_id for env_id, spec in _REGISTRY.items() if spec.cls is env_class), None)
 
 
 def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: Any) -> Any:

@@ -22,10 +22,9 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.agents.rl.utils.stop import InterruptedTraining
-from embodichain.agents.rl.utils.trainer import Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
@@ -38,6 +37,7 @@ from tests.agents.rl.utils.fakes import (
     assert_same,
     linear_policy,
     tiny_config,
+    tiny_trainer,
     write_config,
 )
 
@@ -73,16 +73,15 @@ class Run:
         self.collector = AsyncCollector(
             envs, self.policy, buffer, "cpu", lambda step, info: check_stop(), max_staleness=max_staleness
         )
-        settings: dict[str, Any] = {"eval_freq": "100 it", "save_freq": "100 it", **options}
         self.trainer = WatchedTrainer(
-            TrainerOptions("tiny", 4, checkpoint_dir=folder, config={"seed": 1}, **settings),
-            self.envs[0],
-            self.policy,
-            self.algorithm,
-            RunLog([self.sink]),
-            Evaluator(self.eval_env, 3, 5, torch.device("cpu"), folder / "videos"),
-            check_stop,
-            self.collector,
+            policy=self.policy,
+            env=self.envs[0],
+            algorithm=self.algorithm,
+            **tiny_trainer(folder, **options),
+            eval_env=self.eval_env,
+            log=RunLog([self.sink]),
+            check_stop=check_stop,
+            collector=self.collector,
         )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.models import ActorCritic, Policy
+from embodichain.agents.rl.utils.config import TrainerCfg
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 CART_POLE_ENV = CONFIGS / "agents/rl/basic/cart_pole/gym_config.json"
@@ -217,6 +218,26 @@ def linear_policy(
     return ActorCritic(
         obs_dim, action_dim, "cpu", actor, critic, normalize_obs=normalize_obs, chunk_length=chunk_length
     )
+
+
+def tiny_trainer(folder: Path, **changes: Any) -> dict[str, Any]:
+    """Return arguments of a ``Trainer`` with rollouts of 4 steps, that hardly evaluates or saves.
+
+    Args:
+        folder: of the checkpoints.
+        changes: of these, and settings of ``TrainerCfg``.
+    """
+    arguments: dict[str, Any] = {
+        "buffer_size": 4,
+        "eval_freq": "100 it",
+        "save_freq": "100 it",
+        "checkpoint_dir": folder,
+        "exp_name": "tiny",
+        "num_eval_episodes": 3,
+        "config": {"seed": 1},
+    }
+    settings = {name: value for name, value in changes.items() if name not in arguments}
+    return arguments | {n: v for n, v in changes.items() if n in arguments} | {"cfg": TrainerCfg({}, **settings)}
 
 
 class IdleAlgorithm(BaseAlgorithm):

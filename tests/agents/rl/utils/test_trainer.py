@@ -17,13 +17,20 @@ from torch import Tensor
 from embodichain import __version__
 from embodichain.agents.rl.utils import trainer
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.utils.evaluation import Evaluation
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
 from embodichain.agents.rl.utils.stop import InterruptedTraining
-from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer, TrainerOptions
+from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.utils.viewer import NoViewer, Pause, Viewer
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import IdleAlgorithm, ListSink, ScriptedEnv, linear_policy, read_tensorboard
+from tests.agents.rl.utils.fakes import (
+    IdleAlgorithm,
+    ListSink,
+    ScriptedEnv,
+    linear_policy,
+    read_tensorboard,
+    tiny_trainer,
+)
 
 
 class Run:
@@ -42,14 +49,13 @@ class Run:
         self.algorithm = IdleAlgorithm(self.policy)
         self.sink = ListSink()
         self.log = RunLog([self.sink, JsonLinesSink(folder / "metrics.jsonl"), TensorBoardSink(folder / "logs")])
-        settings: dict[str, Any] = {"eval_freq": "100 it", "save_freq": "100 it", **options}
         self.trainer = Trainer(
-            TrainerOptions("tiny", 4, checkpoint_dir=folder, config={"seed": 1}, **settings),
-            self.env,
-            self.policy,
-            self.algorithm,
-            self.log,
-            Evaluator(self.eval_env, 3, 5, torch.device("cpu"), folder / "videos") if evaluates else None,
+            policy=self.policy,
+            env=self.env,
+            algorithm=self.algorithm,
+            **tiny_trainer(folder, **options),
+            eval_env=self.eval_env if evaluates else None,
+            log=self.log,
             viewer=viewer,
         )
 
@@ -257,11 +263,10 @@ def test_checkpoint_describes_itself(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(restored.buffers(), run.policy.buffers(), strict=True))
 
 
-def test_impossible_schedule_is_refused_by_place() -> None:
-    options = TrainerOptions("tiny", 4, eval_freq=1, save_freq=0, checkpoint_dir=Path(), config={})
+def test_impossible_schedule_is_refused_by_place(tmp_path: Path) -> None:
     policy = linear_policy()
     with pytest.raises(ConfigError, match=r"^trainer\.save_freq: must be a positive number"):
-        Trainer(options, ScriptedEnv(2), policy, IdleAlgorithm(policy), RunLog([]))
+        Trainer(policy, ScriptedEnv(2), IdleAlgorithm(policy), **tiny_trainer(tmp_path, save_freq=0))
 
 
 # --- the viewer ---

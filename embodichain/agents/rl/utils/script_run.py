@@ -1,0 +1,262 @@
+"""What a run writes where a script has made its ``Trainer``: the record of its parts, its logs and its videos."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo.registry import find_algo_name
+from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.utils.checkpoint import write_json
+from embodichain.agents.rl.utils.config import TrainerCfg
+from embodichain.agents.rl.utils.evaluation import RecordsVideos
+from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import to_dict
+from embodichain.utils.errors import placed
+from embodichain.utils.validation import from_dict
+
+__all__ = [
+    "DescribesItself",
+    "ScriptParts",
+    "ScriptRun",
+    "TakesEvents",
+    "add_events",
+    "check_agreement",
+    "describe_parts",
+    "require_config",
+]
+
+_PROBLEM = "problem"
+
+
+@runtime_checkable
+class TakesEvents(Protocol):
+    """Environments to which events can be added when they are built."""
+
+    def add_events(self, cfgs: Mapping[str, Any]) -> None:
+        """Add events by name."""
+
+
+@runtime_checkable
+class DescribesItself(Protocol):
+    """Environments that can be built again from plain data."""
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the environment's config as its file would have it, ``id`` included.
+
+        Raises:
+            ConfigError: it holds what no file can say.
+        """
+
+    def terms_data(self, terms: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configs of terms as a file would have them.
+
+        Raises:
+            ConfigError: as above.
+        """
+
+
+@dataclass(frozen=True)
+class ScriptParts:
+    """What a script has put together by hand.
+
+    Attributes:
+        policy: from ``build_policy``, which notes the block that it was given.
+        algorithm: of a registered class.
+        env: the training environments.
+        eval_env: those of the evaluation, if any.
+        event_cfg: the events that the trainer adds to ``env``, by name.
+        eval_event_cfg: the same for ``eval_env``.
+    """
+
+    policy: Policy
+    algorithm: BaseAlgorithm
+    env: object
+    eval_env: object | None
+    event_cfg: Mapping[str, Any]
+    eval_event_cfg: Mapping[str, Any]
+
+
+class ScriptRun:
+    """The run of a ``Trainer`` that a script has made, where the command would see to its files.
+
+    Attributes:
+        cfg: the settings.
+        config: the record for the checkpoints: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; where the
+            parts cannot be described, ``trainer`` and ``problem`` alone, which says why.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parts: ScriptParts,
+        cfg: TrainerCfg,
+        given: Mapping[str, Any],
+        writer: ScalarWriter | None,
+    ) -> None:
+        """Add the events to the environments, and make the record; nothing is written.
+
+        Args:
+            folder: the run's folder.
+            parts: of the training.
+            cfg: the settings.
+            given: those that take the place of ``cfg``'s.
+            writer: gets all scalars, if there is one; it is not closed.
+
+        Raises:
+            ConfigError: a setting is impossible, or an event does not fit the environments.
+        """
+        settings = {**to_dict(cfg), **given}
+        self.cfg = from_dict(TrainerCfg, settings, "Trainer")
+        add_events(parts.env, parts.event_cfg, "event_cfg")
+        add_events(parts.eval_env, parts.eval_event_cfg, "eval_event_cfg")
+        self.config = describe_parts(parts, settings)
+        self.cfg.seed = self.config["trainer"]["seed"]
+        self._folder = folder
+        self._writer = writer
+        self._recorded = parts.env if parts.event_cfg and isinstance(parts.env, RecordsVideos) else None
+
+    @contextmanager
+    def training(self, log: RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
+        """Log, record and keep the config of a training, which goes on while this is entered.
+
+        Args:
+            log: gets the sinks; they are closed at the end.
+            iterations: of the whole training.
+            iterations_before: those of them that were made before. If there are none, a ``metrics.jsonl`` that is in
+                the run's folder is of another training, and begun anew.
+        """
+        self.config["trainer"]["iterations"] = iterations
+        if not get_ranks().is_main:
+            yield
+            return
+        metrics = self._folder / "metrics.jsonl"
+        if not iterations_before:
+            metrics.unlink(missing_ok=True)
+        if _PROBLEM not in self.config:
+            write_json(self._folder / "config.json", self.config, indent=2)
+        if self.cfg.use_wandb:
+            log.add(WandbSink(self.cfg.wandb_project_name, self._folder.name, self._folder, self.config))
+        if self._writer is not None:
+            log.add(WriterSink(self._writer))
+        log.add(JsonLinesSink(metrics))
+        if self._recorded is not None:
+            self._recorded.start_recording(self._folder / "videos", "train")
+        try:
+            yield
+        finally:
+            if self._recorded is not None:
+                self._recorded.stop_recording()
+            log.close()
+
+
+def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:
+    """Add a trainer's events to its environments.
+
+    Args:
+        env: the environments; None: there are none.
+        cfgs: the events by name, if any.
+        place: the trainer's argument, for messages.
+
+    Raises:
+        ConfigError: the environments take none, or an event does not fit them.
+    """
+    if not cfgs:
+        return
+    if not isinstance(env, TakesEvents):
+        why = "there is no eval_env" if env is None else f"{type(env).__name__} has no add_events"
+        raise ConfigError(f"Trainer({place}=...): {why}")
+    with placed(f"Trainer({place}=...): "):
+        env.add_events(cfgs)
+
+
+def check_agreement(
+    algorithm: BaseAlgorithm, batch_size: int | None, distributed: bool, rank: int, world_size: int
+) -> None:
+    """Check what a trainer is told of the algorithm and the processes against what they are.
+
+    Raises:
+        ConfigError: it is another number of processes, or another rank, than those that have met.
+    """
+    ranks = get_ranks()
+    if distributed and (rank, world_size) != (ranks.rank, ranks.world_size):
+        raise ConfigError(
+            f"Trainer(distributed=True, rank={rank}, world_size={world_size}): this is rank {ranks.rank} of "
+            f"{ranks.world_size}: the processes meet in build_algo(..., distributed=True), or in join_ranks()"
+        )
+    if batch_size not in (None, algorithm.batch_size):
+        logger.log_warning(
+            f"Trainer(batch_size={batch_size}): {type(algorithm).__name__} has its own, {algorithm.batch_size} "
+            "(its cfg.batch_size), which counts"
+        )
+
+
+def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a training; see ``ScriptRun.config``.
+
+    Args:
+        parts: of the training.
+        trainer: the block ``trainer``.
+    """
+    settings, env = dict(trainer), parts.env
+    try:
+        if not isinstance(env, DescribesItself):
+            raise ConfigError(f"the environment {type(env).__name__} has no config_data()")
+        gym_config = env.config_data()
+        settings["seed"] = gym_config["env"].pop("seed")
+        settings["events"] = {"train": env.terms_data(parts.event_cfg), "eval": env.terms_data(parts.eval_event_cfg)}
+        settings["import_modules"] = _modules_of(type(parts.policy), type(parts.algorithm), type(env))
+        blocks = {"policy": _of_policy(parts.policy), "algorithm": _of_algorithm(parts.algorithm)}
+        return _as_plain({"trainer": settings, **blocks, "gym_config": gym_config})
+    except ConfigError as error:
+        return {"trainer": dict(trainer), _PROBLEM: str(error).partition("\n")[0]}
+
+
+def require_config(content: Mapping[str, Any], path: Path) -> None:
+    """Check that a checkpoint says what its training was made of.
+
+    Raises:
+        ConfigError: it does not; the message has the reason that was noted when it was written.
+    """
+    problem = content["config"].get(_PROBLEM)
+    if problem is not None:
+        raise ConfigError(
+            f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "
+            f"{problem}. The script itself can go on from it: trainer.load_state_dict(load_checkpoint(path))"
+        )
+
+
+def _of_policy(policy: Policy) -> Mapping[str, Any]:
+    if policy.block is None:
+        raise ConfigError(f"the policy {type(policy).__name__} was not built by build_policy")
+    return policy.block
+
+
+def _of_algorithm(algorithm: BaseAlgorithm) -> dict[str, Any]:
+    name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
+    if name is None or not isinstance(cfg, AlgorithmCfg):
+        raise ConfigError(f"the algorithm {type(algorithm).__name__} is not registered, or keeps no config in 'cfg'")
+    settings = to_dict(cfg)
+    settings.pop("device", None)  # the trainer's
+    return {"name": name, "cfg": settings}
+
+
+def _modules_of(*classes: type) -> list[str]:
+    """Return the modules that users' classes are in, but for the script itself, which cannot be imported again."""
+    modules = dict.fromkeys(cls.__module__ for cls in classes)
+    return [m for m in modules if m != "__main__" and m.partition(".")[0] != "embodichain"]
+
+
+def _as_plain(config: dict[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(config))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"it holds more than a file can say: {error}") from error
+    return plain

@@ -1,0 +1,73 @@
+"""From an environment's typed config back to what its file would have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.utils.registration import find_env_id
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
+
+if TYPE_CHECKING:
+    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
+
+__all__ = ["SCENE_KEYS", "TOP_FIELDS", "config_data", "terms_data"]
+
+SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
+"""Fields of ``EmbodiedEnvCfg`` that stand at the top of a file, beside ``env``: the scene."""
+TOP_FIELDS = ("max_episode_steps", "num_envs")
+"""Further ones, which may stand in ``env``, too."""
+
+_SHIPPED = "embodichain.lab.gym.envs.managers."
+
+
+def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
+    """Return the content of a file that ``config_to_cfg`` reads back to a config.
+
+    Args:
+        cfg: the config.
+        env_class: of the environment, which is registered.
+
+    Raises:
+        ConfigError: the class is not registered, or the config holds what no file can say.
+    """
+    env_id = find_env_id(env_class)
+    if env_id is None:
+        raise ConfigError(f"the environment's class {env_class.__name__} is not registered (@register_env)")
+    env = to_dict(cfg)
+    top = {key: env.pop(key) for key in (*SCENE_KEYS, *TOP_FIELDS)}
+    for block, terms in vars(cfg).items():
+        if isinstance(terms, dict) and any(isinstance(term, FunctorCfg) for term in terms.values()):
+            env[block] = terms_data(terms)
+    given = {key: value for key, value in top.items() if value is not None}
+    return _checked({"id": env_id, **given, "env": {key: value for key, value in env.items() if value is not None}})
+
+
+def terms_data(terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
+    """Return the content of a block of terms.
+
+    Raises:
+        ConfigError: a term's function has no name by which a file could call it, or its parameters are no plain data.
+    """
+    block = {name: to_dict(term) | {"func": _name_of(term.func, name)} for name, term in terms.items()}
+    return _checked(block)
+
+
+def _name_of(func: Callable[..., Any] | str, term: str) -> str:
+    if isinstance(func, str):
+        return func
+    module, name = getattr(func, "__module__", "__main__"), getattr(func, "__qualname__", "<")
+    if module == "__main__" or "<" in name:
+        raise ConfigError(f"the function of the term '{term}' has no name in a module that could be imported")
+    return name if module.startswith(_SHIPPED) else f"{module}.{name}"
+
+
+def _checked(data: dict[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(data))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"the environment's config holds more than a file can say: {error}") from error
+    return plain
