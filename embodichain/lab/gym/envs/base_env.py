@@ -77,7 +77,7 @@ class BaseEnv(gym.Env[Any, Any]):
         self.sim.build()
         self._init_sim_state()
         self._make_spaces()
-        self._chooser = Chooser(self.sim.backend, self._stateful(), self._bound_to_ids())
+        self._make_chooser()
 
     # --- hooks -----------------------------------------------------------------------------------------------------
 
@@ -461,6 +461,9 @@ class BaseEnv(gym.Env[Any, Any]):
     def _stateful(self) -> list[object]:
         """Return the objects that remember something of each environment."""
         return [self, self.random, *self.sim.parts()]
+
+    def _make_chooser(self) -> None:
+        self._chooser = Chooser(self.sim.backend, self._stateful(), self._bound_to_ids())
 
     def _make_spaces(self) -> None:
         self._action_low, self._action_high = self._action_limits()

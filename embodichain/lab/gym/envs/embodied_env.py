@@ -282,6 +282,21 @@ class EmbodiedEnv(BaseEnv):
         """Return the content of a block of terms in a config file; raises as :meth:`config_data`."""
         return terms_data(terms)
 
+    def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
+        """Add events to those of the config. New episodes must begin then: call :meth:`reset` before the next step.
+
+        Args:
+            cfgs: by names that no event has yet; ``func`` is the function or class itself, or the name of a shipped
+                one. Those of mode ``startup`` happen at once.
+
+        Raises:
+            ConfigError: with every error, a line each, as for the events of the config; or an event that prepares the
+                scene before it is compiled.
+        """
+        self.event_manager.add(cfgs)
+        self._has_begun = False
+        self._make_chooser()
+
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""
         for recorder in self._recorders():

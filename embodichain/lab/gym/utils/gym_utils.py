@@ -22,6 +22,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
 )
 from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
+from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES, DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.utils.registration import find_env_class
 from embodichain.lab.gym.utils.scene_checks import scene_problems
 from embodichain.lab.gym.utils.scene_names import has_config_robot, names_in_config
@@ -41,18 +42,6 @@ __all__ = [
     "config_to_cfg",
     "terms_to_cfg",
 ]
-
-_MANAGERS = "embodichain.lab.gym.envs.managers"
-BLOCK_MODULES = {
-    "actions": [f"{_MANAGERS}.actions"],
-    "observations": [f"{_MANAGERS}.observations"],
-    "rewards": [f"{_MANAGERS}.rewards"],
-    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
-    "dataset": [f"{_MANAGERS}.datasets"],
-}
-"""The shipped functors of each block."""
-DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
-"""Where functors named in configs are looked up, in this order."""
 
 TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
     "actions": ActionTermCfg,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from typing_extensions import override
@@ -11,6 +11,11 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.rows import is_by_mask
 
 if TYPE_CHECKING:
@@ -24,23 +29,39 @@ class EventManager(Manager):
 
     def __init__(self, cfgs: Mapping[str, EventCfg], env: EmbodiedEnv) -> None:
         self._env = env
-        self._terms = build_terms(cfgs, env, "env.events")
-        self._by_mode = {
-            mode: [term for term in self._terms if term.cfg.mode == mode] for mode in ("startup", "reset", "interval")
-        }
+        self._terms: list[Term[EventCfg]] = []
+        self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}
         self._steps = 0
         self._begun: list[str] = []
+        self._take(build_terms(cfgs, env, "env.events"))
 
     @property
     def functors(self) -> list[Functor]:
         """The events that keep state."""
         return [term.func for term in self._terms if isinstance(term.func, Functor)]
 
+    def add(self, cfgs: Mapping[str, EventCfg]) -> None:
+        """Add events to a scene that is compiled already; those of mode ``startup`` happen at once.
+
+        Args:
+            cfgs: by names that no event has yet.
+
+        Raises:
+            ConfigError: with every error, a line each; nothing is added then.
+        """
+        problems: list[str] = []
+        found: dict[str, EventCfg] = {}
+        for name, cfg in cfgs.items():
+            with collected(problems):
+                found[name] = self._addable(cfg, name)
+        raise_problems(problems)
+        terms = build_terms(found, self._env, "events")
+        self._take(terms)
+        self._happen([term for term in terms if term.cfg.mode == "startup"], self._env.all_env_ids)
+
     def apply(self, mode: str, env_ids: Tensor) -> None:
         """Call the events of mode ``startup`` or ``reset`` for environments [n]."""
-        for term in self._by_mode[mode]:
-            with self._env.random.stream(term.name):
-                term.func(self._env, env_ids, **term.params)
+        self._happen(self._by_mode[mode], env_ids)
 
     def apply_interval(self) -> None:
         """Count one control step and call the interval events that are due."""
@@ -60,6 +81,30 @@ class EventManager(Manager):
                     self._call(term, due)
             else:
                 self._call(term, stepping[is_due[stepping]])
+
+    def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
+        self._terms += terms
+        for term in terms:
+            self._by_mode[term.cfg.mode].append(term)
+
+    def _happen(self, terms: Sequence[Term[EventCfg]], env_ids: Tensor) -> None:
+        for term in terms:
+            with self._env.random.stream(term.name):
+                term.func(self._env, env_ids, **term.params)
+
+    def _addable(self, cfg: EventCfg, name: str) -> EventCfg:
+        """Return an event's config with its function, which may be named."""
+        if any(term.name == name for term in self._terms):
+            raise ConfigError(f"events.{name}: the environment has an event of that name already")
+        func = cfg.func
+        if isinstance(func, str):
+            func = find_admitted(func, BLOCK_MODULES["events"], (), f"events.{name}.func")
+        if _prepares_scene(func):
+            raise ConfigError(
+                f"events.{name}.func: '{func.__name__}' prepares the scene before it is compiled, so it cannot be "
+                "added to one that is: put it into the environment's config, env.events"
+            )
+        return replace(cfg, func=func)
 
     def _call(self, term: Term[EventCfg], env_ids: Tensor) -> None:
         """Let an interval event happen to environments [n], of which there may be none."""
@@ -92,3 +137,9 @@ class EventManager(Manager):
         """Release what the events hold."""
         for functor in self.functors:
             functor.close()
+
+
+def _prepares_scene(func: Any) -> bool:
+    if not (isinstance(func, type) and issubclass(func, Functor)):
+        return False
+    return func.prepare_scene.__func__ is not Functor.prepare_scene.__func__  # type: ignore[attr-defined]

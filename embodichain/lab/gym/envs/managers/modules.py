@@ -1,0 +1,17 @@
+"""Where functors named in configs are looked up."""
+
+from __future__ import annotations
+
+__all__ = ["BLOCK_MODULES", "DEFAULT_MANAGER_MODULES"]
+
+_MANAGERS = "embodichain.lab.gym.envs.managers"
+BLOCK_MODULES = {
+    "actions": [f"{_MANAGERS}.actions"],
+    "observations": [f"{_MANAGERS}.observations"],
+    "rewards": [f"{_MANAGERS}.rewards"],
+    "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
+    "dataset": [f"{_MANAGERS}.datasets"],
+}
+"""The shipped functors of each block."""
+DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
+"""Where functors named in configs are looked up, in this order."""
