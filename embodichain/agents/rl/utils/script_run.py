@@ -24,6 +24,7 @@ from embodichain.utils.validation import from_dict
 
 __all__ = [
     "DescribesItself",
+    "NumbersEnvs",
     "ScriptParts",
     "ScriptRun",
     "TakesEvents",
@@ -42,6 +43,14 @@ class TakesEvents(Protocol):
 
     def add_events(self, cfgs: Mapping[str, Any]) -> None:
         """Add events by name."""
+
+
+@runtime_checkable
+class NumbersEnvs(Protocol):
+    """Environments whose random streams depend on their numbers."""
+
+    def number_envs(self, first_env_id: int, group_size: int) -> None:
+        """Begin the numbers at ``first_env_id``; those of one group of that size share all draws."""
 
 
 @runtime_checkable
@@ -115,6 +124,7 @@ class ScriptRun:
         """
         settings = {**to_dict(cfg), **given}
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
+        _number_envs(parts.env, parts.algorithm, settings["num_envs"])
         add_events(parts.env, parts.event_cfg, "event_cfg")
         add_events(parts.eval_env, parts.eval_event_cfg, "eval_event_cfg")
         self.config = describe_parts(parts, settings)
@@ -175,6 +185,23 @@ def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:
         raise ConfigError(f"Trainer({place}=...): {why}")
     with placed(f"Trainer({place}=...): "):
         env.add_events(cfgs)
+
+
+def _number_envs(env: object, algorithm: BaseAlgorithm, num_envs: int) -> None:
+    """Let each process's environments draw numbers of their own, and those of a group of the algorithm's the same.
+
+    Raises:
+        ConfigError: the environments must be alike in groups, and cannot be.
+    """
+    group_size = getattr(getattr(algorithm, "cfg", None), "group_size", 1)
+    first_env_id = get_ranks().rank * num_envs
+    if isinstance(env, NumbersEnvs):
+        env.number_envs(first_env_id, group_size)
+    elif group_size > 1:
+        raise ConfigError(
+            f"{type(algorithm).__name__} compares the members of groups of {group_size}, which must begin their "
+            f"episodes alike: {type(env).__name__} has no number_envs(first_env_id, group_size)"
+        )
 
 
 def check_agreement(

@@ -52,10 +52,7 @@ class BaseEnv(gym.Env[Any, Any]):
     """Whether an episode ends when the task is achieved."""
 
     def __init__(self, cfg: EnvCfg) -> None:
-        if cfg.num_envs % cfg.group_size:
-            raise ConfigError(
-                f"group_size: {cfg.num_envs} environments cannot be divided into groups of {cfg.group_size}"
-            )
+        _check_groups(cfg)
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
@@ -339,6 +336,22 @@ class BaseEnv(gym.Env[Any, Any]):
         """How many episodes ended because the physics or the action became invalid."""
         return int(self._num_diverged)
 
+    def number_envs(self, first_env_id: int, group_size: int) -> None:
+        """Number the environments anew, on which their random streams depend; :meth:`reset` must come before a step.
+
+        Args:
+            first_env_id: global id of the first one, see ``EnvCfg``.
+            group_size: see there.
+
+        Raises:
+            ConfigError: they cannot be divided into groups of that size.
+        """
+        self.cfg = replace(self.cfg, first_env_id=first_env_id, group_size=group_size)
+        _check_groups(self.cfg)
+        self.random = CounterRandom(self.cfg.seed, self.num_envs, self.device, first_env_id, group_size)
+        self._has_begun = False
+        self._make_chooser()
+
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Let the block change environments of a mask [N] bool alone: their physics, and what is kept of them.
 
@@ -476,6 +489,11 @@ class BaseEnv(gym.Env[Any, Any]):
         self.single_observation_space = space_of(obs)
         self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.flattened_observation_space = box_of(flatten_dict_observation(obs))
+
+
+def _check_groups(cfg: EnvCfg) -> None:
+    if cfg.num_envs % cfg.group_size:
+        raise ConfigError(f"group_size: {cfg.num_envs} environments cannot be divided into groups of {cfg.group_size}")
 
 
 def _finite(obs: TensorDict) -> TensorDict:

@@ -255,6 +255,20 @@ class EmbodiedEnv(BaseEnv):
     def _begin_step(self, obs: TensorDict) -> None:
         self.dataset_manager.begin(obs)
 
+    @override
+    def number_envs(self, first_env_id: int, group_size: int) -> None:
+        now = (self.cfg.first_env_id, self.cfg.group_size)
+        if now == (first_env_id, group_size):
+            return
+        drawn = [name for name, event in self.cfg.events.items() if event.mode == "startup"]
+        if drawn:
+            raise ConfigError(
+                f"env.events.{drawn[0]}: mode 'startup' has drawn already, for first_env_id {now[0]} and group_size "
+                f"{now[1]}: set the config's first_env_id = {first_env_id} and group_size = {group_size} before the "
+                "environment is built"
+            )
+        super().number_envs(first_env_id, group_size)
+
     def instructions(self) -> list[str]:
         """Return each environment's task in words, N of them; empty where the task gives none."""
         return [""] * self.num_envs
