@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm
-from embodichain.agents.rl.distributed import ProcessRanks, get_ranks
+from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -69,17 +69,18 @@ def build_algo(
         cfg_kwargs: ``algorithm.cfg``, the arguments of the algorithm's config class.
         policy: the policy to improve, on ``device``.
         device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
-        distributed: the processes of ``join_ranks`` share each update; all begin with rank 0's policy.
+        distributed: the processes that have met share each update, in ``join_ranks`` or in a process group that the
+            program has initialized; all begin with rank 0's policy.
 
     Raises:
         ConfigError: (a ValueError) the name is unknown.
         pydantic.ValidationError: (a ValueError) keys or values that the algorithm's config class does not allow.
-        ConfigError: ``distributed`` is True, and the processes have not been joined.
+        ConfigError: ``distributed`` is True, and the processes have not met.
     """
     algo_class = get_algo_class(name)
     if distributed:
-        if not isinstance(get_ranks(), ProcessRanks):
-            raise ConfigError("build_algo(distributed=True): only inside join_ranks(), where the processes have met")
         # Before the algorithm is made, which may copy the policy.
-        get_ranks().broadcast(policy.state_dict().values())
+        adopt_process_group(torch.device(device)).broadcast(policy.state_dict().values())
+    else:
+        forget_process_group()
     return algo_class(algo_class.cfg_class(**{**cfg_kwargs, "device": str(device)}), policy)

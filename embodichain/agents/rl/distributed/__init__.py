@@ -2,13 +2,22 @@
 
 from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
 from embodichain.agents.rl.distributed.moments import merged_moments, moments
-from embodichain.agents.rl.distributed.ranks import ProcessRanks, Ranks, get_ranks, join_ranks
+from embodichain.agents.rl.distributed.ranks import (
+    ProcessRanks,
+    Ranks,
+    adopt_process_group,
+    forget_process_group,
+    get_ranks,
+    join_ranks,
+)
 
 __all__ = [
     "HungProcessError",
     "LostProcessError",
     "ProcessRanks",
     "Ranks",
+    "adopt_process_group",
+    "forget_process_group",
     "get_ranks",
     "join_ranks",
     "merged_moments",

@@ -7,10 +7,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
-__all__ = ["Heartbeat", "HungProcessError", "LostProcessError", "Store"]
+__all__ = ["Heartbeat", "HungProcessError", "LostProcessError", "NoHeartbeat", "Store"]
 
 LIMIT = 20.0  # s, unless the config says otherwise
 PATIENCE = 15  # times the limit, until the first iteration is finished: it compiles, loads and allocates
@@ -167,6 +167,29 @@ class Heartbeat:
         frame = sys._current_frames().get(self._main or 0)
         stack = "".join(traceback.format_stack(frame)) if frame else ""
         return f"rank {self._rank} has made no step for {seconds:.0f} s (trainer.hang_seconds); it is here:\n{stack}"
+
+
+class NoHeartbeat:
+    """Nothing is sent and nothing is watched: the program's own process group has its own time limits."""
+
+    limit = LIMIT
+
+    def settle(self) -> None:
+        """Nothing depends on it."""
+
+    def step(self) -> None:
+        """Nobody asks."""
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Mark nothing."""
+        return nullcontext()
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Mark nothing."""
+        return nullcontext()
+
+    def check_others(self, since: float) -> None:
+        """Look at nothing."""
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -27,16 +27,17 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
 
-from embodichain.agents.rl.distributed.heartbeat import Heartbeat, HungProcessError, LostProcessError
+from embodichain.agents.rl.distributed.heartbeat import Heartbeat, HungProcessError, LostProcessError, NoHeartbeat
 from embodichain.utils import ConfigError
 
-__all__ = ["ProcessRanks", "Ranks", "get_ranks", "join_ranks"]
+__all__ = ["ProcessRanks", "Ranks", "adopt_process_group", "forget_process_group", "get_ranks", "join_ranks"]
 
 T = TypeVar("T")
 
 BUCKET_BYTES = 4 * 2**20  # gradients are sent in pieces of about this size
 _JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not started yet
 _NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
+_ADOPTED_LIMIT = 300.0  # s; nobody says why a process hangs there, so that it may take longer
 _FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
 _POLL = timedelta(seconds=1)
 # s; as long a process looks for others by itself, and only then sleeps until it is woken. Minibatches keep them within
@@ -134,16 +135,18 @@ class ProcessRanks(Ranks):
         bytes_shared: size of all that this rank has given to collective operations so far.
     """
 
-    def __init__(self, heartbeat: Heartbeat) -> None:
+    def __init__(self, heartbeat: Heartbeat | NoHeartbeat, gloo: dist.ProcessGroup | None = None) -> None:
         """Set up.
 
         Args:
             heartbeat: of this process; running.
+            gloo: the group for tensors on the CPU; None: the default one.
         """
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.bytes_shared = 0
         self._heartbeat = heartbeat
+        self._gloo = gloo
         self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
@@ -182,7 +185,8 @@ class ProcessRanks(Ranks):
             parts = self.gather(padded)
         else:
             parts = padded.new_empty((self.world_size if self.is_main else 0, len(padded)))
-            work = dist.gather(padded, list(parts) if self.is_main else None, dst=0, async_op=True)
+            pieces = list(parts) if self.is_main else None
+            work = dist.gather(padded, pieces, dst=0, group=self._gloo, async_op=True)
             self._finish(work, "gather_data", padded)
         return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
 
@@ -258,7 +262,7 @@ class ProcessRanks(Ranks):
         torch._foreach_copy_(grads, [piece.view_as(grad) for piece, grad in zip(pieces, grads, strict=True)])
 
     def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
-        return None if x.device.type == "cpu" else self._nccl
+        return self._gloo if x.device.type == "cpu" else self._nccl
 
     def _finish(self, work: Any, what: str, x: torch.Tensor) -> None:
         """Wait for an operation.
@@ -292,8 +296,42 @@ _RANKS = Ranks()
 
 
 def get_ranks() -> Ranks:
-    """Return the processes that share this training: just this one, unless ``join_ranks`` is entered."""
+    """Return the processes that share this training: this one alone, unless several have joined or been adopted."""
     return _RANKS
+
+
+def adopt_process_group(device: torch.device) -> Ranks:
+    """Return the processes of the group that the program itself has initialized; on all ranks.
+
+    They are watched over by nothing but that group's own time limits. Once ``join_ranks`` has been entered, that is
+    what counts.
+
+    Args:
+        device: of this process's learner.
+
+    Raises:
+        ConfigError: there is no process group.
+    """
+    global _RANKS
+    if isinstance(_RANKS, ProcessRanks):
+        return _RANKS
+    if not (dist.is_available() and dist.is_initialized()):
+        raise ConfigError(
+            "distributed=True: the processes have not met: call torch.distributed.init_process_group() first, or enter "
+            "join_ranks()"
+        )
+    # Both kinds of group are made anew: the program's own may be of one kind alone.
+    ranks = ProcessRanks(NoHeartbeat(), dist.new_group(backend="gloo"))
+    ranks.use(device, _ADOPTED_LIMIT)
+    _RANKS = ranks
+    return ranks
+
+
+def forget_process_group() -> None:
+    """Stand alone again, after an adopted process group; inside ``join_ranks`` nothing changes."""
+    global _RANKS
+    if isinstance(_RANKS, ProcessRanks) and not dist.is_initialized():
+        _RANKS = Ranks()
 
 
 @contextmanager

@@ -81,7 +81,15 @@ class Evaluator:
     training, rank r plays the episodes r, r + W, r + 2W, ...; rank 0 records.
     """
 
-    def __init__(self, env: EvalEnv, num_episodes: int, seed: int, device: torch.device, video_folder: Path) -> None:
+    def __init__(
+        self,
+        env: EvalEnv,
+        num_episodes: int,
+        seed: int,
+        device: torch.device,
+        video_folder: Path,
+        ranks: Ranks | None = None,
+    ) -> None:
         """Set up.
 
         Args:
@@ -90,12 +98,14 @@ class Evaluator:
             seed: of the set of episodes.
             device: of the policy.
             video_folder: where videos go, if the environments record any.
+            ranks: the processes that share the episodes; None: those that share the training.
         """
         self.env = env
         self.num_episodes = num_episodes
         self._seed = seed
         self._device = device
         self._video_folder = video_folder
+        self._ranks = ranks
 
     @torch.no_grad()
     def run(
@@ -115,7 +125,7 @@ class Evaluator:
             observe: given every step, for figures beside those of the evaluation itself.
             deterministic: take the most likely actions; else explore, as in training.
         """
-        env, ranks = self.env, get_ranks()
+        env, ranks = self.env, self._ranks or get_ranks()
         was_training = policy.training
         policy.eval()
         try:
@@ -138,7 +148,7 @@ class Evaluator:
         self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None, deterministic: bool
     ) -> Tensor:
         """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
-        env, total, ranks = self.env, self.num_episodes, get_ranks()
+        env, total, ranks = self.env, self.num_episodes, self._ranks or get_ranks()
         results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
         # The number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * ranks.world_size + ranks.rank

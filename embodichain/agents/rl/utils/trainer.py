@@ -17,7 +17,7 @@ from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.utils.bundle import spaces_to_data
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
@@ -151,6 +151,7 @@ class Trainer:
                 "save_freq": save_freq,
                 "use_wandb": use_wandb,
                 "num_eval_episodes": num_eval_episodes,
+                "distributed": distributed,
             }
             if eval_env is not None and eval_freq:
                 given |= {"enable_eval": True, "eval_freq": eval_freq, "num_eval_envs": eval_env.num_envs}
@@ -164,9 +165,12 @@ class Trainer:
         self.algorithm = algorithm
         self.log = log or RunLog()
         self.evaluator: Evaluator | None = None
+        # A script with several processes has evaluation environments in rank 0 alone.
+        self._main_evaluates = self._script is not None and distributed and bool(eval_freq)
         if eval_env is not None and eval_freq:
-            seed = cfg.seed + EVAL_SEED_OFFSET
-            self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, run_folder / "videos")
+            seed, players = cfg.seed + EVAL_SEED_OFFSET, Ranks() if self._main_evaluates else get_ranks()
+            videos = run_folder / "videos"
+            self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, videos, players)
         self.viewer = viewer or NoViewer()
         self.global_step = 0
         self.train_seconds = 0.0
@@ -414,6 +418,11 @@ class Trainer:
         return figures | self._guards.end_iteration(rollout, self._finished, figures, self.global_step)
 
     def _evaluate(self, progress: ProgressDisplay) -> dict[str, float]:
+        if self._main_evaluates:
+            return self._ranks.run_on_main(lambda: self._run_evaluation(progress))
+        return self._run_evaluation(progress)
+
+    def _run_evaluation(self, progress: ProgressDisplay) -> dict[str, float]:
         if self.evaluator is None:
             return {}
         progress.evaluating(self.evaluator.num_episodes)
