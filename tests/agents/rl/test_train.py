@@ -347,7 +347,7 @@ def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: p
 
 
 def test_start_that_fails_writes_no_checkpoint_and_closes_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any) -> Any:
+    def fail(**arguments: Any) -> Any:
         raise ZeroDivisionError("of a bug")
 
     monkeypatch.setattr(build, "Trainer", fail)

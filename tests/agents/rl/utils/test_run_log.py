@@ -148,6 +148,7 @@ class FakeWandb(types.ModuleType):
         self.errors = types.SimpleNamespace(Error=ConnectionError)
         self.summary: dict[str, float] = {}
         self.is_reachable = True
+        self.run: FakeWandb | None = None
 
     def init(self, **kwargs: Any) -> FakeWandb:
         if kwargs["mode"] == "online" and not self.is_reachable:
@@ -231,6 +232,18 @@ def test_resumed_wandb_is_not_sent_again_what_it_has(tmp_path: Path, monkeypatch
     sink.write({"train/loss": 0.25}, 24)
     assert fake.calls[-1] == ("log", {"train/loss": 0.25, "global_step": 24})
     assert sum(call[0] == "log" for call in fake.calls) == 1
+
+
+def test_wandb_run_that_the_program_has_begun_is_used_and_left_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb("k")
+    fake.run = fake
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sink = WandbSink("project", "run", tmp_path, {})
+    sink.write({"train/loss": 0.5}, 8)
+    sink.close()
+    assert [call[0] for call in fake.calls] == ["define_metric", "define_metric", "log"]
 
 
 def test_missing_wandb_is_an_error_that_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,346 @@
+"""A ``Trainer`` that a script has made by hand. Shapes: N = 2 environments, T = 4 steps: an iteration has 8 steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.distributed import Ranks, forget_process_group, get_ranks
+from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
+from embodichain.agents.rl.run_config import load_checkpoint_config
+from embodichain.agents.rl.saved_run import find_run, open_run
+from embodichain.agents.rl.train import main
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.resume import find_resume_point
+from embodichain.agents.rl.utils.trainer import Trainer
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
+from tests.agents.rl.utils.fakes import (
+    CART_POLE_ENV,
+    NETWORK,
+    PUSH_CUBE_ENV,
+    IdleAlgorithm,
+    ScriptedEnv,
+    assert_same,
+    linear_policy,
+)
+
+N, T = 2, 4
+
+
+class ListWriter:
+    """Keeps what a ``SummaryWriter`` would write."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, list[tuple[int, float]]] = {}
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
+        self.scalars.setdefault(tag, []).append((global_step, scalar_value))
+
+
+def cart_pole_cfg(**changes: Any) -> EmbodiedEnvCfg:
+    data = {key: value for key, value in load_json(CART_POLE_ENV).items() if key != "$schema"}
+    return config_to_cfg(data | {"num_envs": N, **changes})
+
+
+@pytest.fixture
+def env() -> Iterator[EmbodiedEnv]:
+    env = build_env("CartPoleRL", cart_pole_cfg())
+    yield env
+    env.close()
+
+
+def make_policy(env: Any, name: str = "actor_critic") -> Policy:
+    """Build a policy as the tutorial's script does: networks first."""
+    torch.manual_seed(5)
+    size = env.flattened_observation_space.shape[-1]
+    networks: dict[str, Any] = {
+        "actor": build_mlp_from_cfg(NETWORK, size, 1),
+        "critic": build_mlp_from_cfg(NETWORK, size, 1),
+    }
+    if name == "actor_only":
+        del networks["critic"]
+    block = {"name": name, **dict.fromkeys(networks, NETWORK)}
+    return build_policy(block, env.flattened_observation_space, env.action_space, torch.device("cpu"), **networks)
+
+
+def make_trainer(env: Any, folder: Path, algorithm: BaseAlgorithm | None = None, **changes: Any) -> Trainer:
+    if algorithm is None:
+        algorithm = build_algo("ppo", {"n_epochs": 1, "batch_size": 8}, make_policy(env), torch.device("cpu"))
+    arguments: dict[str, Any] = {
+        "buffer_size": T,
+        "batch_size": 8,
+        "writer": None,
+        "eval_freq": 0,
+        "save_freq": 1000,
+        "checkpoint_dir": str(folder / "checkpoints"),
+        "exp_name": "tiny",
+    }
+    return Trainer(policy=algorithm.policy, env=env, algorithm=algorithm, **arguments | changes)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+# --- what a script hands over ---
+
+
+def test_writer_gets_every_scalar_at_its_step(env: EmbodiedEnv, tmp_path: Path) -> None:
+    writer = ListWriter()
+    make_trainer(env, tmp_path, writer=writer).train(16)
+    wanted = {"train/policy_loss", "rewards/upright", "metrics/pole_angle", "charts/SPS"}
+    assert wanted <= set(writer.scalars)
+    assert {step for scalars in writer.scalars.values() for step, _ in scalars} == {8, 16}
+    assert {tag: values[-1][1] for tag, values in writer.scalars.items()} == {
+        tag: value for tag, value in rows(tmp_path)[-1].items() if tag not in ("step", "wall_time")
+    }
+
+
+def test_second_training_in_a_folder_begins_its_metrics_anew(env: EmbodiedEnv, tmp_path: Path) -> None:
+    for _ in range(2):
+        make_trainer(env, tmp_path).train(16)
+    assert [row["step"] for row in rows(tmp_path)] == [8, 16]
+
+
+def test_folder_of_another_name_is_the_runs_own(env: EmbodiedEnv, tmp_path: Path) -> None:
+    make_trainer(env, tmp_path, checkpoint_dir=tmp_path / "mine").train(8)
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == [
+        "config.json",
+        "latest.json",
+        "metrics.jsonl",
+        "tiny_step_8.pt",
+    ]
+
+
+def test_eval_freq_0_evaluates_never(env: EmbodiedEnv, tmp_path: Path) -> None:
+    eval_env = ScriptedEnv(2)
+    make_trainer(env, tmp_path, eval_env=eval_env, eval_freq=0).train(16)
+    assert eval_env.resets == []
+    assert not any(name.startswith("eval/") for name in rows(tmp_path)[-1])
+
+
+def test_evaluation_scalars_are_written_at_the_threshold(env: EmbodiedEnv, tmp_path: Path) -> None:
+    eval_env = build_env("CartPoleRL", cart_pole_cfg(max_episode_steps=3))
+    make_trainer(env, tmp_path, eval_env=eval_env, eval_freq=12, num_eval_episodes=3).train(32)
+    evaluated = [row["step"] for row in rows(tmp_path) if "eval/avg_reward" in row]
+    eval_env.close()
+    assert evaluated == [16, 24, 32]  # first iterations' ends at or past 12, 24 and the end
+    assert rows(tmp_path)[-1]["eval/avg_length"] == 3.0
+
+
+def test_interrupted_script_saves_its_finished_iterations(env: EmbodiedEnv, tmp_path: Path) -> None:
+    trainer = make_trainer(env, tmp_path)
+    update, iterations = trainer.algorithm.update, 0
+
+    def interrupted(rollout: Any) -> dict[str, float]:
+        nonlocal iterations
+        iterations += 1
+        if iterations == 3:
+            raise KeyboardInterrupt
+        return update(rollout)
+
+    vars(trainer.algorithm)["update"] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(80)
+    assert trainer.save_checkpoint() == tmp_path / "checkpoints" / "tiny_step_16.pt"
+    assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_16.pt")["iteration"] == 2
+
+
+def test_batch_size_that_is_not_the_algorithms_is_said(
+    env: EmbodiedEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_trainer(env, tmp_path, batch_size=64)
+    assert "Trainer(batch_size=64): PPO has its own, 8 (its cfg.batch_size), which counts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"distributed": True, "rank": 1, "world_size": 2}, r"rank=1, world_size=2\): this is rank 0 of 1"),
+        ({"save_freq": 0}, r"^Trainer\.save_freq: must be a positive number of steps"),
+        ({"exp_name": "a/b"}, r"^Trainer\.exp_name: .*got 'a/b'"),
+        (
+            {"eval_event_cfg": {"video": EventCfg(record_camera_data)}},
+            r"\(eval_event_cfg=\.\.\.\): there is no eval_env",
+        ),
+        ({"event_cfg": {"video": EventCfg("record_camera_dat")}}, r"\(event_cfg=\.\.\.\): .*'record_camera_dat'"),
+    ],
+)
+def test_what_does_not_fit_together_is_one_line(
+    env: EmbodiedEnv, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        make_trainer(env, tmp_path, **changes)
+    assert "\n" not in str(error.value)
+
+
+# --- events ---
+
+
+def count_steps(env: EmbodiedEnv, env_ids: torch.Tensor) -> None:
+    """An event: counts in the environment how often it happened to each of its environments."""
+    calls = getattr(env, "calls", torch.zeros(env.num_envs))
+    env.calls = calls.index_add(0, env_ids, torch.ones(len(env_ids)))  # type: ignore[attr-defined]
+
+
+def test_events_happen_in_the_training_and_the_evaluation_environments(env: EmbodiedEnv, tmp_path: Path) -> None:
+    eval_env = build_env("CartPoleRL", cart_pole_cfg(max_episode_steps=4))
+    event = {"count": EventCfg(count_steps, mode="interval", interval_step=2)}
+    make_trainer(
+        env,
+        tmp_path,
+        eval_env=eval_env,
+        eval_freq=16,
+        num_eval_episodes=2,
+        event_cfg=event,
+        eval_event_cfg={"count": EventCfg(count_steps, mode="interval", interval_step=1)},
+    ).train(16)
+    # 8 steps in each training environment, every second of them; 4 steps of one evaluation episode in each, all.
+    assert env.calls.tolist() == [4, 4]  # type: ignore[attr-defined]
+    assert eval_env.calls.tolist() == [4, 4]  # type: ignore[attr-defined]
+    eval_env.close()
+
+
+def test_environments_that_take_no_events_say_so(tmp_path: Path) -> None:
+    algorithm = IdleAlgorithm(linear_policy())
+    with pytest.raises(ConfigError, match=r"event_cfg=\.\.\.\): ScriptedEnv has no add_events"):
+        make_trainer(ScriptedEnv(2), tmp_path, algorithm, event_cfg={"count": EventCfg(count_steps)})
+
+
+# --- groups ---
+
+
+def test_groups_of_grpo_begin_alike_though_the_environments_were_built_before(tmp_path: Path) -> None:
+    data = load_json(PUSH_CUBE_ENV)
+    del data["$schema"]
+    env = build_env("PushCubeRL", config_to_cfg(data | {"num_envs": 4}))
+    assert not torch.equal(*env.reset()[0]["object", "cube_pos"][:2])
+    policy = build_policy(
+        {"name": "actor_only", "actor": NETWORK}, env.flattened_observation_space, env.action_space, "cpu"
+    )
+    algorithm = build_algo("grpo", {"batch_size": 16, "group_size": 2, "reset_every_rollout": True}, policy, "cpu")
+    trainer = make_trainer(env, tmp_path, algorithm, batch_size=16)
+    start = trainer.collector.collect(1)["entries" if policy.obs_keys else "obs"][:, 0]
+    env.close()
+    assert torch.equal(start[0], start[1])
+    assert torch.equal(start[2], start[3])
+    assert not torch.equal(start[0], start[2])
+
+
+def test_groups_that_do_not_divide_the_environments_are_refused(tmp_path: Path) -> None:
+    env = build_env("CartPoleRL", cart_pole_cfg(num_envs=3))
+    algorithm = build_algo("grpo", {"batch_size": 4, "group_size": 2}, make_policy(env, "actor_only"), "cpu")
+    with pytest.raises(ConfigError, match="3 environments cannot be divided into groups of 2"):
+        make_trainer(env, tmp_path, algorithm, batch_size=4)
+    env.close()
+
+
+def test_groups_in_environments_that_cannot_be_numbered_are_refused(tmp_path: Path) -> None:
+    env = ScriptedEnv(2)
+    policy = build_policy({"name": "actor_only", "actor": NETWORK}, 2, 1, "cpu")
+    algorithm = build_algo("grpo", {"batch_size": 4, "group_size": 2}, policy, "cpu")
+    with pytest.raises(ConfigError, match=r"ScriptedEnv has no number_envs\(first_env_id, group_size\)"):
+        make_trainer(env, tmp_path, algorithm, batch_size=4)
+
+
+# --- what others make of its checkpoints ---
+
+
+def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env: EmbodiedEnv, tmp_path: Path) -> None:
+    trainer = make_trainer(env, tmp_path)
+    trainer.train(16)
+    run = load_checkpoint_config(load_checkpoint(trainer.save_checkpoint())["config"])
+    assert run.env.replace(sim_cfg=env.cfg.sim_cfg) == env.cfg  # type: ignore[attr-defined]
+    assert run.train.trainer.iterations == 2
+    assert run.train.algorithm.cfg["batch_size"] == 8
+    with open_run(find_run(str(tmp_path)), 2) as opened:
+        for name, value in trainer.policy.state_dict().items():
+            assert torch.equal(opened.policy.state_dict()[name], value)
+
+
+def test_run_of_a_script_is_resumed_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, total in (("whole", 32), ("half", 16)):
+        env = build_env("CartPoleRL", cart_pole_cfg(max_episode_steps=5))
+        torch.manual_seed(9)
+        make_trainer(env, tmp_path / name).train(total)
+        env.close()
+    assert main(["--resume", "half", "trainer.iterations=4"]) == 0
+    whole, half = (load_checkpoint(tmp_path / name / "checkpoints" / "tiny_step_32.pt") for name in ("whole", "half"))
+    for part in ("policy", "algorithm", "generators", "env", "collector"):
+        assert_same(whole[part], half[part], part)
+
+
+def test_parts_that_cannot_be_described_train_and_save_but_are_refused_elsewhere(tmp_path: Path) -> None:
+    make_trainer(ScriptedEnv(2), tmp_path, IdleAlgorithm(linear_policy()), batch_size=None).train(16)
+    assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_16.pt")["global_step"] == 16
+    for find in (find_run, find_resume_point):
+        with pytest.raises(ConfigError, match=r"the environment ScriptedEnv has no config_data\(\)") as error:
+            find(str(tmp_path))
+        assert "\n" not in str(error.value)
+
+
+def test_event_without_a_name_cannot_be_described(env: EmbodiedEnv, tmp_path: Path) -> None:
+    trainer = make_trainer(env, tmp_path, event_cfg={"nothing": EventCfg(lambda env, env_ids: None)})
+    assert trainer.config["problem"] == (
+        "the function of the term 'nothing' has no name in a module that could be imported"
+    )
+
+
+# --- several processes ---
+
+
+def train_in_own_process_group(rank: int, folder: Path, port: int) -> tuple[Any, ...]:
+    """What the tutorial's script does on each rank."""
+    address = environment(rank, 2, port)
+    dist.init_process_group(
+        "gloo", init_method=f"tcp://{address['MASTER_ADDR']}:{address['MASTER_PORT']}", rank=rank, world_size=2
+    )
+    torch.manual_seed(1 + rank)
+    env = build_env("CartPoleRL", cart_pole_cfg())
+    eval_env = build_env("CartPoleRL", cart_pole_cfg(max_episode_steps=3)) if rank == 0 else None
+    policy = make_policy(env)
+    algorithm = build_algo("ppo", {"n_epochs": 1, "batch_size": 8}, policy, torch.device("cpu"), distributed=True)
+    trainer = make_trainer(
+        env,
+        folder,
+        algorithm,
+        eval_env=eval_env,
+        eval_freq=16,
+        num_eval_episodes=3,
+        distributed=True,
+        rank=rank,
+        world_size=2,
+    )
+    trainer.train(32)
+    trainer.save_checkpoint()
+    parameters = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    ids = env.random.stream_ids.tolist()
+    dist.destroy_process_group()
+    forget_process_group()
+    return trainer.global_step, parameters, ids, type(get_ranks()) is Ranks
+
+
+def test_own_process_group_shares_each_update_and_rank_0_evaluates_alone(tmp_path: Path) -> None:
+    first, second = run_ranks(2, train_in_own_process_group, tmp_path, free_port(), joined=False)
+    assert first[0] == second[0] == 32
+    assert torch.equal(first[1], second[1])
+    assert (first[2], second[2]) == ([0, 1], [2, 3])
+    assert first[3]
+    assert second[3]
+    assert [row["step"] for row in rows(tmp_path) if "eval/avg_reward" in row] == [16, 32]
+    assert load_checkpoint(tmp_path / "checkpoints" / "tiny_step_32.pt")["world_size"] == 2
