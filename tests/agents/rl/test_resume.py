@@ -163,6 +163,16 @@ def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     assert summaries[0]["success_interval_95"] == summaries[1]["success_interval_95"]
 
 
+def test_grpo_that_learns_nothing_stays_at_its_reference_also_when_it_is_resumed() -> None:
+    # the input statistics begin with the first steps, and grow with every rollout
+    path = write_config(Path(), cart_pole(1))
+    rate = "algorithm.cfg.learning_rate=1e-30"
+    assert main(["--config", path, rate, "trainer.iterations=2"]) == 0
+    assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
+    divergences = [row["train/reference_kl"] for row in rows(only_run())]
+    assert divergences == pytest.approx([0.0] * 4, abs=1e-12)
+
+
 # --- small runs of CartPole: 2 environments, 4 steps an iteration ---
 
 

@@ -68,9 +68,10 @@ class GRPO(BaseAlgorithm):
 
         - mean min(r A, clip(r) A)  -  ent_coef * mean entropy  +  kl_coef * mean KL(policy || reference)
 
-    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, is a frozen
-    copy of the policy as it is when this object is made. Of a policy that chooses chunks of actions a step is a
-    decision, and ``logprob_level`` says what of it has a ratio of its own.
+    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, has the
+    parameters that the policy has when this object is made, and the input statistics that the policy has at any time
+    (see ``Policy.reference``). Of a policy that chooses chunks of actions a step is a decision, and ``logprob_level``
+    says what of it has a ratio of its own.
 
     Args:
         cfg: the settings.
@@ -179,15 +180,23 @@ class GRPO(BaseAlgorithm):
         return mask
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state and the reference policy's, if there is one."""
+        """Return the optimiser's state and the reference policy's own, if there is one."""
         state = super().state_dict()
-        return state if self.reference is None else state | {"reference": self.reference.state_dict()}
+        return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         super().load_state_dict(state)
         if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
+            # Older checkpoints have the statistics with which the reference was made: none.
+            own = {name: state["reference"][name] for name in self._own_state(self.reference)}
+            self.reference.load_state_dict(self.reference.state_dict() | own)
+
+    def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
+        """Return the state of a reference without what it shares with the policy, whose that is."""
+        of_policy = {id(x) for x in self.policy.buffers()}
+        shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
+        return {name: value for name, value in reference.state_dict().items() if name not in shared}
 
 
 def _group_problems(num_envs: int, group_size: int) -> list[str]:

@@ -182,6 +182,32 @@ def test_reference_is_a_frozen_copy_that_only_a_weight_keeps() -> None:
     assert not torch.equal(policy.log_std, before["log_std"])
 
 
+def test_policy_that_learns_nothing_stays_at_its_reference_though_its_input_statistics_move() -> None:
+    policy = make_policy(normalize_obs=True)
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2, n_epochs=2, batch_size=20, learning_rate=1e-30), policy)
+    for iteration in range(4):  # before the first update there are no statistics; then they move by deviations
+        metrics = algo.update(make_rollout(policy))
+        assert metrics["reference_kl"] == pytest.approx(0, abs=1e-12), iteration
+        policy.update_normalizer(torch.randn(100, 2) * 3 + 5 * iteration)
+    assert policy.training
+    assert all(module.training for module in policy.modules())
+
+
+def test_reference_keeps_no_input_statistics_and_older_ones_with_theirs_do_not_replace_the_policys() -> None:
+    policy = make_policy(normalize_obs=True)
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2), policy)
+    policy.update_normalizer(torch.randn(100, 2) + 5)
+    before, state = copy.deepcopy(policy.state_dict()), copy.deepcopy(algo.state_dict())
+    assert not any(name.startswith("normalizer") for name in state["reference"])
+    # as a checkpoint had it when the reference was a copy of everything
+    state["reference"] = make_policy(normalize_obs=True).state_dict() | {"log_std": torch.tensor([-1.0])}
+    algo.load_state_dict(state)
+    assert_same(dict(policy.state_dict()), dict(before))
+    assert algo.reference is not None
+    assert algo.reference.state_dict()["log_std"] == -1
+    assert algo.reference.state_dict()["normalizer.count"] == 100
+
+
 def test_divergence_pulls_the_policy_back_to_its_reference() -> None:
     policy = make_policy()
     algo = GRPO(GRPOCfg(kl_coef=1.0, group_size=2, learning_rate=0.01, n_epochs=5), policy)
