@@ -274,6 +274,8 @@ class Trainer:
         self._stats.load_state_dict(state["statistics"])
         if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
             self.collector.load_state_dict(state["collector"])
+        else:
+            self._stats.drop_unfinished()
         load_generators_state(state["generators"])
 
     def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:
