@@ -21,7 +21,13 @@ from embodichain.agents.rl.algo.grpo_math import (
     reference_kl,
 )
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
+from embodichain.agents.rl.algo.updates import (
+    MetricMeans,
+    evaluate_batch,
+    gradient_step,
+    is_rounded,
+    rounded_log_prob,
+)
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass, logger
@@ -120,9 +126,12 @@ class GRPO(BaseAlgorithm):
         reward, discount = chunk_rewards(rollout, cfg.gamma)
         returns = discounted_returns(reward, done, discount)
         advantage = group_advantages(returns, valid, cfg.group_size, cfg.eps)
-        batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid)
+        columns = {"lag": rollout["lag"][:, :-1]} if "lag" in rollout.keys() else {}  # noqa: SIM118
+        batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
         # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
+        if is_rounded(self.device):
+            batch["sample_log_prob"] = rounded_log_prob(batch, evaluate_batch(self.policy, batch, cfg.batch_size))
         if self.reference is not None:
             reference = evaluate_batch(self.reference, batch, cfg.batch_size)
             batch["reference_log_prob"] = reference["sample_log_prob"]

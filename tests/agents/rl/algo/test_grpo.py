@@ -14,6 +14,7 @@ from torch import nn
 from embodichain.agents.rl.algo import GRPO, BaseAlgorithm, GRPOCfg, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
+from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import assert_same
 
@@ -168,6 +169,34 @@ def test_first_minibatch_sees_a_ratio_of_one_and_every_metric_is_reported() -> N
     }
     assert all(type(value) is float and math.isfinite(value) for value in metrics.values())
     assert (rollout == untouched).all()
+
+
+@pytest.mark.parametrize("std", [0.14, 0.007])
+def test_first_ratio_is_one_where_the_update_computes_in_bfloat16(std: float) -> None:
+    torch.manual_seed(0)
+    policy = ActorOnly(2, 1, "cpu", MLP(2, 1, [64, 64]), init_log_std=math.log(std))
+    rollout = make_rollout(policy, N=8, T=16)  # collected in float32
+    cfg = GRPOCfg(group_size=2, n_epochs=1, batch_size=50, learning_rate=1e-30, kl_coef=0.1)
+    with update_precision("bf16", torch.device("cpu")):
+        metrics = GRPO(cfg, policy).update(rollout)
+    assert (metrics["approx_kl"], metrics["clip_fraction"], metrics["reference_kl"]) == (0, 0, 0)
+
+
+def test_what_an_older_policy_collected_keeps_its_log_probability_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    rollout["lag"] = torch.zeros(4, 6, dtype=torch.int64)
+    rollout["lag"][:, 0] = 1
+    batches: list[TensorDict] = []
+    evaluate = policy.evaluate_actions
+    monkeypatch.setattr(policy, "evaluate_actions", lambda td: batches.append(td.clone()) or evaluate(td))
+    with update_precision("bf16", torch.device("cpu")):
+        GRPO(GRPOCfg(group_size=2, n_epochs=1, batch_size=20), policy).update(rollout)
+    stored, learned = batches  # of the pass before the first step, and of the one step, in other orders
+    is_behind = learned["lag"] > 0
+    assert is_behind.sum() == 4
+    assert set(learned["sample_log_prob"][is_behind].tolist()) <= set(stored["sample_log_prob"].tolist())
+    assert not set(learned["sample_log_prob"][~is_behind].tolist()) & set(stored["sample_log_prob"].tolist())
 
 
 def test_reference_is_a_frozen_copy_that_only_a_weight_keeps() -> None:
