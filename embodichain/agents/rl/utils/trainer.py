@@ -33,7 +33,7 @@ from embodichain.agents.rl.utils.rank_parts import (
 from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, make_progress
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
+from embodichain.agents.rl.utils.threads import update_threads, warn_of_other_threads, worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
@@ -240,6 +240,7 @@ class Trainer:
             "best_success": self._best[0],
             "best_reward": self._best[1],
             "evaluation": evaluation,
+            "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "generators": generators_state(),
@@ -269,6 +270,9 @@ class Trainer:
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
         self._saved_iteration = self._iteration
+        if self._ranks.is_main and self.algorithm.device.type == "cpu":
+            # Checkpoints from before it was kept do not say.
+            warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
