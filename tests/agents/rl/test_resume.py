@@ -163,6 +163,33 @@ def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     assert summaries[0]["success_interval_95"] == summaries[1]["success_interval_95"]
 
 
+def test_grpo_that_learns_nothing_stays_at_its_reference_also_when_it_is_resumed() -> None:
+    # the input statistics begin with the first steps, and grow with every rollout
+    path = write_config(Path(), cart_pole(1))
+    rate = "algorithm.cfg.learning_rate=1e-30"
+    assert main(["--config", path, rate, "trainer.iterations=2"]) == 0
+    assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
+    divergences = [row["train/reference_kl"] for row in rows(only_run())]
+    assert divergences == pytest.approx([0.0] * 4, abs=1e-12)
+
+
+def test_another_number_of_threads_is_one_warning_that_says_how_to_go_on_bit_for_bit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = write_config(Path(), tiny_config(trainer__torch_threads=2))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    assert final(run)["num_threads"] == 2
+    capsys.readouterr()
+    assert main(["--resume", str(run), "trainer.iterations=3", "trainer.torch_threads=1"]) == 0
+    text = capsys.readouterr().err
+    assert text.count("[WARNING]") == 1
+    assert "computed its updates with 2 threads, and now does with 1 thread:" in text
+    assert "With trainer.torch_threads=2 it does" in text
+    assert main(["--resume", str(run), "trainer.iterations=4", "trainer.torch_threads=1"]) == 0
+    assert "[WARNING]" not in capsys.readouterr().err
+
+
 # --- small runs of CartPole: 2 environments, 4 steps an iteration ---
 
 

@@ -21,7 +21,13 @@ from embodichain.agents.rl.algo.grpo_math import (
     reference_kl,
 )
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
+from embodichain.agents.rl.algo.updates import (
+    MetricMeans,
+    evaluate_batch,
+    gradient_step,
+    is_rounded,
+    rounded_log_prob,
+)
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass, logger
@@ -68,9 +74,10 @@ class GRPO(BaseAlgorithm):
 
         - mean min(r A, clip(r) A)  -  ent_coef * mean entropy  +  kl_coef * mean KL(policy || reference)
 
-    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, is a frozen
-    copy of the policy as it is when this object is made. Of a policy that chooses chunks of actions a step is a
-    decision, and ``logprob_level`` says what of it has a ratio of its own.
+    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, has the
+    parameters that the policy has when this object is made, and the input statistics that the policy has at any time
+    (see ``Policy.reference``). Of a policy that chooses chunks of actions a step is a decision, and ``logprob_level``
+    says what of it has a ratio of its own.
 
     Args:
         cfg: the settings.
@@ -119,9 +126,12 @@ class GRPO(BaseAlgorithm):
         reward, discount = chunk_rewards(rollout, cfg.gamma)
         returns = discounted_returns(reward, done, discount)
         advantage = group_advantages(returns, valid, cfg.group_size, cfg.eps)
-        batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid)
+        columns = {"lag": rollout["lag"][:, :-1]} if "lag" in rollout.keys() else {}  # noqa: SIM118
+        batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
         # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
+        if is_rounded(self.device):
+            batch["sample_log_prob"] = rounded_log_prob(batch, evaluate_batch(self.policy, batch, cfg.batch_size))
         if self.reference is not None:
             reference = evaluate_batch(self.reference, batch, cfg.batch_size)
             batch["reference_log_prob"] = reference["sample_log_prob"]
@@ -179,15 +189,23 @@ class GRPO(BaseAlgorithm):
         return mask
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state and the reference policy's, if there is one."""
+        """Return the optimiser's state and the reference policy's own, if there is one."""
         state = super().state_dict()
-        return state if self.reference is None else state | {"reference": self.reference.state_dict()}
+        return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         super().load_state_dict(state)
         if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
+            # Older checkpoints have the statistics with which the reference was made: none.
+            own = {name: state["reference"][name] for name in self._own_state(self.reference)}
+            self.reference.load_state_dict(self.reference.state_dict() | own)
+
+    def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
+        """Return the state of a reference without what it shares with the policy, whose that is."""
+        of_policy = {id(x) for x in self.policy.buffers()}
+        shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
+        return {name: value for name, value in reference.state_dict().items() if name not in shared}
 
 
 def _group_problems(num_envs: int, group_size: int) -> list[str]:

@@ -25,7 +25,13 @@ from embodichain.agents.rl.algo.common import (
     normalize_advantages,
 )
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
+from embodichain.agents.rl.algo.updates import (
+    MetricMeans,
+    evaluate_batch,
+    gradient_step,
+    is_rounded,
+    rounded_log_prob,
+)
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
@@ -189,19 +195,26 @@ class PPO(BaseAlgorithm):
         if cfg.clip_value_coef is not None:
             columns["old_value"] = old_value
         lag = rollout.get("lag", None)
-        is_behind = cfg.decoupled and lag is not None and bool((lag[:, :-1] > 0).any())
+        is_behind = lag is not None and bool((lag[:, :-1] > 0).any())
         if is_behind:
             columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
-        old = evaluate_batch(self.policy, batch, cfg.batch_size) if self._adapts or is_behind else batch
-        if is_behind:
+        weighs, rounded = cfg.decoupled and is_behind, is_rounded(self.device)
+        old = evaluate_batch(self.policy, batch, cfg.batch_size) if self._adapts or weighs or rounded else batch
+        behaviour = batch["sample_log_prob"]
+        if weighs:
+            with torch.autocast(self.device.type, enabled=False):  # the weight is for the age alone
+                exact = evaluate_batch(self.policy, batch, cfg.batch_size) if rounded else old
             # What was collected with the present parameters keeps its log-probability, to the last bit.
-            behaviour = batch["sample_log_prob"]
-            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, old["sample_log_prob"], behaviour)
+            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, exact["sample_log_prob"], behaviour)
             executed = batch.get("executed", None)
             new, older = (at_level(x, executed, cfg.logprob_level) for x in (proximal, behaviour))
             batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)
             batch["sample_log_prob"] = proximal
+        if rounded:
+            batch["sample_log_prob"] = old["sample_log_prob"] if weighs else rounded_log_prob(batch, old)
+            if cfg.clip_value_coef is not None:
+                batch["old_value"] = old["value"]
         if self._adapts:
             for name in ("mean", "log_std"):
                 if name not in old.keys():  # noqa: SIM118 (a TensorDict, not a dict)

@@ -13,10 +13,20 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.algo.chunks import with_dims_of
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy
 
-__all__ = ["MetricMeans", "StepWatcher", "evaluate_batch", "gradient_step", "take_step_counts", "watching_steps"]
+__all__ = [
+    "MetricMeans",
+    "StepWatcher",
+    "evaluate_batch",
+    "gradient_step",
+    "is_rounded",
+    "rounded_log_prob",
+    "take_step_counts",
+    "watching_steps",
+]
 
 StepWatcher = Callable[[torch.Tensor], None]
 """Called by ``gradient_step`` with the loss, when the gradients are computed and not yet cut."""
@@ -132,6 +142,28 @@ def _step_unless(optimizer: torch.optim.Optimizer, is_bad: torch.Tensor) -> None
         optimizer.step()
     finally:
         del optimizer.found_inf  # type: ignore[attr-defined]
+
+
+def is_rounded(device: torch.device) -> bool:
+    """Return whether products of matrices are rounded here to less than float32, in which rollouts are collected.
+
+    The ratio of a probability to that of the rollout is then another than 1 before the first step, by the rounding: the
+    more so the smaller the deviation. An update first evaluates its batch again, so that it compares like with like.
+    """
+    return torch.is_autocast_enabled(device.type)
+
+
+def rounded_log_prob(batch: TensorDict, now: TensorDict) -> torch.Tensor:
+    """Return the log-probabilities that ratios are to be taken to where products are rounded, in their shape.
+
+    Args:
+        batch: from ``learning_batch``, with ``sample_log_prob`` and, where samples may be an older policy's, ``lag``.
+            Theirs stays as it was stored: the parameters that it came from are gone.
+        now: the policy's evaluation of the batch.
+    """
+    stored, lag = batch["sample_log_prob"], batch.get("lag", None)
+    log_prob: torch.Tensor = now["sample_log_prob"]
+    return log_prob if lag is None else torch.where(with_dims_of(stored, lag) > 0, stored, log_prob)
 
 
 @torch.no_grad()

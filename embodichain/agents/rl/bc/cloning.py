@@ -21,7 +21,8 @@ def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report:
     """Let a policy imitate demonstrations, by maximum likelihood or the model's own loss.
 
     Args:
-        policy: on the demonstrations' device; it is changed.
+        policy: on the demonstrations' device; it is changed. Each part stays in its mode: one that its author froze in
+            evaluation mode is not trained with dropout.
         demonstrations: what to imitate.
         cfg: how.
         report: called now and then with the number of steps made and the mean loss since the last call.
@@ -38,7 +39,6 @@ def clone(policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg, report:
     )
     losses: list[torch.Tensor] = []
     mean = float("nan")
-    policy.train()
     for step in range(1, cfg.steps + 1):
         frames = torch.randint(demonstrations.num_frames, (cfg.batch_size,), device=demonstrations.left.device)
         loss = cloning_loss(policy, demonstrations, frames)

@@ -42,7 +42,6 @@ class GroupWorker:
         on_step_callback: StepCallback | None,
     ) -> None:
         self.group = group
-        self._policy = policy
         self._figures = StepFigures()
         self._divergences = Divergences()
         self._versions: list[torch.Tensor] = []
@@ -65,7 +64,8 @@ class GroupWorker:
         if resets:
             self._engine.reset()
         rollout = self._engine.collect(num_steps, self._engine.allocate(num_steps))
-        bootstrap = torch.full_like(self._versions[0], self._policy.version)
+        # Not the version in use now: another group's thread may have taken a newer one since.
+        bootstrap = self._engine.bootstrap["policy_version"]
         rollout["policy_version"] = torch.stack([*self._versions, bootstrap], dim=1)
         rollout["figures"] = self._figures.take()
         self._versions.clear()

@@ -75,8 +75,8 @@ class PolicyPublisher:
 class InferencePolicy:
     """The collector's side: a copy of the policy, which takes the newest snapshot before a forward pass.
 
-    Several threads may use it; one of them infers at a time. What ``get_action`` returns has, beside the policy's
-    fields, ``policy_version`` [N] int64: the snapshot that chose the actions.
+    Several threads may use it; one of them infers at a time. What ``get_action`` and ``get_value`` return has, beside
+    the policy's fields, ``policy_version`` [N] int64: the snapshot that chose the actions, or gave the values.
 
     Args:
         policy: the learner's policy; copied whole, so that no storage is shared.
@@ -95,11 +95,6 @@ class InferencePolicy:
         self._draws: AbstractContextManager[object] = nullcontext()
         self._version = -1
         self._refresh()
-
-    @property
-    def version(self) -> int:
-        """The snapshot in use."""
-        return self._version
 
     @property
     def module(self) -> Policy:
@@ -123,9 +118,11 @@ class InferencePolicy:
 
     @torch.no_grad()
     def get_value(self, td: TensorDict) -> TensorDict:
-        """Write ``value`` into ``td``, by the snapshot in use; see ``Policy.get_value``."""
+        """Write ``value`` and ``policy_version``, by the snapshot in use; see ``Policy.get_value``."""
         with self._lock:
-            return self._module.get_value(td)
+            td = self._module.get_value(td)
+            td["policy_version"] = torch.full(td.batch_size, self._version, device=td["value"].device)
+        return td
 
     def _refresh(self) -> None:
         snapshot = self._publisher.latest

@@ -12,9 +12,9 @@ from torch import Tensor
 
 __all__ = ["Message", "SlotReader", "SlotWriter"]
 
-MAX_LAYOUTS = 16  # sets of shapes that are kept; more are there only where shapes change from message to message
+MAX_LAYOUTS = 16  # sets of shapes that are kept; more are there only where these change from message to message
 
-_Layout = tuple[tuple[torch.Size, torch.dtype], ...]
+_Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]  # shape, dtype and strides
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Message:
 
     Attributes:
         content: what was sent, with slots in place of its tensors.
-        layout: number of the set of shapes.
-        new_slots: the tensors in shared memory, when this set of shapes is sent for the first time.
+        layout: number of the set of shapes and strides.
+        new_slots: the tensors in shared memory, when this set is sent for the first time.
         dropped: number of a set that will not be used any more.
     """
 
@@ -52,20 +52,27 @@ class SlotWriter:
         self._count = 0
 
     def write(self, value: Any) -> Message:
-        """Return the message for plain data and TensorDicts, nested in tuples, lists and dictionaries."""
+        """Return the message for plain data and TensorDicts, nested in tuples, lists and dictionaries.
+
+        Tensors that are one and the same object, and their strides, stay so: what is computed with a state that was
+        sent depends on both, in the last bits.
+        """
         tensors: list[Tensor] = []
+        indices: dict[int, int] = {}  # by identity
 
         def take(tensor: Tensor) -> _Slot:
-            tensors.append(tensor)
-            return _Slot(len(tensors) - 1)
+            index = indices.setdefault(id(tensor), len(tensors))
+            if index == len(tensors):
+                tensors.append(tensor)
+            return _Slot(index)
 
         content = _map(value, Tensor, take)
-        layout = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        layout = tuple((tensor.shape, tensor.dtype, tensor.stride()) for tensor in tensors)
         new_slots, dropped = None, None
         if layout not in self._layouts:
             if len(self._layouts) == MAX_LAYOUTS:
                 dropped, _ = self._layouts.pop(next(iter(self._layouts)))
-            new_slots = [torch.empty(shape, dtype=dtype).share_memory_() for shape, dtype in layout]
+            new_slots = [torch.empty_like(tensor).share_memory_() for tensor in tensors]
             self._layouts[layout] = (self._count, new_slots)
             self._count += 1
         number, slots = self._layouts[layout]
@@ -86,8 +93,8 @@ class SlotReader:
             del self._slots[message.dropped]
         if message.new_slots is not None:
             self._slots[message.layout] = message.new_slots
-        slots = self._slots[message.layout]
-        return _map(message.content, _Slot, lambda slot: slots[slot.index].clone())
+        copies = [slot.clone() for slot in self._slots[message.layout]]
+        return _map(message.content, _Slot, lambda slot: copies[slot.index])
 
 
 def _map(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:

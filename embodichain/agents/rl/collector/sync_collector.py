@@ -33,10 +33,15 @@ class SyncCollector(BaseCollector):
         device: where the policy and the collector's own rollout live.
         on_step_callback: called after every step.
 
+    Attributes:
+        bootstrap: what the policy wrote for slot T of the last rollout, ``value`` among it.
+
     Raises:
         ConfigError: the policy reads an entry that the environment's observation has not, or chooses chunks of actions
             that the environment does not take.
     """
+
+    bootstrap: TensorDict
 
     def __init__(
         self, env: VecEnv, policy: Actor, device: torch.device | str, on_step_callback: StepCallback | None = None
@@ -149,7 +154,8 @@ class SyncCollector(BaseCollector):
             self._next = TensorDict(
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
-        written["value"][num_steps].copy_(self._value(self._next))
+        self.bootstrap = self.policy.get_value(self._next.copy())
+        written["value"][num_steps].copy_(self.bootstrap["value"])
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
         """Return what the policy is given, by name: for each slot a tensor or, of ``entries``, a TensorDict."""

@@ -19,7 +19,7 @@ from torch import nn
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg
 from embodichain.agents.rl.models.gaussian import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.mlp_by_rows import computes_by_rows, mlps_by_rows, num_row_threads
+from embodichain.agents.rl.models.mlp_by_rows import computes_by_rows, is_called_plainly, mlps_by_rows, num_row_threads
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import entry_columns, entry_spaces
@@ -232,7 +232,7 @@ class Columns(nn.Module):
 
 def _columns_and_rest(network: nn.Module) -> tuple[nn.Module, nn.Module]:
     """Return what takes a network's columns of the observation, and what reads them."""
-    if isinstance(network, nn.Sequential) and isinstance(network[0], Columns):
+    if type(network) is nn.Sequential and isinstance(network[0], Columns) and is_called_plainly(network):
         return network[0], network[1]
     return _ALL_COLUMNS, network
 

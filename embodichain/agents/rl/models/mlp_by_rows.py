@@ -18,10 +18,11 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import elu_, linear
+from torch.nn.modules.module import _has_any_global_hook
 
 from embodichain.agents.rl.models.mlp import MLP
 
-__all__ = ["computes_by_rows", "mlps_by_rows", "num_row_threads", "rows_in_threads"]
+__all__ = ["computes_by_rows", "is_called_plainly", "mlps_by_rows", "num_row_threads", "rows_in_threads"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -88,9 +89,9 @@ def computes_by_rows(network: nn.Module) -> TypeGuard[MLP]:
     """Return whether ``mlps_by_rows`` computes what calling the network does.
 
     It does for an ``MLP`` on the CPU of linear layers with biases, of ELU, ReLU or tanh between them and nothing else,
-    without hooks, which would not be called.
+    without what would not be called: hooks, of their own or of all modules, and a ``forward`` of a single object.
     """
-    if type(network) is not MLP:
+    if type(network) is not MLP or _has_any_global_hook():
         return False
     layers = list(network)
     between = {type(layer) for layer in layers[1::2]}
@@ -100,11 +101,14 @@ def computes_by_rows(network: nn.Module) -> TypeGuard[MLP]:
         and len(between) <= 1
         and between <= _ACTIVATIONS.keys()
         and all(getattr(layer, "alpha", 1.0) == 1.0 for layer in layers[1::2])  # of ELU
-        and not any(
-            module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-            for module in (network, *layers)
-        )
+        and all(map(is_called_plainly, (network, *layers)))
     )
+
+
+def is_called_plainly(module: nn.Module) -> bool:
+    """Return whether calling a module calls its class's ``forward`` and nothing else of the module's own."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return not any(hooks) and "forward" not in vars(module)
 
 
 def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -15,6 +15,8 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.utils.modes import keeping_modes
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
 __all__ = ["Actor", "Policy", "policy_input"]
@@ -166,8 +168,15 @@ class Policy(nn.Module, ABC):
         """
 
     def reference(self) -> Policy:
-        """Return a policy that stays as this one is now, to be compared with: here a frozen copy."""
-        return deepcopy(self).eval().requires_grad_(False)
+        """Return a policy that stays as this one is now, to be compared with: here a frozen copy.
+
+        Every ``RunningNormalizer`` is shared with it and goes on learning: statistics are no parameters. A copy of them
+        would soon see other inputs than this policy does, and differ from it by that alone. A policy that keeps its
+        statistics in something else shares that here.
+        """
+        shared: dict[int, Any] = {id(part): part for part in self.modules() if isinstance(part, RunningNormalizer)}
+        with keeping_modes(self):
+            return deepcopy(self, shared).eval().requires_grad_(False)
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
         """Return scalars on the policy's state, to be logged beside the losses."""

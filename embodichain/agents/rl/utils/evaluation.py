@@ -14,6 +14,7 @@ from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import VecEnv, step_with
+from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads
 
 __all__ = [
@@ -126,18 +127,16 @@ class Evaluator:
             deterministic: take the most likely actions; else explore, as in training.
         """
         env, ranks = self.env, self._ranks or get_ranks()
-        was_training = policy.training
-        policy.eval()
         try:
             if ranks.is_main:
                 env.start_recording(self._video_folder, label)
             results = torch.zeros(3, self.num_episodes, dtype=torch.float64)
             # One thread: torch's idle workers would take the physics' cores.
-            with torch_threads(1), stopping_together(ranks):
+            with keeping_modes(policy), torch_threads(1), stopping_together(ranks):
+                policy.eval()
                 results = self._run_episodes(policy, check_stop, observe, deterministic)
             results = ranks.sum(results)
         finally:
-            policy.train(was_training)
             with ranks.busy():
                 videos = env.stop_recording() if ranks.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()

@@ -38,6 +38,7 @@ _MAY_CHANGE = (
     "trainer.profile",
     "trainer.viewer",
     "trainer.max_skipped_updates",
+    "trainer.torch_threads",  # the trainer says what another number changes
     "trainer.use_wandb",
     "trainer.wandb_project_name",
     "trainer.events.eval",

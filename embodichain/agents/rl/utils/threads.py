@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from embodichain.agents.rl.models import Policy, rows_in_threads
+from embodichain.utils import logger
 from embodichain.utils.threads import torch_threads
 
-__all__ = ["update_threads", "worthwhile_threads"]
+__all__ = ["update_threads", "warn_of_other_threads", "worthwhile_threads"]
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
@@ -49,3 +50,17 @@ def update_threads(policy: Policy, count: int) -> Iterator[None]:
     by_rows = policy.updates_by_rows
     with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
         yield
+
+
+def warn_of_other_threads(before: int, now: int) -> None:
+    """Say that a training which is resumed computes its updates with another number of threads than before, if so."""
+    if before != now:
+        logger.log_warning(
+            f"the run computed its updates with {_threads(before)}, and now does with {_threads(now)}: sums are made "
+            "in another order, so that the training does not go on bit for bit. "
+            f"With trainer.torch_threads={before} it does"
+        )
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

@@ -37,7 +37,7 @@ from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, ScalarW
 from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.utils.stop import stopping_together
-from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
+from embodichain.agents.rl.utils.threads import update_threads, warn_of_other_threads, worthwhile_threads
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
@@ -284,6 +284,7 @@ class Trainer:
             "best_success": self._best[0],
             "best_reward": self._best[1],
             "evaluation": evaluation,
+            "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "generators": generators_state(),
@@ -313,11 +314,16 @@ class Trainer:
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
         self._saved_iteration = self._iteration
+        if self._ranks.is_main and self.algorithm.device.type == "cpu":
+            # Checkpoints from before it was kept do not say.
+            warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
         self._stats.load_state_dict(state["statistics"])
         if state["env"] is not None and self.collector.load_env_state_dict(state["env"]):
             self.collector.load_state_dict(state["collector"])
+        else:
+            self._stats.drop_unfinished()
         load_generators_state(state["generators"])
 
     def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:

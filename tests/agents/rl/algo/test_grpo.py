@@ -14,6 +14,7 @@ from torch import nn
 from embodichain.agents.rl.algo import GRPO, BaseAlgorithm, GRPOCfg, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
+from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import assert_same
 
@@ -170,6 +171,34 @@ def test_first_minibatch_sees_a_ratio_of_one_and_every_metric_is_reported() -> N
     assert (rollout == untouched).all()
 
 
+@pytest.mark.parametrize("std", [0.14, 0.007])
+def test_first_ratio_is_one_where_the_update_computes_in_bfloat16(std: float) -> None:
+    torch.manual_seed(0)
+    policy = ActorOnly(2, 1, "cpu", MLP(2, 1, [64, 64]), init_log_std=math.log(std))
+    rollout = make_rollout(policy, N=8, T=16)  # collected in float32
+    cfg = GRPOCfg(group_size=2, n_epochs=1, batch_size=50, learning_rate=1e-30, kl_coef=0.1)
+    with update_precision("bf16", torch.device("cpu")):
+        metrics = GRPO(cfg, policy).update(rollout)
+    assert (metrics["approx_kl"], metrics["clip_fraction"], metrics["reference_kl"]) == (0, 0, 0)
+
+
+def test_what_an_older_policy_collected_keeps_its_log_probability_in_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    rollout["lag"] = torch.zeros(4, 6, dtype=torch.int64)
+    rollout["lag"][:, 0] = 1
+    batches: list[TensorDict] = []
+    evaluate = policy.evaluate_actions
+    monkeypatch.setattr(policy, "evaluate_actions", lambda td: batches.append(td.clone()) or evaluate(td))
+    with update_precision("bf16", torch.device("cpu")):
+        GRPO(GRPOCfg(group_size=2, n_epochs=1, batch_size=20), policy).update(rollout)
+    stored, learned = batches  # of the pass before the first step, and of the one step, in other orders
+    is_behind = learned["lag"] > 0
+    assert is_behind.sum() == 4
+    assert set(learned["sample_log_prob"][is_behind].tolist()) <= set(stored["sample_log_prob"].tolist())
+    assert not set(learned["sample_log_prob"][~is_behind].tolist()) & set(stored["sample_log_prob"].tolist())
+
+
 def test_reference_is_a_frozen_copy_that_only_a_weight_keeps() -> None:
     policy = make_policy()
     assert GRPO(GRPOCfg(), policy).reference is None
@@ -180,6 +209,32 @@ def test_reference_is_a_frozen_copy_that_only_a_weight_keeps() -> None:
     assert all(torch.equal(value, before[name]) for name, value in algo.reference.state_dict().items())
     assert not any(parameter.requires_grad for parameter in algo.reference.parameters())
     assert not torch.equal(policy.log_std, before["log_std"])
+
+
+def test_policy_that_learns_nothing_stays_at_its_reference_though_its_input_statistics_move() -> None:
+    policy = make_policy(normalize_obs=True)
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2, n_epochs=2, batch_size=20, learning_rate=1e-30), policy)
+    for iteration in range(4):  # before the first update there are no statistics; then they move by deviations
+        metrics = algo.update(make_rollout(policy))
+        assert metrics["reference_kl"] == pytest.approx(0, abs=1e-12), iteration
+        policy.update_normalizer(torch.randn(100, 2) * 3 + 5 * iteration)
+    assert policy.training
+    assert all(module.training for module in policy.modules())
+
+
+def test_reference_keeps_no_input_statistics_and_older_ones_with_theirs_do_not_replace_the_policys() -> None:
+    policy = make_policy(normalize_obs=True)
+    algo = GRPO(GRPOCfg(kl_coef=0.1, group_size=2), policy)
+    policy.update_normalizer(torch.randn(100, 2) + 5)
+    before, state = copy.deepcopy(policy.state_dict()), copy.deepcopy(algo.state_dict())
+    assert not any(name.startswith("normalizer") for name in state["reference"])
+    # as a checkpoint had it when the reference was a copy of everything
+    state["reference"] = make_policy(normalize_obs=True).state_dict() | {"log_std": torch.tensor([-1.0])}
+    algo.load_state_dict(state)
+    assert_same(dict(policy.state_dict()), dict(before))
+    assert algo.reference is not None
+    assert algo.reference.state_dict()["log_std"] == -1
+    assert algo.reference.state_dict()["normalizer.count"] == 100
 
 
 def test_divergence_pulls_the_policy_back_to_its_reference() -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from embodichain.agents.rl.algo import PPO, PPOCfg, compute_gae, normalize_advantages
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic, Policy
+from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import assert_same
 
@@ -88,6 +89,21 @@ def test_first_minibatch_sees_a_ratio_of_one() -> None:
     assert metrics["clip_fraction"] == 0
     advantages, _ = compute_gae(rollout, 0.99, 0.95)
     assert normalize_advantages(advantages).mean().item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("std", [0.14, 0.007])
+def test_first_ratio_is_one_where_the_update_computes_in_bfloat16(std: float) -> None:
+    torch.manual_seed(0)
+    policy = ActorCritic(
+        2, 1, "cpu", MLP(2, 1, [64, 64]), MLP(2, 1, [64, 64]), normalize_obs=True, init_log_std=math.log(std)
+    )
+    rollout = make_rollout(policy, N=8, T=16)  # collected in float32
+    untouched = rollout.clone()
+    cfg = PPOCfg(n_epochs=1, batch_size=50, learning_rate=1e-30, clip_value_coef=0.2)
+    with update_precision("bf16", torch.device("cpu")):
+        metrics = PPO(cfg, policy).update(rollout)
+    assert (metrics["approx_kl"], metrics["clip_fraction"]) == (0, 0)
+    assert (rollout == untouched).all()
 
 
 def test_update_changes_the_policy_and_reports_every_metric() -> None:

@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.algo.common import behaviour_weight
+from embodichain.agents.rl.utils.precision import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 
 
@@ -78,6 +79,29 @@ def test_a_step_that_is_not_behind_keeps_its_log_probability_and_weighs_one_amon
     torch.testing.assert_close(batch["sample_log_prob"][is_behind], now[is_behind])
     expected = (now - stored).exp().clamp(max=5.0)
     torch.testing.assert_close(batch["behaviour_weight"][is_behind], expected[is_behind])
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_rounding_to_bfloat16_is_no_age(decoupled: bool) -> None:
+    old = make_policy()
+    rollout = lagging(make_rollout(old), 0)
+    rollout["lag"][:, 0] = 1
+    new = copy.deepcopy(old)
+    with torch.no_grad():
+        new.log_std.add_(0.3)
+    ppo = PPO(PPOCfg(batch_size=8, decoupled=decoupled), new)
+    batch, _ = ppo._prepare(rollout)
+    with update_precision("bf16", torch.device("cpu")):
+        rounded, _ = ppo._prepare(rollout)
+        now = new.evaluate_actions(rounded)["sample_log_prob"]
+    is_behind = batch["lag"] > 0
+    assert not torch.equal(now, new.evaluate_actions(batch)["sample_log_prob"])
+    assert torch.equal(rounded["sample_log_prob"][~is_behind], now[~is_behind])
+    if decoupled:  # the ratio is that to the policy before the update, and the weight as without rounding
+        assert torch.equal(rounded["sample_log_prob"][is_behind], now[is_behind])
+        assert torch.equal(rounded["behaviour_weight"], batch["behaviour_weight"])
+    else:  # the ratio is that to the older policy, whose parameters are gone
+        assert torch.equal(rounded["sample_log_prob"][is_behind], batch["sample_log_prob"][is_behind])
 
 
 def test_correction_can_be_switched_off() -> None:

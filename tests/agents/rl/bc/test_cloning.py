@@ -71,3 +71,12 @@ def test_policy_comes_to_do_what_was_shown() -> None:
     torch.testing.assert_close(policy.model.net.weight, torch.tensor([[2.0], [6.0]]), atol=0.05, rtol=0)
     assert [step for step, _ in reports] == list(range(20, 201, 20))
     assert loss == reports[-1][1] < 0.01 < reports[0][1]
+
+
+def test_part_that_is_frozen_in_evaluation_mode_stays_in_it() -> None:
+    model = Linear()
+    model.backbone = nn.Dropout(0.5).eval()
+    policy = VLAPolicy(model, {})
+    clone(policy, demonstrations(), BCCfg("train_config.json", steps=2, batch_size=2), lambda *report: None)
+    assert policy.training
+    assert not model.backbone.training

@@ -110,6 +110,28 @@ def test_every_samples_log_prob_is_reproducible_from_its_tagged_version(num_grou
             torch.testing.assert_close(rollout["value"][:, t], expected["value"])
 
 
+def test_version_of_the_last_slot_is_that_of_its_value_though_another_group_takes_a_newer_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner = Learner(num_groups=2)
+    inference, publisher = learner.collector.inference, learner.collector.publisher
+    get_value = inference.get_value
+
+    def value_and_then_another_groups_action(td: TensorDict) -> TensorDict:
+        given = get_value(td)
+        learner.change()
+        publisher.publish()
+        inference.get_action(TensorDict({"obs": torch.zeros(2, 2)}, batch_size=[2]))
+        return given
+
+    monkeypatch.setattr(inference, "get_value", value_and_then_another_groups_action)
+    version = publisher.latest.version
+    rollout = learner.collector._workers[0].collect(1, resets=False)
+    # Environment 0's first episode is cut after its one step: that value is the first, slot T's the second.
+    assert publisher.latest.version == version + 2
+    assert rollout["policy_version"].tolist() == [[version, version + 1]] * 2
+
+
 def test_collector_and_learner_share_no_parameter_storage(jitter: Jitter) -> None:
     learner = Learner()
 

@@ -97,6 +97,25 @@ def test_messages_are_read_as_they_were_written_and_use_their_memory_again() -> 
         assert not (got["td"]["a"] == td["a"]).any()  # a copy
 
 
+def test_messages_keep_the_strides_on_which_the_order_of_sums_depends() -> None:
+    writer, reader = SlotWriter(), SlotReader()
+    rows = torch.arange(6.0).reshape(2, 3)
+    for tensor in (rows, rows.t().contiguous().t(), rows[:, 1:], torch.ones(1).expand(4), torch.empty(0, 3)):
+        got = reader.read(writer.write(tensor))
+        assert torch.equal(got, tensor)
+        assert got.stride() == tensor.clone().stride()  # a copy has those that have no gaps
+
+
+def test_tensors_that_are_one_object_stay_so() -> None:
+    writer, reader = SlotWriter(), SlotReader()
+    a, b = torch.zeros(2), torch.zeros(2)
+    got = reader.read(writer.write({"first": a, "others": [b, a]}))
+    assert got["first"] is got["others"][1]
+    assert got["first"] is not got["others"][0]
+    got = reader.read(writer.write({"first": a, "others": [b, b]}))  # the same shapes, and other objects
+    assert got["others"][0] is got["others"][1]
+
+
 def test_messages_of_ever_new_shapes_give_their_memory_back() -> None:
     writer, reader = SlotWriter(), SlotReader()
     for size in itertools.chain(range(MAX_LAYOUTS + 5), range(3)):
@@ -215,6 +234,26 @@ def test_training_without_staleness_equals_the_synchronous_one_bit_for_bit(
     for env in envs:
         del env["attributes"]["current_rollout_step"]  # the rollout is written here
     assert_same(*envs, "env")
+
+
+def test_resumed_training_without_staleness_equals_one_that_was_not_stopped_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = tiny_config(
+        trainer__num_envs=8,
+        trainer__buffer_size=16,
+        trainer__asynchronous=ASYNCHRONOUS,
+        trainer__enable_eval=False,
+        algorithm__cfg={"n_epochs": 1, "batch_size": 64},
+    )
+    path = write_config(tmp_path, config)
+    whole = train_from_config(path, overrides=["trainer.iterations=4"])
+    half = train_from_config(path)
+    resumed = train_from_config(None, resume=half["run_folder"], overrides=["trainer.iterations=4"])
+    ours, theirs = (torch.load(summary["checkpoint"], weights_only=True) for summary in (resumed, whole))
+    for part in ("policy", "algorithm", "statistics", "global_step", "env"):
+        assert_same(ours[part], theirs[part], part)
 
 
 def test_run_with_two_processes_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

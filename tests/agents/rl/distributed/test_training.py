@@ -181,3 +181,13 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> No
     for message in run_ranks(2, forget, tmp_path, joined=False):
         assert message.startswith("WORLD_SIZE: this is one of 2 processes, and trainer.distributed is false")
     assert not (tmp_path / "outputs").exists()
+
+
+def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference(tmp_path: Path) -> None:
+    grpo = {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1, "learning_rate": 1e-30}
+    path = config(
+        tmp_path, policy__name="actor_only", policy__critic=None, algorithm={"name": "grpo", "cfg": grpo}
+    )  # with normalize_obs: the statistics of both ranks' observations
+    summaries = run_ranks(2, train, tmp_path, path, joined=False)
+    (row, second) = rows(tmp_path / summaries[0]["run_folder"])
+    assert [row["train/reference_kl"], second["train/reference_kl"]] == pytest.approx([0.0, 0.0], abs=1e-12)

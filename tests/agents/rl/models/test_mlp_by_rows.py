@@ -151,6 +151,13 @@ def with_hook() -> MLP:
     return network
 
 
+def with_own_forward(place: int | None = None) -> MLP:
+    network = MLP(4, 2, [5])
+    module = network if place is None else network[place]
+    module.forward = lambda x: x  # type: ignore[method-assign]
+    return network
+
+
 def with_layer(place: int, layer: nn.Module) -> MLP:
     network = MLP(4, 2, [5], "elu")
     network[place] = layer
@@ -167,6 +174,8 @@ def with_layer(place: int, layer: nn.Module) -> MLP:
         (MLP(4, 2, [5], dropout=0.1), False),
         (MLP(4, 2, [5], last_activation="tanh"), False),
         (with_hook(), False),
+        (with_own_forward(), False),
+        (with_own_forward(2), False),
         (with_layer(1, nn.ELU(alpha=0.5)), False),
         (with_layer(2, nn.Linear(5, 2, bias=False)), False),
         (nn.Sequential(nn.Linear(4, 2)), False),
@@ -175,6 +184,25 @@ def with_layer(place: int, layer: nn.Module) -> MLP:
 )
 def test_what_can_be_computed_by_rows(network: nn.Module, can: bool) -> None:
     assert computes_by_rows(network) is can
+
+
+def test_hook_of_all_modules_is_called() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not computes_by_rows(MLP(4, 2, [5]))
+    finally:
+        handle.remove()
+    assert computes_by_rows(MLP(4, 2, [5]))
+
+
+def test_network_of_some_columns_keeps_its_own_forward_and_hooks() -> None:
+    def network() -> nn.Sequential:
+        return nn.Sequential(block.Columns(torch.tensor([0, 2])), MLP(2, 1, [5]))
+
+    own, hooked = network(), network()
+    own.forward = lambda x: x  # type: ignore[method-assign]
+    hooked.register_forward_hook(lambda *_: None)
+    assert [block.take_rows(each) for each in (network(), own, hooked)] == [True, False, False]
 
 
 BLOCK = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,18 @@ def test_mode_and_threads_are_what_they_were_even_after_a_failure(was_training: 
     assert torch.get_num_threads() == 2
     assert policy.training is was_training
     assert not env.is_recording
+
+
+@pytest.mark.parametrize("fails_after", [None, 2])
+def test_part_that_is_frozen_in_evaluation_mode_stays_in_it(fails_after: int | None) -> None:
+    env = ScriptedEnv(2)
+    backbone = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval()
+    policy = ActorCritic(2, 1, "cpu", nn.Sequential(backbone, nn.Linear(2, 1)), nn.Linear(2, 1))
+    env.fails_after = fails_after
+    with nullcontext() if fails_after is None else pytest.raises(RuntimeError, match="fell off the table"):
+        evaluate(env, 3, policy)
+    frozen = set(backbone.modules())
+    assert all(module.training is (module not in frozen) for module in policy.modules())
 
 
 @pytest.mark.usefixtures("two_threads")

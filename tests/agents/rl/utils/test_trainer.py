@@ -23,6 +23,7 @@ from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.agents.rl.utils.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.utils.viewer import NoViewer, Pause, Viewer
 from embodichain.utils import ConfigError
+from embodichain.utils.state import freeze
 from tests.agents.rl.utils.fakes import (
     IdleAlgorithm,
     ListSink,
@@ -261,6 +262,18 @@ def test_checkpoint_describes_itself(tmp_path: Path) -> None:
     restored = linear_policy(normalize_obs=True)
     restored.load_state_dict(content["policy"])
     assert all(torch.equal(a, b) for a, b in zip(restored.buffers(), run.policy.buffers(), strict=True))
+
+
+def test_episodes_that_an_environment_without_state_does_not_go_on_with_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "resumed").mkdir()
+    first = Run(tmp_path, evaluates=False).train(8)
+    second = Run(tmp_path / "resumed", evaluates=False)  # its environments begin with the episodes 0 and 1
+    second.trainer.load_state_dict(freeze(first.trainer.state_dict()))
+    second.train(16)
+    ((_, row),) = second.sink.rows
+    # Env 0 plays the episodes of 1 and 3 steps, env 1 that of 2 and half of that of 4: in each of the two runs.
+    assert row["charts/episode_length_avg_100"] == pytest.approx(2 * (1 + 3 + 2) / 6)
+    assert row["charts/episode_reward_avg_100"] == pytest.approx(2 * (1 + 9 + 4) / 6)
 
 
 def test_impossible_schedule_is_refused_by_place(tmp_path: Path) -> None:
