@@ -18,7 +18,6 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
@@ -157,7 +156,7 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int, device: torch.devic
 
     def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
         own = {"num_threads": cfg.sim_cfg.num_threads or num_threads}
-        places = {name: getattr(cfg.sim_cfg, name) for name in ("sim_device", "render_device")}
+        places = {name: str(getattr(cfg.sim_cfg, name)) for name in ("sim_device", "render_device")}
         on_gpu = {name: str(device) for name, place in places.items() if place.startswith("cuda")}
         sim_cfg = replace(cfg.sim_cfg, **own, **on_gpu)
         changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
@@ -251,7 +250,7 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
         policy = build_env_policy(run, env, device)
     _check_chunks(run, policy.chunk_length)
     num_decisions = run.train.trainer.buffer_size // policy.chunk_length
-    check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
+    check_sequences(policy, num_decisions, run.algorithm.batch_size)
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
@@ -369,8 +368,7 @@ def _check_chunks(run: RunConfig, length: int) -> None:
             f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
             f"(policy.chunk_length); the nearest multiple is {near}"
         )
-    cfg = get_algo_class(run.train.algorithm.name).cfg_class(**run.train.algorithm.cfg)
-    problems = cfg.check_run(run.env.num_envs, size // length)
+    problems = run.algorithm.check_run(run.env.num_envs, size // length)
     if problems:
         raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 

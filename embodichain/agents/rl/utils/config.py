@@ -201,7 +201,7 @@ class TrainCfg:
 
 
 def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:
-    """Read a training config alone, without the environment's.
+    """Read a training config alone; the environment's is not looked into.
 
     Args:
         path: JSON or YAML file.
@@ -212,6 +212,8 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
     """
     problems: list[str] = []
     data = read_train_config(path, overrides, problems)
+    if "env" in data and isinstance(data["trainer"], dict):
+        data["trainer"].setdefault("gym_config", data.pop("env"))
     cfg: TrainCfg | None = None
     with collected(problems):
         cfg = parse_train_config(data)
@@ -221,7 +223,7 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
 
 
 def read_train_config(path: str | Path, overrides: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """Read a training config's plain data, in the present layout.
+    """Read a training config's plain data, in the present layout but for an environment's config in ``env``.
 
     Args:
         path: JSON or YAML file; older layouts are read, with a warning. A run's own ``config.json`` is read too.
