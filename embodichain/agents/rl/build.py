@@ -22,7 +22,7 @@ from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.bundle import space_to_data
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.evaluation import Evaluator
@@ -368,7 +368,7 @@ def _check_chunks(run: RunConfig, length: int) -> None:
             f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
             f"(policy.chunk_length); the nearest multiple is {near}"
         )
-    problems = run.algorithm.check_run(run.env.num_envs, size // length)
+    problems = check_sizes(run.algorithm, run.train.algorithm.cfg, run.env.num_envs, size // length)
     if problems:
         raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 

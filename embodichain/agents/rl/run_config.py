@@ -40,7 +40,7 @@ from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["RunConfig", "load_checkpoint_config", "load_run_config"]
+__all__ = ["RunConfig", "check_sizes", "load_checkpoint_config", "load_run_config"]
 
 
 @dataclass(frozen=True)
@@ -199,9 +199,23 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
-            cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += cfg.check_run(num_envs, buffer_size)
+            right = {k: v for k, v in settings.items() if k not in wrong}
+            problems += check_sizes(from_dict(cfg_class, right, ""), right, num_envs, buffer_size)
     return problems
+
+
+def check_sizes(cfg: AlgorithmCfg, settings: dict[str, Any], num_envs: int, num_steps: int) -> list[str]:
+    """Return what makes an algorithm's settings impossible for the rollouts' size, a line each.
+
+    Args:
+        cfg: the settings with all defaults.
+        settings: those that the config gives. A minibatch of the default size may be more than a whole rollout.
+        num_envs: N.
+        num_steps: T, of decisions.
+    """
+    if "batch_size" not in settings:
+        cfg = replace(cfg, batch_size=min(cfg.batch_size, num_envs * num_steps))
+    return cfg.check_run(num_envs, num_steps)
 
 
 def _take_inline_env(data: dict[str, Any], trainer: dict[str, Any], problems: list[str]) -> InlineEnv | None:

@@ -36,6 +36,9 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     if isinstance(cuda := mover.get("trainer.cuda"), bool):
         gpu_id = mover.get("trainer.gpu_id") or 0
         mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu", f"{block}.cuda")
+    elif cuda is not None:
+        problems.append(f"{block}.cuda: Input should be a valid boolean, got {cuda!r}")
+        del mover.data["trainer"]["cuda"]
     mover.move("trainer.rollout_steps", "trainer.buffer_size", written=f"{block}.rollout_steps")
     if "env" in data:
         mover.announce("env", "trainer.gym_config")

@@ -129,6 +129,12 @@ def test_old_and_new_key_together_are_an_error(old: dict[str, Any], problem: str
     assert problems == [f"{problem}, which is given too"]
 
 
+def test_cuda_is_true_or_false() -> None:
+    problems: list[str] = []
+    assert modernise({"runtime": {"cuda": "yes"}}, problems) == {"trainer": {}}
+    assert problems == ["runtime.cuda: Input should be a valid boolean, got 'yes'"]
+
+
 def test_malformed_blocks_are_left_to_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     for config in ({"trainer": 3, "policy": []}, {"policy": {"name": "actor_critic", "cfg": 3, "actor": 4}}):
         assert modern(config, capsys) == (config, [])
