@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from embodichain.agents.rl.build import build_envs, load_run_config
+from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.utils import ConfigError
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
 
@@ -87,6 +91,70 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
             assert reward.isfinite().all()
             assert all(value.isfinite().all() for value in (info["rewards"] | info["metrics"]).values())
         env.close()
+
+
+# Keys without which a config says what it needs, and those whose defaults do not fit the sizes that are left.
+NEEDED = {
+    "trainer.gym_config": "trainer.gym_config: required, but missing",
+    "trainer.num_envs": "is more than a rollout has: 1 environments (trainer.num_envs)",
+    "policy.name": "policy.name: required, but missing",
+    "policy.actor": "the block has no 'actor'",
+    "policy.critic": "the block has no 'critic'",
+}
+NEEDED_OF_CHUNKS = {"trainer.buffer_size": "cannot be divided into chunks of 5 actions"}
+
+
+def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield a config without each of its keys, once without all of the algorithm's settings, and each key's path."""
+    paths: list[tuple[str, ...]] = [(block, key) for block in ("trainer", "policy") for key in config[block]]
+    paths += [("algorithm", "cfg"), *(("algorithm", "cfg", key) for key in config["algorithm"]["cfg"])]
+    for *blocks, key in paths:
+        left = copy.deepcopy(config)
+        node = left
+        for block in blocks:
+            node = node[block]
+        del node[key]
+        yield ".".join([*blocks, key]), left
+    yield "all of algorithm.cfg", config | {"algorithm": config["algorithm"] | {"cfg": {}}}
+
+
+@pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
+def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
+    config = load_json(path)
+    config["trainer"]["device"] = "cpu"
+    needed = NEEDED
+    if config["policy"]["name"] == "vla":
+        config["policy"]["vla_config"]["model_path"] = None
+        needed = NEEDED | NEEDED_OF_CHUNKS
+    env, eval_env = build_envs(load_run_config(path, ["trainer.device=cpu", *tiny(path)]))
+    if eval_env is not None:
+        eval_env.close()
+    file = tmp_path / "train.json"
+    for name, left in without_one(config):
+        file.write_text(json.dumps(left), encoding="utf-8")
+        if name not in needed:
+            build_learner(load_run_config(file), env, torch.device("cpu"))
+            continue
+        with pytest.raises(ConfigError) as caught:
+            build_learner(load_run_config(file), env, torch.device("cpu"))
+        assert needed[name] in str(caught.value)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "algorithm", "num_envs"),
+    [("actor_critic", "ppo", 2), ("actor_critic_recurrent", "ppo", 2), ("actor_only", "grpo", 8)],
+)
+def test_training_needs_sizes_alone(
+    policy: str, algorithm: str, num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    gym_config = str(REPOSITORY / "configs/agents/rl/basic/cart_pole/gym_config.json")
+    sizes = {"gym_config": gym_config, "num_envs": num_envs, "iterations": 1, "buffer_size": 4}
+    networks: dict[str, Any] = {"actor": {}} if policy == "actor_only" else {"actor": {}, "critic": {}}
+    config = {"trainer": sizes, "policy": {"name": policy} | networks, "algorithm": {"name": algorithm}}
+    Path("train.json").write_text(json.dumps(config), encoding="utf-8")
+    assert main(["--config", "train.json"]) == 0
 
 
 def test_loading_takes_no_time_to_speak_of() -> None:

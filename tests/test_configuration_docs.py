@@ -12,7 +12,8 @@ import pytest
 
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils.legacy import OLD_PATHS
-from embodichain.lab.gym.utils.gym_utils import ENV_KEYS, TOP_KEYS
+from embodichain.lab.gym.utils.gym_utils import ENV_KEYS, TOP_KEYS, config_to_cfg
+from embodichain.lab.gym.utils.inline_env import read_inline_env
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from scripts.config_docs import DOCUMENT, render
@@ -33,6 +34,15 @@ def test_every_key_is_there() -> None:
 def test_every_older_key_is_there() -> None:
     for old in OLD_PATHS:
         assert re.search(rf"^\| `{re.escape(old)}\b", TEXT, re.MULTILINE)
+
+
+def test_environment_inside_the_training_config_is_read_as_the_example_says() -> None:
+    example = re.search(r'```json\n("env": {.*?)```', TEXT, re.DOTALL)
+    assert example is not None
+    inline = read_inline_env(json.loads(f"{{{example[1]}}}")["env"])
+    assert inline.problems == []
+    cfg = config_to_cfg(inline.data)
+    assert (cfg.num_envs, list(cfg.rewards), cfg.extensions) == (16, ["success"], {"success_threshold": 0.1})
 
 
 def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], dict[str, Any]]:

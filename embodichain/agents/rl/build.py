@@ -18,12 +18,11 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
@@ -151,7 +150,7 @@ def for_rank(run: RunConfig, ranks: Ranks, num_threads: int, device: torch.devic
 
     def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
         own = {"num_threads": cfg.sim_cfg.num_threads or num_threads}
-        places = {name: getattr(cfg.sim_cfg, name) for name in ("sim_device", "render_device")}
+        places = {name: str(getattr(cfg.sim_cfg, name)) for name in ("sim_device", "render_device")}
         on_gpu = {name: str(device) for name, place in places.items() if place.startswith("cuda")}
         sim_cfg = replace(cfg.sim_cfg, **own, **on_gpu)
         changes: dict[str, Any] = {"num_envs": num_envs, "first_env_id": first_env_id, "sim_cfg": sim_cfg}
@@ -245,7 +244,7 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
         policy = build_env_policy(run, env, device)
     _check_chunks(run, policy.chunk_length)
     num_decisions = run.train.trainer.buffer_size // policy.chunk_length
-    check_sequences(policy, num_decisions, run.resolved["algorithm"]["cfg"]["batch_size"])
+    check_sequences(policy, num_decisions, run.algorithm.batch_size)
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     return policy, algorithm
@@ -363,8 +362,7 @@ def _check_chunks(run: RunConfig, length: int) -> None:
             f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
             f"(policy.chunk_length); the nearest multiple is {near}"
         )
-    cfg = get_algo_class(run.train.algorithm.name).cfg_class(**run.train.algorithm.cfg)
-    problems = cfg.check_run(run.env.num_envs, size // length)
+    problems = check_sizes(run.algorithm, run.train.algorithm.cfg, run.env.num_envs, size // length)
     if problems:
         raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.algo import AlgorithmCfg
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.utils.config import (
@@ -27,6 +28,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.utils.gym_utils import TERM_BLOCKS, TOP_KEYS, config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.utils.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.utils.scene_names import names_in_config
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
@@ -38,7 +40,7 @@ from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["RunConfig", "load_checkpoint_config", "load_run_config"]
+__all__ = ["RunConfig", "check_sizes", "load_checkpoint_config", "load_run_config"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class RunConfig:
     env: EmbodiedEnvCfg
     eval_env: EmbodiedEnvCfg | None
     resolved: dict[str, Any]
+
+    @property
+    def algorithm(self) -> AlgorithmCfg:
+        """The algorithm's settings, with the defaults of those that the config leaves out."""
+        return get_algo_class(self.train.algorithm.name).cfg_class(**self.train.algorithm.cfg)
 
 
 def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
@@ -127,6 +134,7 @@ def _check_config(
     modules = trainer.get("import_modules")
     if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
         import_allowed_modules(modules, allowed_imports, "trainer.import_modules")
+    inline = _take_inline_env(data, trainer, problems)
     # Each check reads the plain data, so that an error in one place hides none in another.
     with collected(problems):
         train = parse_train_config(data)
@@ -137,7 +145,7 @@ def _check_config(
             resolve_device(trainer["device"])
     with collected(problems):
         _check_policy(policy, allowed_imports)
-    env_data, cfg, names = _load_env(trainer, folder, env_overrides, allowed_imports, problems)
+    env_data, cfg, names = _load_env(trainer, inline, folder, env_overrides, allowed_imports, problems)
     events = {
         name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems, allowed_imports=allowed_imports)
         for name, block in _block(trainer, "events").items()
@@ -191,13 +199,45 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
-            cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += cfg.check_run(num_envs, buffer_size)
+            right = {k: v for k, v in settings.items() if k not in wrong}
+            problems += check_sizes(from_dict(cfg_class, right, ""), right, num_envs, buffer_size)
     return problems
+
+
+def check_sizes(cfg: AlgorithmCfg, settings: dict[str, Any], num_envs: int, num_steps: int) -> list[str]:
+    """Return what makes an algorithm's settings impossible for the rollouts' size, a line each.
+
+    Args:
+        cfg: the settings with all defaults.
+        settings: those that the config gives. A minibatch of the default size may be more than a whole rollout.
+        num_envs: N.
+        num_steps: T, of decisions.
+    """
+    if "batch_size" not in settings:
+        cfg = replace(cfg, batch_size=min(cfg.batch_size, num_envs * num_steps))
+    return cfg.check_run(num_envs, num_steps)
+
+
+def _take_inline_env(data: dict[str, Any], trainer: dict[str, Any], problems: list[str]) -> InlineEnv | None:
+    """Put the environment's config that an older layout has in ``env`` where it stands now, and return it.
+
+    Args:
+        data: the training config.
+        trainer: its ``trainer`` block.
+        problems: what is wrong with the older layout is added.
+    """
+    block = data.pop("env", None)
+    if block is None or "gym_config" in trainer:  # an override names another
+        return None
+    inline = read_inline_env(block)
+    problems += inline.problems
+    trainer["gym_config"] = inline.data
+    return inline
 
 
 def _load_env(
     trainer: dict[str, Any],
+    inline: InlineEnv | None,
     folder: Path,
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
@@ -207,6 +247,7 @@ def _load_env(
 
     Args:
         trainer: the ``trainer`` block.
+        inline: where its environment's config is from, if that stood in the training config's ``env``.
         folder: of the training config.
         overrides: of the environment's config.
         allowed_imports: as :func:`load_run_config`.
@@ -228,7 +269,8 @@ def _load_env(
     with collected(wrong):
         cfg = config_to_cfg(data, env_class=env_class, allowed_imports=allowed_imports)
     wrong += _evaluation_problems(trainer, data)
-    problems += [place + line for line in name_overrides(wrong, overrides)]
+    lines = name_overrides(wrong, overrides)
+    problems += [place + line for line in lines] if inline is None else inline.in_users_words(lines)
     return data, cfg, names_in_config(data, env_class)
 
 
@@ -299,7 +341,7 @@ def _sim_device(trainer: dict[str, Any], cfg: EmbodiedEnvCfg | None, problems: l
     own, device = trainer.get("sim_device"), trainer.get("device", "auto")
     place, name = "trainer.", own
     if own is None:
-        place, name = "env.sim_cfg.", "auto" if cfg is None else cfg.sim_cfg.sim_device
+        place, name = "env.sim_cfg.", "auto" if cfg is None else str(cfg.sim_cfg.sim_device)
     if not isinstance(name, str) or not isinstance(device, str):
         return "cpu"  # a wrong type, which is reported with the others
     if name == "auto":

@@ -8,9 +8,11 @@ it in one warning when it is set (see ``scene.py``).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+import torch
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
@@ -49,6 +51,16 @@ Matrix4 = tuple[Row4, Row4, Row4, Row4]
 ComponentType = Literal["chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"]
 COMPONENT_TYPES: tuple[str, ...] = get_args(ComponentType)
 """What a robot can be assembled from, in the order of the joints."""
+
+
+def _device_name(value: Any) -> Any:
+    if isinstance(value, str | torch.device):
+        return str(value)
+    raise PydanticCustomError("device", "must be the name of a device, such as 'cpu', or a torch.device")
+
+
+Device = Annotated[str | torch.device, BeforeValidator(_device_name), WithJsonSchema({"type": "string"})]
+"""A device's name, as which a ``torch.device`` is kept."""
 _IDENTITY: Matrix4 = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 
 
@@ -58,7 +70,7 @@ class SimulationManagerCfg:
 
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Scenes simulated side by side."""
-    sim_device: str = "auto"
+    sim_device: Device = "auto"
     """Where the physics runs: ``"cpu"`` is MuJoCo's batch on threads; ``"cuda:<number>"`` MuJoCo Warp on a GPU (the
     extra ``gpu``), ``"warp:cpu"`` the same engine on the processor; ``"auto"`` a training's device, else the cpu."""
     physics_dt: Annotated[float, Field(gt=0)] = 0.01

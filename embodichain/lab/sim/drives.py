@@ -9,6 +9,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from embodichain.lab.sim.assets.ur import joint_aliases
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -19,13 +20,19 @@ __all__ = ["match_driven", "match_names", "scale_drive_by_inertia", "set_drives"
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
 
+    The joints of a UR arm answer to their aliases, too.
+
     Raises:
         ConfigError: a pattern matches nothing, or is no regular expression.
     """
+    aliases = joint_aliases(names) if kind == "joint" else {}
+    answers = {name: (name, aliases[name]) if name in aliases else (name,) for name in names}
     found: set[str] = set()
     for pattern in patterns:
         try:
-            matches = [name for name in names if name == pattern or re.fullmatch(pattern, name)]
+            matches = [
+                name for name in names if any(own == pattern or re.fullmatch(pattern, own) for own in answers[name])
+            ]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
         if not matches:

@@ -18,6 +18,7 @@ from matplotlib.image import imread
 from embodichain.agents.rl import build, train
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
+from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.agents.rl.utils import checkpoint_folder
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
@@ -45,6 +46,29 @@ def run_folder() -> Path:
 
 def metrics(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_config_of_the_oldest_layout_trains_and_its_run_is_evaluated_and_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    network = {"type": "mlp", "hidden_sizes": [4], "activation": "relu"}
+    config = {
+        "runtime": {"exp_name": "oldest", "cuda": False, "headless": True, "iterations": 1, "rollout_steps": 4},
+        "env": {
+            "id": "CartPoleRL",
+            "cfg": {"num_envs": 2, "obs_mode": "state", "episode_length": 6, "action_scale": 0.2},
+        },
+        "policy": {"name": "actor_critic", "cfg": {}, "actor": network, "critic": network},
+        "algorithm": {"name": "ppo", "cfg": {"batch_size": 8}},
+    }
+    assert main(["--config", write_config(Path(), config)]) == 0
+    record = load_json(run_folder() / "config.json")
+    assert record["gym_config"]["env"]["actions"]["delta_qpos"]["params"] == {"scale": 0.2}
+    assert main(["--resume", str(run_folder()), "trainer.iterations=2", "env.rewards.calm.weight=0.1"]) == 2
+    assert "gym_config.env.rewards.calm.weight: 0.05 in the run, 0.1 now" in capsys.readouterr().err
+    assert main(["--resume", str(run_folder()), "trainer.iterations=2"]) == 0
+    with open_run(find_run(str(run_folder())), 1) as run:
+        assert run.config.env.max_episode_steps == 6
 
 
 def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:

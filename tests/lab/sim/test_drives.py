@@ -19,6 +19,32 @@ def test_names_are_matched_whole_and_returned_in_their_own_order() -> None:
         match_names(["a"], NAMES, "here")
 
 
+UR = ["shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint", "wrist_1_joint", "wrist_2_joint", "wrist_3_joint"]
+
+
+def test_joints_of_a_ur_arm_answer_to_their_numbers_too() -> None:
+    names = [*UR, "gripper_joint"]
+    assert match_names(["JOINT[1-6]"], names, "here") == UR
+    assert match_names(["JOINT3", "wrist_2_joint"], names, "here") == ["elbow_joint", "wrist_2_joint"]
+    assert match_names(["(JOINT1|gripper).*"], names, "here") == ["shoulder_pan_joint", "gripper_joint"]
+    assert match_driven(["JOINT4"], names, {"gripper_joint"}, "here") == ["wrist_1_joint"]
+    with pytest.raises(
+        ConfigError, match=r"here: unknown joint 'JOINT7'\. Known: elbow_joint, gripper_joint, shoulder"
+    ):
+        match_names(["JOINT7"], names, "here")
+
+
+def test_arm_of_a_side_answers_with_its_side_and_another_arm_not_at_all() -> None:
+    both = [f"{side}_{joint}" for side in ("left", "right") for joint in UR]
+    assert match_names(["right_JOINT1"], both, "here") == ["right_shoulder_pan_joint"]
+    assert match_names([".*_JOINT[12]"], both, "here") == [*both[:2], *both[6:8]]
+    for other in (["elbow_joint", "shoulder_pan_joint"], NAMES):
+        with pytest.raises(ConfigError, match="unknown joint 'JOINT1'"):
+            match_names(["JOINT1"], other, "here")
+    with pytest.raises(ConfigError, match="unknown link 'JOINT1'"):
+        match_names(["JOINT1"], UR, "here", "link")
+
+
 def test_pattern_leaves_out_joints_without_a_drive_and_may_not_match_only_such() -> None:
     assert match_driven(["a.*", "b"], NAMES, {"abc"}, "here") == ["ab", "b"]
     with pytest.raises(ConfigError, match=r"here: abc cannot be driven: .* Driven are: ab, b"):

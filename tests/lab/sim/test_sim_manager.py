@@ -13,6 +13,9 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.validation import from_dict
 from tests.lab.scenes import simulate, ur10
 
 SOFT = JointDrivePropertiesCfg(stiffness=1.0, damping=0.1)
@@ -123,3 +126,29 @@ def test_physics_before_the_scene_is_built_is_an_error_that_says_so() -> None:
     sim.add_rigid_object(CUBE)
     with pytest.raises(RuntimeError, match=r"not built yet: call SimulationManager\.build"):
         sim.update()
+
+
+@pytest.mark.parametrize("device", [torch.device("cpu"), "cpu"])
+def test_device_of_the_simulation_is_a_name_or_a_device_given_or_assigned(device: str | torch.device) -> None:
+    given = SimulationManagerCfg(sim_device=device)
+    assert given.sim_device == "cpu"
+    assigned = SimulationManagerCfg()
+    assigned.sim_device = device
+    for cfg in (given, assigned, replace(assigned, num_envs=2)):
+        sim = SimulationManager(cfg)
+        sim.add_rigid_object(CUBE)
+        sim.build()
+        assert sim.device == torch.device("cpu")
+
+
+def test_device_that_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cfg = SimulationManagerCfg()
+    cfg.sim_device = torch.device("cuda:0")
+    with pytest.raises(ConfigError, match="sim_device: 'cuda:0' cannot be used: CUDA is not available here"):
+        SimulationManager(cfg)
+    cfg.sim_device = 0  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="sim_device: must be the name of a device, such as 'cpu', or a"):
+        SimulationManager(cfg)
+    with pytest.raises(ConfigError, match="sim_device: must be the name of a device, such as 'cpu', or a"):
+        from_dict(SimulationManagerCfg, {"sim_device": 0}, "")

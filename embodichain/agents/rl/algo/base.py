@@ -29,7 +29,8 @@ class AlgorithmCfg:
     n_epochs: PositiveInt = 10
     """Passes over each rollout."""
     batch_size: PositiveInt = 2048
-    """Transitions per minibatch, in each of several processes; the last one of an epoch holds the remainder."""
+    """Transitions per minibatch, in each of several processes; the last one of an epoch holds the remainder. Left
+    out, it is a whole rollout where that has fewer."""
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Discount per control step."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95

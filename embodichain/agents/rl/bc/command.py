@@ -73,7 +73,7 @@ def clone_from_config(
     if run.train.policy["name"] != "vla":
         raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.train.policy['name']}'")
     out = _out_folder(cfg, run)
-    device = resolve_device(cfg.device)
+    device = resolve_device(cfg.device, "device")
     torch.manual_seed(cfg.seed)
     start = time.perf_counter()
     env = build_env(run.env_id, _env_config(cfg, run))

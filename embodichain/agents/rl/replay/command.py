@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: the bundle cannot be read, or its policy or algorithm cannot be built here.
     """
-    device = resolve_device(args.device)
+    device = resolve_device(args.device, "--device")
     bundle = load_bundle(args.bundle, device)
     if not args.json:
         print(_headline(bundle))

@@ -201,7 +201,7 @@ class TrainCfg:
 
 
 def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:
-    """Read a training config alone, without the environment's.
+    """Read a training config alone; the environment's is not looked into.
 
     Args:
         path: JSON or YAML file.
@@ -212,6 +212,8 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
     """
     problems: list[str] = []
     data = read_train_config(path, overrides, problems)
+    if "env" in data and isinstance(data["trainer"], dict):
+        data["trainer"].setdefault("gym_config", data.pop("env"))
     cfg: TrainCfg | None = None
     with collected(problems):
         cfg = parse_train_config(data)
@@ -221,7 +223,7 @@ def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainC
 
 
 def read_train_config(path: str | Path, overrides: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """Read a training config's plain data, in the present layout.
+    """Read a training config's plain data, in the present layout but for an environment's config in ``env``.
 
     Args:
         path: JSON or YAML file; older layouts are read, with a warning. A run's own ``config.json`` is read too.
@@ -260,8 +262,12 @@ def parse_train_config(data: dict[str, Any]) -> TrainCfg:
     return from_dict(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
 
 
-def resolve_device(name: str) -> torch.device:
+def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
     """Return the device that a config names.
+
+    Args:
+        name: ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``.
+        place: where it stands, which is also how the command line says another.
 
     Raises:
         ConfigError: there is no such device here.
@@ -270,11 +276,13 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     match = re.fullmatch(r"cpu|cuda(?::(\d+))?", name)
     if match is None:
-        raise ConfigError(f"trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got '{name}'")
+        raise ConfigError(f"{place}: must be 'auto', 'cpu' or 'cuda:<number>', got '{name}'")
     if name == "cpu":
         return torch.device("cpu")
     index, count = int(match[1] or 0), torch.cuda.device_count() if torch.cuda.is_available() else 0
     if index >= count:
-        there = f"there are {count} (cuda:0 to cuda:{count - 1})" if count else "CUDA is not available here"
-        raise ConfigError(f"trainer.device: '{name}' cannot be used: {there}")
+        there = f"there are {count} (cuda:0 to cuda:{count - 1})"
+        if not count:
+            there = f"CUDA is not available here. For the processor, add {place}=cpu to the command line"
+        raise ConfigError(f"{place}: '{name}' cannot be used: {there}")
     return torch.device("cuda", index)

@@ -11,10 +11,11 @@ __all__ = ["OLD_PATHS", "modernise"]
 
 OLD_PATHS = {
     "runtime": "trainer",
+    "env.cfg": "trainer.gym_config",
     "trainer.cuda": "trainer.device",
     "trainer.rollout_steps": "trainer.buffer_size",
 }
-"""Where values stood, and where they stand now; an environment's config in ``env`` is in ``trainer.gym_config`` now."""
+"""Where values stood, and where they stand now."""
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
@@ -22,6 +23,8 @@ _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
 
 def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     """Return a training config's plain data in the present layout; each older key is named in a warning.
+
+    An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
 
     Args:
         data: the file's content, which stays as it is.
@@ -33,10 +36,12 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     if isinstance(cuda := mover.get("trainer.cuda"), bool):
         gpu_id = mover.get("trainer.gpu_id") or 0
         mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu", f"{block}.cuda")
+    elif cuda is not None:
+        problems.append(f"{block}.cuda: Input should be a valid boolean, got {cuda!r}")
+        del mover.data["trainer"]["cuda"]
     mover.move("trainer.rollout_steps", "trainer.buffer_size", written=f"{block}.rollout_steps")
-    env = mover.get("env")
-    if isinstance(env, dict) and isinstance(env.get("cfg", {}), dict):
-        mover.move("env", "trainer.gym_config", {k: v for k, v in env.items() if k != "cfg"} | env.get("cfg", {}))
+    if "env" in data:
+        mover.announce("env", "trainer.gym_config")
     if mover.get("policy.name") in _OLD_POLICIES:
         for key in list(mover.block("policy.cfg")):
             mover.move(f"policy.cfg.{key}", f"policy.{key}")
@@ -66,6 +71,16 @@ class _Mover:
         for key in path.split(".") if path else ():
             node = node.get(key) if isinstance(node, dict) else None
         return node if isinstance(node, dict) else {}
+
+    def announce(self, old: str, new: str) -> None:
+        """Say where a block belongs now, which stays where it is unless the new place has one."""
+        block, _, name = new.rpartition(".")
+        if name in self.block(block):
+            self._problems.append(f"{old}: is the older form of '{new}', which is given too")
+            del self.data[old]
+        else:
+            self.data.setdefault(block, {})
+            logger.log_warning(f"{old}: deprecated, write '{new}'")
 
     def move(self, old: str, new: str, value: Any = None, written: str | None = None) -> None:
         """Put what stands at ``old``, which the file has at ``written``, or ``value`` in its place, to ``new``."""

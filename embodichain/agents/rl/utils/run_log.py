@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from embodichain.agents.rl.utils.event_file import EventFile, check_there
 from embodichain.agents.rl.utils.panel import LivePanel
+from embodichain.agents.rl.utils.slow_run import SlowRunNotice
 from embodichain.utils import ConfigError, logger
 
 __all__ = ["ProgressDisplay", "RunLog", "ScalarWriter", "Sink", "WandbSink", "WriterSink", "make_progress"]
@@ -136,7 +137,8 @@ class WandbSink:
             import wandb  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
             raise ConfigError(
-                "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]'"
+                "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]', "
+                "or add trainer.use_wandb=false to the command line"
             ) from error
         self._is_ours = wandb.run is None
         if wandb.run is not None:
@@ -239,18 +241,22 @@ class ProgressDisplay(Protocol):
         """Leave the terminal as it should be."""
 
 
-def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
+def make_progress(
+    iterations: int, done: int = 0, is_shown: bool = True, config: Mapping[str, Any] | None = None
+) -> ProgressDisplay:
     """Return a live panel where the output is a terminal, else plain lines now and then.
 
     Args:
         iterations: of the whole training.
         done: how many of them were made before.
         is_shown: False where another process shows it.
+        config: the run's, resolved, for the notice of a run that takes hours.
     """
     if not is_shown:
         return NoProgress()
     console = Console(stderr=True)
-    return LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+    shown = LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+    return NoticingProgress(shown, SlowRunNotice(iterations, done, config or {}))
 
 
 def _summary(scalars: dict[str, float]) -> str:
@@ -275,6 +281,27 @@ class NoProgress:
 
     def close(self) -> None:
         """Nothing is to be done."""
+
+
+class NoticingProgress:
+    """What another display shows, and the notice of a run that takes hours."""
+
+    def __init__(self, shown: ProgressDisplay, notice: SlowRunNotice) -> None:
+        self.shown = shown
+        self._notice = notice
+
+    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+        """Show the state after an iteration."""
+        self.shown.update(iteration, scalars)
+        self._notice.update(iteration)
+
+    def evaluating(self, num_episodes: int) -> None:
+        """Show that an evaluation has begun."""
+        self.shown.evaluating(num_episodes)
+
+    def close(self) -> None:
+        """Leave the terminal as it should be."""
+        self.shown.close()
 
 
 class PlainProgress:

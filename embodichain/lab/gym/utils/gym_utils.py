@@ -7,6 +7,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt, ValidationError
@@ -30,6 +31,7 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key
 from embodichain.utils.module_utils import find_admitted
+from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "ENV_KEYS",
     "TERM_BLOCKS",
     "TOP_KEYS",
+    "ConfigFile",
     "EnvFileCfg",
     "config_to_cfg",
     "terms_to_cfg",
@@ -73,6 +76,25 @@ class EnvFileCfg:
 _FILE_KEYS = tuple(f.name for f in dataclasses.fields(EnvFileCfg))
 TOP_KEYS = (*_FILE_KEYS, *TOP_FIELDS, *SCENE_KEYS)
 """The keys of the whole file."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFile:
+    """An environment config's file; called, it returns the typed config.
+
+    Attributes:
+        path: of the file.
+    """
+
+    path: Path
+
+    def __call__(self) -> EmbodiedEnvCfg:
+        """Return the typed config."""
+        return config_to_cfg(self.read())
+
+    def read(self) -> dict[str, Any]:
+        """Return the content as plain data."""
+        return {key: value for key, value in load_config_file(self.path).items() if key != "$schema"}
 
 
 def config_to_cfg(

@@ -12,7 +12,16 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EnvSpec", "find_env_class", "find_env_id", "get_env_spec", "get_registered_env_ids", "make", "register_env"]
+__all__ = [
+    "EnvSpec",
+    "find_env_class",
+    "find_env_id",
+    "find_env_spec",
+    "get_env_spec",
+    "get_registered_env_ids",
+    "make",
+    "register_env",
+]
 
 T = TypeVar("T", bound=type)
 
@@ -49,7 +58,8 @@ def register_env(
         env_id: the name by which configs ask for it.
         max_episode_steps: time limit where the config gives none.
         override: replace one of the same name.
-        default_cfg: makes the config for ``gym.make(env_id)``, where none is given.
+        default_cfg: makes the config for ``gym.make(env_id)``, where none is given; a ``ConfigFile`` also completes an
+            environment's config inside a training config.
 
     Raises:
         ValueError: the name is taken and ``override`` is false.
@@ -92,9 +102,15 @@ def get_env_spec(env_id: str) -> EnvSpec:
     return _REGISTRY[env_id]
 
 
+def find_env_spec(env_id: object) -> EnvSpec | None:
+    """Return a registered environment, or None where there is none of that name."""
+    return _REGISTRY.get(env_id) if isinstance(env_id, str) else None
+
+
 def find_env_class(env_id: object) -> type | None:
     """Return the class of a registered environment, or None where there is none of that name."""
-    return _REGISTRY[env_id].cls if isinstance(env_id, str) and env_id in _REGISTRY else None
+    spec = find_env_spec(env_id)
+    return None if spec is None else spec.cls
 
 
 def find_env_id(env_class: type) -> str | None:

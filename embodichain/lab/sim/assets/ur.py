@@ -12,9 +12,13 @@ link, inside its visuals. Actuators are added by the scene.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["UR_TYPES", "ur_xml"]
+__all__ = ["LINK_ALIASES", "UR_TYPES", "joint_aliases", "ur_xml"]
+
+LINK_ALIASES = {"ee_link": "tool0"}
+"""What other makers' files call the flange, and what ours do."""
 
 Vec3 = tuple[float, float, float]
 
@@ -88,8 +92,31 @@ _ARMS = {
 UR_TYPES = tuple(_ARMS)
 """The models there are."""
 
+_JOINTS = (
+    "shoulder_pan_joint",
+    "shoulder_lift_joint",
+    "elbow_joint",
+    "wrist_1_joint",
+    "wrist_2_joint",
+    "wrist_3_joint",
+)
+
 _HALF_TURN = "0.7071067811865476 0.7071067811865476 0 0"  # Rx(pi/2)
 _HALF_TURN_BACK = "0.7071067811865476 -0.7071067811865476 0 0"
+
+
+def joint_aliases(names: Sequence[str]) -> dict[str, str]:
+    """Return what the joints of UR arms answer to beside their names: ``JOINT1`` to ``JOINT6``, from the base on.
+
+    Args:
+        names: of an articulation's joints; those of an arm on a side have the side before both names.
+    """
+    aliases: dict[str, str] = {}
+    for prefix in [name.removesuffix(_JOINTS[0]) for name in names if name.endswith(_JOINTS[0])]:
+        arm = [prefix + joint for joint in _JOINTS]
+        if set(arm) <= set(names):
+            aliases |= {joint: f"{prefix}JOINT{number}" for number, joint in enumerate(arm, start=1)}
+    return aliases
 
 
 def ur_xml(name: str) -> str:

@@ -25,12 +25,17 @@ def has_warp() -> bool:
     return importlib.util.find_spec("mujoco_warp") is not None
 
 
-def parse_sim_device(name: str) -> tuple[bool, torch.device]:
+def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device]:
     """Return whether a ``sim_device`` means MuJoCo Warp, and where tensors are then; nothing is imported.
 
     Raises:
         ConfigError: there is no such device here, or the extra ``gpu`` is not installed.
     """
+    if not isinstance(sim_device, str | torch.device):  # assigned to a config by Python code
+        raise ConfigError(
+            f"sim_device: must be the name of a device, such as 'cpu', or a torch.device, got {sim_device!r}"
+        )
+    name = str(sim_device)
     match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
     if match is None:
         raise ConfigError(f"sim_device: must be 'auto', 'cpu', 'cuda:<number>' or '{WARP_ON_CPU}', got '{name}'")
@@ -48,7 +53,7 @@ def parse_sim_device(name: str) -> tuple[bool, torch.device]:
 
 
 def make_backend(
-    model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int, sim_device: str
+    model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, num_threads: int, sim_device: str | torch.device
 ) -> Backend:
     """Return the engine for a scene.
 

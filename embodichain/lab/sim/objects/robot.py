@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.assembly import FLANGE_NAMES
+from embodichain.lab.sim.assets.ur import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
@@ -165,9 +166,10 @@ class Robot(Articulation):
         model = self._backend.model
         bodies = set(self._links.values())
         sites = {_last(model.site(s).name): s for s in range(model.nsite) if int(model.site_bodyid[s]) in bodies}
-        if name not in sites:
+        site = name if name in sites else LINK_ALIASES.get(name)
+        if site not in sites:
             raise ConfigError(f"{place}: {unknown_name('link or site', name, [*self._links, *sites])}")
-        return int(model.site_bodyid[sites[name]]), frame_pose(model, sites[name])
+        return int(model.site_bodyid[sites[site]]), frame_pose(model, sites[site])
 
     def _name(self, body: int) -> str:
         return next((name for name, id_ in self._links.items() if id_ == body), "world")

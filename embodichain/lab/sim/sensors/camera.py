@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embodichain.lab.sim.assets.ur import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import (
     matrix_from_euler,
@@ -27,9 +28,6 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
 __all__ = ["Camera", "StereoCamera", "mask_numbers"]
-
-_ALIASES = {"ee_link": "tool0"}
-"""Names of links that other makers' files have, and the bundled ones not."""
 
 
 def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
@@ -276,7 +274,7 @@ def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> Mount | None:
     bodies = {model.body(i).name: Mount("body", i) for i in range(1, model.nbody)}
     sites = {model.site(i).name: Mount("site", i) for i in range(model.nsite)}
     mounts = sites | bodies
-    found = _matches(parent, mounts) or _matches(_ALIASES.get(parent, parent), mounts)
+    found = _matches(parent, mounts) or _matches(LINK_ALIASES.get(parent, parent), mounts)
     if not found:
         raise ConfigError(f"{place}: {unknown_name('link or site', parent, mounts)}")
     if len(found) > 1:

@@ -174,8 +174,12 @@ def test_device_that_is_there(monkeypatch: pytest.MonkeyPatch, name: str, count:
 @pytest.mark.parametrize(
     ("name", "count", "problem"),
     [
-        ("cuda:0", 0, "trainer.device: 'cuda:0' cannot be used: CUDA is not available here"),
-        ("cuda", 0, "trainer.device: 'cuda' cannot be used: CUDA is not available here"),
+        (
+            "cuda:0",
+            0,
+            "trainer.device: 'cuda:0' cannot be used: CUDA is not available here. For the processor, add "
+            "trainer.device=cpu to the command line",
+        ),
         ("cuda:2", 2, "trainer.device: 'cuda:2' cannot be used: there are 2 (cuda:0 to cuda:1)"),
         ("gpu", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'gpu'"),
         ("cuda:-1", 2, "trainer.device: must be 'auto', 'cpu' or 'cuda:<number>', got 'cuda:-1'"),

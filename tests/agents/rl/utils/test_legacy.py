@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.config import load_train_config
 from embodichain.agents.rl.utils.legacy import modernise
 from embodichain.utils import ConfigError
-from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
@@ -53,9 +52,10 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
             {"trainer": {"buffer_size": 64}},
             ["trainer.rollout_steps: deprecated, write 'trainer.buffer_size'"],
         ),
+        # What it says is read where the tasks are known.
         (
+            {"env": {"id": "X", "cfg": {"robot": {}, "env": {}}}},
             {"trainer": {}, "env": {"id": "X", "cfg": {"robot": {}, "env": {}}}},
-            {"trainer": {"gym_config": {"id": "X", "robot": {}, "env": {}}}},
             ["env: deprecated, write 'trainer.gym_config'"],
         ),
         (
@@ -129,6 +129,12 @@ def test_old_and_new_key_together_are_an_error(old: dict[str, Any], problem: str
     assert problems == [f"{problem}, which is given too"]
 
 
+def test_cuda_is_true_or_false() -> None:
+    problems: list[str] = []
+    assert modernise({"runtime": {"cuda": "yes"}}, problems) == {"trainer": {}}
+    assert problems == ["runtime.cuda: Input should be a valid boolean, got 'yes'"]
+
+
 def test_malformed_blocks_are_left_to_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     for config in ({"trainer": 3, "policy": []}, {"policy": {"name": "actor_critic", "cfg": 3, "actor": 4}}):
         assert modern(config, capsys) == (config, [])
@@ -146,16 +152,51 @@ def test_override_by_the_new_path_works_on_an_old_file(tmp_path: Path, capsys: p
     assert str(caught.value) == "override 'runtime.rollout_steps=6': 'runtime' is the older form of 'trainer'"
 
 
-def test_environment_inside_the_training_config_is_checked_with_its_path(tmp_path: Path) -> None:
-    env = {key: value for key, value in load_json(CART_POLE_ENV).items() if key != "$schema"}
-    old = tiny_config() | {"env": {"id": env.pop("id"), "cfg": env}}
-    del old["trainer"]["gym_config"]
-    run = load_run_config(write_config(tmp_path, old))
-    assert (run.env_id, run.env.num_envs) == ("CartPoleRL", 2)
-    assert run.resolved["gym_config"]["robot"] == env["robot"]
-    assert json.loads(json.dumps(run.resolved))
+def inline(cfg: dict[str, Any], env_id: str = "PushCubeRL") -> dict[str, Any]:
+    """Return a training config with the environment's inside."""
+    return tiny_config(trainer__gym_config=None, trainer__num_envs=None) | {"env": {"id": env_id, "cfg": cfg}}
+
+
+def test_environment_inside_the_training_config_is_read_and_overridden_as_that_of_a_file(tmp_path: Path) -> None:
+    path = write_config(tmp_path, inline({"num_envs": 3, "extensions": {"success_threshold": 0.1}}))
+    run = load_run_config(path, ["env.rewards.reach.weight=2", "trainer.gym_config.max_episode_steps=7"])
+    assert (run.env_id, run.env.num_envs, run.env.max_episode_steps) == ("PushCubeRL", 3, 7)
+    assert run.env.rewards["reach"].weight == 2
+    assert run.env.extensions == {"success_threshold": 0.1}
+    assert load_run_config(path, ["trainer.num_envs=2"]).env.num_envs == 2
+    assert load_run_config(path, [f"trainer.gym_config={CART_POLE_ENV}", "trainer.num_envs=2"]).env_id == "CartPoleRL"
+    record = json.loads(json.dumps(run.resolved))
+    assert load_checkpoint_config(record).env == run.env
+    assert (
+        load_train_config(path).trainer.gym_config
+        == inline({"num_envs": 3, "extensions": {"success_threshold": 0.1}})["env"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("cfg", "overrides", "lines"),
+    [
+        ({"num_envs": 4, "acions": {}}, [], ["env.cfg.acions: unknown key. Did you mean 'actions'?"]),
+        (
+            {"num_envs": 4},
+            ["env.evnts={}"],
+            ["env.evnts: unknown key. Did you mean 'events'? (set by the override 'env.evnts={}')"],
+        ),
+        (
+            {"num_envs": 4},
+            ["env.cfg.num_envs=5"],
+            ["override 'env.cfg.num_envs=5': 'env.cfg' is the older form of 'trainer.gym_config'"],
+        ),
+    ],
+)
+def test_mistake_in_an_environment_inside_is_an_error_with_its_path(
+    cfg: dict[str, Any], overrides: list[str], lines: list[str], tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run_config(write_config(tmp_path, old), ["trainer.gym_config.env.evnts={}"])
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith("trainer.gym_config.env.evnts: unknown key. Did you mean 'events'?")
-    assert line.endswith("(set by the override 'env.evnts={}')")
+        load_run_config(write_config(tmp_path, inline(cfg)), overrides)
+    assert str(caught.value).splitlines() == lines
+
+
+def test_malformed_environment_inside_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="env: must be an object with 'id' and 'cfg', got 3"):
+        load_run_config(write_config(tmp_path, inline({}) | {"env": 3}))

@@ -10,6 +10,7 @@ import pytest
 
 from embodichain.agents.rl.utils.run_log import (
     JsonLinesSink,
+    NoticingProgress,
     PlainProgress,
     RunLog,
     TensorBoardSink,
@@ -259,7 +260,8 @@ FIGURES = {"charts/SPS": 1234.5, "charts/episode_reward_avg_100": 1.0, "eval/suc
 
 def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make_progress(4)
-    assert isinstance(progress, PlainProgress)
+    assert isinstance(progress, NoticingProgress)
+    assert isinstance(progress.shown, PlainProgress)
     progress.evaluating(200)
     assert capsys.readouterr().out == "evaluating 200 episodes\n"
     progress.update(1, FIGURES)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
+from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg, SolverCfg
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError
@@ -35,6 +35,20 @@ def sim(built: SimulationManager) -> Iterator[SimulationManager]:
 @pytest.fixture
 def robot(sim: SimulationManager) -> Robot:
     return sim.get_robot("arm")
+
+
+def test_ur_arm_is_the_same_by_the_numbers_of_its_joints_and_the_other_name_of_its_flange() -> None:
+    numbered = JointDrivePropertiesCfg(
+        stiffness={"JOINT[12]": 4000.0, "JOINT3": 2000.0, "JOINT[4-6]": 400.0},
+        damping={"JOINT[12]": 200.0, "JOINT3": 100.0, "JOINT[4-6]": 20.0},
+    )
+    solver = {"arm": replace(TCP, end_link_name="ee_link")}
+    one = simulate(ur10(drive_pros=numbered, control_parts={"arm": ["JOINT[1-6]"]}, solver_cfg=solver)).get_robot("arm")
+    other = simulate(ur10(control_parts=PARTS, solver_cfg={"arm": TCP})).get_robot("arm")
+    assert one.control_parts["arm"] == one.joint_names == other.joint_names
+    assert torch.equal(one.drives.read().stiffness, other.drives.read().stiffness)
+    assert torch.equal(one.drives.read().damping, other.drives.read().damping)
+    assert torch.equal(one.get_eef_pose(), other.get_eef_pose())
 
 
 def flange(sim: SimulationManager, uid: str, env_id: int) -> torch.Tensor:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from pathlib import Path
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.utils.utility import load_json
+from embodichain.lab.gym.utils.gym_utils import ConfigFile
 
 __all__ = ["CONFIG_FOLDER", "default_cfg"]
 
@@ -17,10 +13,6 @@ CONFIG_FOLDER = Path(__file__).parent / "configs"
 copy."""
 
 
-def default_cfg(name: str) -> Callable[[], EmbodiedEnvCfg]:
-    """Return a function that reads the packaged environment config of this name."""
-    return functools.partial(_read, CONFIG_FOLDER / f"{name}.json")
-
-
-def _read(path: Path) -> EmbodiedEnvCfg:
-    return config_to_cfg(load_json(path))
+def default_cfg(name: str) -> ConfigFile:
+    """Return the packaged environment config of this name, which is read when it is asked for."""
+    return ConfigFile(CONFIG_FOLDER / f"{name}.json")
