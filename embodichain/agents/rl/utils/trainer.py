@@ -224,7 +224,7 @@ class Trainer:
             )
 
     def _train(self, iterations: int) -> None:
-        progress = make_progress(iterations, self._iteration, self._ranks.is_main, self.options.config)
+        progress = make_progress(iterations, self._iteration, self._ranks.is_main, self.config)
         try:
             if self._iteration == 0 and self.policy.has_normalizer:
                 self._warm_up()
