@@ -22,6 +22,29 @@ def place(env: PushCubeEnv, offsets: list[list[float]]) -> None:
     env.sim.get_rigid_object("cube").set_local_pose(torch.cat((pos, torch.tensor([[1.0, 0, 0, 0]] * 2)), dim=1))
 
 
+def test_arm_by_the_names_of_the_original_stays_where_it_is_under_stiff_drives() -> None:
+    # What a config names that assembles the original's own UR10: its joints, its flange, one gain for all.
+    robot = {key: value for key, value in PUSH_CUBE["robot"].items() if key != "robot_type"}
+    arm = {"component_type": "arm", "urdf_path": "UniversalRobots/UR10/UR10.urdf"}
+    robot["urdf_cfg"] = {"components": [arm, *robot["urdf_cfg"]["components"]]}
+    robot["control_parts"] = {"arm": ["JOINT[1-6]"]}
+    robot["solver_cfg"] = {"arm": robot["solver_cfg"]["arm"] | {"end_link_name": "ee_link"}}
+    env = env_of({**PUSH_CUBE, "robot": robot}, 2)
+    env.reset(seed=1)
+    other = built()
+    torch.testing.assert_close(env.robot.get_eef_pose(), other.robot.get_eef_pose())
+    before = env.robot.get_qpos().clone()
+    for _ in range(20):
+        env.step(torch.zeros(2, 6))
+    assert (env.robot.get_qpos() - before).abs().max() < 1e-5
+    assert env.robot.get_qvel().abs().max() < 1e-4
+    for _ in range(5):  # each wants 0.1 rad more than there is; efforts are limited, and momentum carries
+        env.step(torch.ones(2, 6))
+    moved = (env.robot.get_qpos() - before)[:, :6]
+    assert (moved > 0.05).all()
+    assert (moved < 1.0).all()
+
+
 def test_cube_within_the_threshold_of_the_goal_is_success_whatever_its_height() -> None:
     env = built(success_threshold=0.05)
     place(env, [[0.03, 0.03, 0.5], [0.03, 0.041, 0.0]])
