@@ -20,18 +20,17 @@ __all__ = ["match_driven", "match_names", "scale_drive_by_inertia", "set_drives"
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
 
-    The joints of a UR arm answer to their aliases, too.
+    The joints of a UR arm answer to their aliases where a pattern matches no name.
 
     Raises:
         ConfigError: a pattern matches nothing, or is no regular expression.
     """
     aliases = joint_aliases(names) if kind == "joint" else {}
-    answers = {name: (name, aliases[name]) if name in aliases else (name,) for name in names}
     found: set[str] = set()
     for pattern in patterns:
         try:
-            matches = [
-                name for name in names if any(own == pattern or re.fullmatch(pattern, own) for own in answers[name])
+            matches = [name for name in names if _answers(name, pattern)] or [
+                name for name, alias in aliases.items() if _answers(alias, pattern)
             ]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
@@ -39,6 +38,10 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
             raise ConfigError(f"{place}: {unknown_name(kind, pattern, names)}")
         found.update(matches)
     return [name for name in names if name in found]
+
+
+def _answers(name: str, pattern: str) -> bool:
+    return name == pattern or re.fullmatch(pattern, name) is not None
 
 
 def match_driven(patterns: Iterable[str], names: Sequence[str], undriven: Container[str], place: str) -> list[str]:

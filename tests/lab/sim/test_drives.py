@@ -64,3 +64,9 @@ def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
     assert model.actuator_biasprm[0, :3].tolist() == [0, -3, -0.5]
     assert model.actuator_forcerange[0].tolist() == [-7, 7]
     assert model.dof_frictionloss.tolist() == [0.25, 0]
+
+
+def test_pattern_that_matches_names_means_no_aliases_beside_them() -> None:
+    names = [f"{name}_joint" for name in ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")]
+    assert match_names([".*1.*"], names, "joints") == ["wrist_1_joint"]
+    assert match_names(["JOINT1"], names, "joints") == ["shoulder_pan_joint"]
