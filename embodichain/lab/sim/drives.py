@@ -20,7 +20,7 @@ __all__ = ["match_driven", "match_names", "scale_drive_by_inertia", "set_drives"
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
 
-    The joints of a UR arm answer to their aliases where a pattern matches no name.
+    The joints of a UR arm answer to their aliases, too, where a pattern says ``JOINT``: ``.*1.*`` means names alone.
 
     Raises:
         ConfigError: a pattern matches nothing, or is no regular expression.
@@ -29,9 +29,8 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
     found: set[str] = set()
     for pattern in patterns:
         try:
-            matches = [name for name in names if _answers(name, pattern)] or [
-                name for name, alias in aliases.items() if _answers(alias, pattern)
-            ]
+            meant = aliases if "JOINT" in pattern else {}
+            matches = [name for name in names if _answers(name, pattern) or _answers(meant.get(name, ""), pattern)]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
         if not matches:

@@ -66,7 +66,7 @@ def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
     assert model.dof_frictionloss.tolist() == [0.25, 0]
 
 
-def test_pattern_that_matches_names_means_no_aliases_beside_them() -> None:
+def test_pattern_without_the_aliases_word_means_names_alone() -> None:
     names = [f"{name}_joint" for name in ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")]
     assert match_names([".*1.*"], names, "joints") == ["wrist_1_joint"]
     assert match_names(["JOINT1"], names, "joints") == ["shoulder_pan_joint"]
