@@ -30,7 +30,7 @@ def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind:
     for pattern in patterns:
         try:
             meant = aliases if "JOINT" in pattern else {}
-            matches = [name for name in names if _answers(name, pattern) or _answers(meant.get(name, ""), pattern)]
+            matches = [name for name in names if _answers(name, pattern) or _answers(meant.get(name, name), pattern)]
         except re.error as error:
             raise ConfigError(f"{place}: '{pattern}' is no regular expression: {error}") from error
         if not matches:
