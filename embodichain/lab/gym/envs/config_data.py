@@ -42,6 +42,7 @@ def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
     for block, terms in vars(cfg).items():
         if isinstance(terms, dict) and any(isinstance(term, FunctorCfg) for term in terms.values()):
             env[block] = terms_data(terms)
+    env["sim_cfg"]["sim_device"] = str(cfg.sim_cfg.sim_device)  # a script's may be a torch.device
     given = {key: value for key, value in top.items() if value is not None}
     return _checked({"id": env_id, **given, "env": {key: value for key, value in env.items() if value is not None}})
 

@@ -53,7 +53,9 @@ class ListWriter:
 
 def cart_pole_cfg(**changes: Any) -> EmbodiedEnvCfg:
     data = {key: value for key, value in load_json(CART_POLE_ENV).items() if key != "$schema"}
-    return config_to_cfg(data | {"num_envs": N, **changes})
+    cfg = config_to_cfg(data | {"num_envs": N, **changes})
+    cfg.sim_cfg.sim_device = torch.device("cpu")
+    return cfg
 
 
 @pytest.fixture
@@ -268,6 +270,7 @@ def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env
     assert run.train.trainer.iterations == 2
     assert run.train.algorithm.cfg["batch_size"] == 8
     with open_run(find_run(str(tmp_path)), 2) as opened:
+        assert str(opened.env.device) == "cpu"
         for name, value in trainer.policy.state_dict().items():
             assert torch.equal(opened.policy.state_dict()[name], value)
 
