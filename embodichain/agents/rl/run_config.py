@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.algo import AlgorithmCfg
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.utils.config import (
@@ -192,7 +193,7 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             cfg = from_dict(cfg_class, {k: v for k, v in settings.items() if k not in wrong}, "")
-            problems += cfg.check_run(num_envs, buffer_size)
+            problems += cfg.check_run(num_envs, buffer_size) if isinstance(cfg, AlgorithmCfg) else []
     return problems
 
 

@@ -5,14 +5,21 @@ Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence l
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.chunks import at_level, chunk_rewards, mask_at_level, masked_or_mean, with_dims_of
+from embodichain.agents.rl.algo.chunks import (
+    at_level,
+    chunk_rewards,
+    log_ratio_at,
+    mask_at_level,
+    masked_or_mean,
+    with_dims_of,
+)
 from embodichain.agents.rl.algo.common import clipped_surrogate, k3
 from embodichain.agents.rl.algo.grpo_math import (
     alive_mask,
@@ -23,7 +30,7 @@ from embodichain.agents.rl.algo.grpo_math import (
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.algo.updates import MetricMeans, evaluate_batch, gradient_step
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass, logger
 
 __all__ = ["GRPO", "GRPOCfg"]
@@ -78,11 +85,11 @@ class GRPO(BaseAlgorithm):
     """
 
     cfg_class = GRPOCfg
+    reads_evaluated = ("log_prob", "entropy")
+    cfg: GRPOCfg
 
     def __init__(self, cfg: GRPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
-        self.cfg = cfg
-        self.reset_every_rollout = cfg.reset_every_rollout
         # The fused form skips a step without anybody waiting, and takes less time.
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=True)
         self.reference: Policy | None = None
@@ -98,9 +105,10 @@ class GRPO(BaseAlgorithm):
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``entropy`` (nats),
-            ``approx_kl``, ``clip_fraction`` (share of samples whose ratio left the clip range), ``grad_norm`` (before
-            it is cut) and, with a reference, ``reference_kl``; ``valid_fraction``, the share of steps that counted,
+            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``entropy`` and
+            ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
+            ``grad_norm`` (before it is cut) and, with a reference, ``reference_kl`` (nats, of what has a ratio of its
+            own); ``valid_fraction``, the share of steps that counted,
             and ``informative_fraction``, the share of those whose advantage is not 0; ``learning_rate``; and the
             policy's diagnostics after the update.
 
@@ -124,7 +132,7 @@ class GRPO(BaseAlgorithm):
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
         if self.reference is not None:
             reference = evaluate_batch(self.reference, batch, cfg.batch_size)
-            batch["reference_log_prob"] = reference["sample_log_prob"]
+            batch["reference_log_prob"] = action_log_prob(reference)
 
         means = MetricMeans()
         for _ in range(cfg.n_epochs):
@@ -150,14 +158,15 @@ class GRPO(BaseAlgorithm):
         """
         cfg, executed, level = self.cfg, batch.get("executed", None), self.cfg.logprob_level
         new = self.policy.evaluate_actions(batch)
-        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
-        log_ratio = log_prob - old_log_prob
-        ratio = log_ratio.exp()
+        log_probs = action_log_prob(new), batch["sample_log_prob"]
+        log_prob, old_log_prob = (at_level(x, executed, level) for x in log_probs)
+        ratio = (log_prob - old_log_prob).exp()
         mask = self._mask(batch)
         advantage = with_dims_of(ratio, batch["advantage"])
         policy_loss = -masked_or_mean(clipped_surrogate(ratio, advantage, cfg.clip_coef), mask)
         per_action = at_level(new["entropy"], executed, "action")
-        entropy = masked_or_mean(per_action, mask_at_level(executed, per_action, batch["valid"]))
+        actions = mask_at_level(executed, per_action, batch["valid"])
+        entropy = masked_or_mean(per_action, actions)
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if self.reference is not None:
@@ -166,7 +175,7 @@ class GRPO(BaseAlgorithm):
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
-            metrics["approx_kl"] = masked_or_mean(k3(log_ratio), mask)
+            metrics["approx_kl"] = masked_or_mean(k3(log_ratio_at(*log_probs, executed, "action")), actions)
             metrics["clip_fraction"] = masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask)
         return loss, metrics
 
@@ -177,17 +186,6 @@ class GRPO(BaseAlgorithm):
         mask = mask_at_level(executed, like, batch["valid"])
         assert mask is not None  # there is ``valid``
         return mask
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state and the reference policy's, if there is one."""
-        state = super().state_dict()
-        return state if self.reference is None else state | {"reference": self.reference.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
-        super().load_state_dict(state)
-        if self.reference is not None:
-            self.reference.load_state_dict(state["reference"])
 
 
 def _group_problems(num_envs: int, group_size: int) -> list[str]:
