@@ -18,10 +18,11 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
-from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.models import Policy, build_policy, check_policy
 from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
@@ -238,15 +239,22 @@ def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tup
 
     Raises:
         ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
-            the rollouts.
+            the rollouts, or a user's policy lacks something.
     """
     with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
         policy = build_env_policy(run, env, device)
     _check_chunks(run, policy.chunk_length)
-    num_decisions = run.train.trainer.buffer_size // policy.chunk_length
-    check_sequences(policy, num_decisions, run.algorithm.batch_size)
+    check_policy(
+        policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+        evaluated=get_algo_class(run.train.algorithm.name).reads_evaluated,
+    )
     is_shared = get_ranks().world_size > 1
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
+    check_sequences(policy, run.train.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
     return policy, algorithm
 
 
@@ -362,7 +370,7 @@ def _check_chunks(run: RunConfig, length: int) -> None:
             f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
             f"(policy.chunk_length); the nearest multiple is {near}"
         )
-    problems = check_sizes(run.algorithm, run.train.algorithm.cfg, run.env.num_envs, size // length)
+    problems = check_sizes(run.algorithm, run.env.num_envs, size // length)
     if problems:
         raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
 

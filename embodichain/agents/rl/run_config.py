@@ -200,22 +200,19 @@ def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data
     if sizes_are_right and isinstance(block.get("cfg", {}), dict):
         with suppress(ConfigError):  # something required is missing
             right = {k: v for k, v in settings.items() if k not in wrong}
-            problems += check_sizes(from_dict(cfg_class, right, ""), right, num_envs, buffer_size)
+            problems += check_sizes(from_dict(cfg_class, right, ""), num_envs, buffer_size)
     return problems
 
 
-def check_sizes(cfg: AlgorithmCfg, settings: dict[str, Any], num_envs: int, num_steps: int) -> list[str]:
+def check_sizes(cfg: Any, num_envs: int, num_steps: int) -> list[str]:
     """Return what makes an algorithm's settings impossible for the rollouts' size, a line each.
 
     Args:
-        cfg: the settings with all defaults.
-        settings: those that the config gives. A minibatch of the default size may be more than a whole rollout.
+        cfg: the settings; those of a user's own class are the user's to check.
         num_envs: N.
         num_steps: T, of decisions.
     """
-    if "batch_size" not in settings:
-        cfg = replace(cfg, batch_size=min(cfg.batch_size, num_envs * num_steps))
-    return cfg.check_run(num_envs, num_steps)
+    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
 
 
 def _take_inline_env(data: dict[str, Any], trainer: dict[str, Any], problems: list[str]) -> InlineEnv | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from embodichain.agents.rl.algo.chunks import LogProbLevel
 from embodichain.agents.rl.algo.updates import take_step_counts
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import EVALUATED, Policy
 from embodichain.utils import configclass
 
 __all__ = ["AlgorithmCfg", "BaseAlgorithm"]
@@ -44,7 +46,8 @@ class AlgorithmCfg:
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
         """Return what makes these settings impossible for rollouts of so many environments and steps, a line each."""
         transitions = num_envs * buffer_size
-        if self.batch_size <= transitions:
+        # The default is an upper limit: a small rollout makes one minibatch, and nobody has to write a size for it.
+        if self.batch_size <= transitions or self.batch_size == AlgorithmCfg.batch_size:
             return []
         return [
             f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
@@ -55,30 +58,52 @@ class AlgorithmCfg:
 class BaseAlgorithm(ABC):
     """Improves a policy from rollouts.
 
+    A subclass has ``update``, and sets ``cfg``, ``policy`` and ``device``, itself or by ``super().__init__(cfg,
+    policy)``. All else that is here follows from these three; a subclass may set it instead.
+
     Args:
         cfg: an instance of the class's ``cfg_class``.
         policy: the policy to improve, on ``cfg.device``.
     """
 
-    cfg_class: ClassVar[type[AlgorithmCfg]] = AlgorithmCfg
-    """The class of ``cfg``; ``build_algo`` reads it."""
+    cfg_class: ClassVar[type[Any]] = AlgorithmCfg
+    """The class of ``cfg``, a ``@configclass`` with a ``device``; ``build_algo`` reads it."""
+    reads_evaluated: ClassVar[tuple[str, ...]] = EVALUATED
+    """What it reads of ``Policy.evaluate_actions``; a policy that does not return it is refused at the start."""
 
-    device: torch.device
-    """Where updates run."""
-    reset_every_rollout: bool = False
-    """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
+    cfg: Any
+    """The settings."""
+    policy: Policy
+    """What is improved."""
     progress: float = 0.0
     """Share of the training that is done, [0, 1)."""
-    parameters: list[nn.Parameter]
-    """The policy's."""
-    batch_size: int
-    """Transitions of a minibatch."""
 
-    def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
+    def __init__(self, cfg: Any, policy: Policy) -> None:
+        self.cfg = cfg
         self.policy = policy
-        self.parameters = list(policy.parameters())  # listing them takes as long as a small network's layer
-        self.device = torch.device(cfg.device)
-        self.batch_size = cfg.batch_size
+
+    # Each is computed when it is first asked for, and then an attribute like any other.
+
+    @cached_property
+    def device(self) -> torch.device:
+        """Where updates run."""
+        return torch.device(self.cfg.device)
+
+    @cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """The policy's; listing them takes as long as a small network's layer."""
+        return list(self.policy.parameters())
+
+    @cached_property
+    def batch_size(self) -> int:
+        """Transitions of a minibatch; where the settings have none, as many as by default."""
+        size: int = getattr(self.cfg, "batch_size", AlgorithmCfg.batch_size)
+        return size
+
+    @cached_property
+    def reset_every_rollout(self) -> bool:
+        """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
+        return bool(getattr(self.cfg, "reset_every_rollout", False))
 
     @abstractmethod
     def update(self, rollout: TensorDict) -> dict[str, float]:
@@ -97,21 +122,20 @@ class BaseAlgorithm(ABC):
         self.progress = fraction
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what, beside the policy, the next update depends on, for a checkpoint: here all optimisers' states."""
-        return {name: optimizer.state_dict() for name, optimizer in self._optimizers().items()}
+        """Return what, beside the policy, the next update depends on, for a checkpoint, as plain data.
+
+        Here it is the states of the attributes that are optimisers, learning-rate schedules, or networks beside the
+        policy's own. What else changes from update to update a subclass adds.
+        """
+        return {name: value.state_dict() for name, value in self._stateful().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
-        for name, optimizer in self._optimizers().items():
-            # Which of an optimiser's forms is used depends on the device, which may be another one now.
-            groups = [
-                group | {"fused": own["fused"]} if "fused" in own else group
-                for group, own in zip(state[name]["param_groups"], optimizer.param_groups, strict=True)
-            ]
-            optimizer.load_state_dict({**state[name], "param_groups": groups})
-            for group in optimizer.param_groups:
-                if isinstance(group["lr"], torch.Tensor):  # one that adapts
-                    group["lr"] = group["lr"].to(self.device)
+        for name, value in self._stateful().items():
+            if isinstance(value, torch.optim.Optimizer):
+                self._load_optimizer(value, state[name])
+            else:
+                value.load_state_dict(state[name])
 
     def take_step_counts(self) -> tuple[int, int]:
         """Return how many steps ``gradient_step`` was asked for since the last call, and how many it skipped."""
@@ -123,3 +147,19 @@ class BaseAlgorithm(ABC):
 
     def _optimizers(self) -> dict[str, torch.optim.Optimizer]:
         return {name: value for name, value in vars(self).items() if isinstance(value, torch.optim.Optimizer)}
+
+    def _stateful(self) -> dict[str, Any]:
+        kinds = (torch.optim.Optimizer, LRScheduler, nn.Module)
+        policy = set(self.policy.modules())
+        return {name: value for name, value in vars(self).items() if isinstance(value, kinds) and value not in policy}
+
+    def _load_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        # Which of an optimiser's forms is used depends on the device, which may be another one now.
+        groups = [
+            group | {"fused": own["fused"]} if "fused" in own else group
+            for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
+        ]
+        optimizer.load_state_dict({**state, "param_groups": groups})
+        for group in optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):  # one that adapts
+                group["lr"] = group["lr"].to(self.device)

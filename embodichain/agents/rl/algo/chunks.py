@@ -11,7 +11,15 @@ from typing import Literal
 import torch
 from tensordict import TensorDict
 
-__all__ = ["LogProbLevel", "at_level", "chunk_rewards", "mask_at_level", "masked_or_mean", "with_dims_of"]
+__all__ = [
+    "LogProbLevel",
+    "at_level",
+    "chunk_rewards",
+    "log_ratio_at",
+    "mask_at_level",
+    "masked_or_mean",
+    "with_dims_of",
+]
 
 LogProbLevel = Literal["token", "action", "chunk"]
 """What has a probability ratio of its own: each of the A' entries of an action, each action, or the chunk."""
@@ -49,6 +57,13 @@ def at_level(log_prob: torch.Tensor, executed: torch.Tensor | None, level: LogPr
         return log_prob
     per_action = log_prob.sum(-1)
     return per_action if level == "action" else per_action.sum(-1)
+
+
+def log_ratio_at(
+    new: torch.Tensor, old: torch.Tensor, executed: torch.Tensor | None, level: LogProbLevel
+) -> torch.Tensor:
+    """Return the log-ratio of two policies' log-probabilities of the same actions at a level; see ``at_level``."""
+    return at_level(new, executed, level) - at_level(old, executed, level)
 
 
 def mask_at_level(

@@ -12,7 +12,14 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.chunks import at_level, chunk_rewards, mask_at_level, masked_or_mean, with_dims_of
+from embodichain.agents.rl.algo.chunks import (
+    at_level,
+    chunk_rewards,
+    log_ratio_at,
+    mask_at_level,
+    masked_or_mean,
+    with_dims_of,
+)
 from embodichain.agents.rl.algo.common import clipped_surrogate, k3
 from embodichain.agents.rl.algo.grpo_math import (
     alive_mask,
@@ -29,7 +36,7 @@ from embodichain.agents.rl.algo.updates import (
     rounded_log_prob,
 )
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass, logger
 
 __all__ = ["GRPO", "GRPOCfg"]
@@ -85,11 +92,11 @@ class GRPO(BaseAlgorithm):
     """
 
     cfg_class = GRPOCfg
+    reads_evaluated = ("log_prob", "entropy")
+    cfg: GRPOCfg
 
     def __init__(self, cfg: GRPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
-        self.cfg = cfg
-        self.reset_every_rollout = cfg.reset_every_rollout
         # The fused form skips a step without anybody waiting, and takes less time.
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=True)
         self.reference: Policy | None = None
@@ -105,9 +112,10 @@ class GRPO(BaseAlgorithm):
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``entropy`` (nats),
-            ``approx_kl``, ``clip_fraction`` (share of samples whose ratio left the clip range), ``grad_norm`` (before
-            it is cut) and, with a reference, ``reference_kl``; ``valid_fraction``, the share of steps that counted,
+            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``entropy`` and
+            ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
+            ``grad_norm`` (before it is cut) and, with a reference, ``reference_kl`` (nats, of what has a ratio of its
+            own); ``valid_fraction``, the share of steps that counted,
             and ``informative_fraction``, the share of those whose advantage is not 0; ``learning_rate``; and the
             policy's diagnostics after the update.
 
@@ -134,7 +142,7 @@ class GRPO(BaseAlgorithm):
             batch["sample_log_prob"] = rounded_log_prob(batch, evaluate_batch(self.policy, batch, cfg.batch_size))
         if self.reference is not None:
             reference = evaluate_batch(self.reference, batch, cfg.batch_size)
-            batch["reference_log_prob"] = reference["sample_log_prob"]
+            batch["reference_log_prob"] = action_log_prob(reference)
 
         means = MetricMeans()
         for _ in range(cfg.n_epochs):
@@ -160,14 +168,15 @@ class GRPO(BaseAlgorithm):
         """
         cfg, executed, level = self.cfg, batch.get("executed", None), self.cfg.logprob_level
         new = self.policy.evaluate_actions(batch)
-        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
-        log_ratio = log_prob - old_log_prob
-        ratio = log_ratio.exp()
+        log_probs = action_log_prob(new), batch["sample_log_prob"]
+        log_prob, old_log_prob = (at_level(x, executed, level) for x in log_probs)
+        ratio = (log_prob - old_log_prob).exp()
         mask = self._mask(batch)
         advantage = with_dims_of(ratio, batch["advantage"])
         policy_loss = -masked_or_mean(clipped_surrogate(ratio, advantage, cfg.clip_coef), mask)
         per_action = at_level(new["entropy"], executed, "action")
-        entropy = masked_or_mean(per_action, mask_at_level(executed, per_action, batch["valid"]))
+        actions = mask_at_level(executed, per_action, batch["valid"])
+        entropy = masked_or_mean(per_action, actions)
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if self.reference is not None:
@@ -176,7 +185,7 @@ class GRPO(BaseAlgorithm):
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
-            metrics["approx_kl"] = masked_or_mean(k3(log_ratio), mask)
+            metrics["approx_kl"] = masked_or_mean(k3(log_ratio_at(*log_probs, executed, "action")), actions)
             metrics["clip_fraction"] = masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask)
         return loss, metrics
 
@@ -189,17 +198,17 @@ class GRPO(BaseAlgorithm):
         return mask
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state and the reference policy's own, if there is one."""
+        """Return the optimizer's state and the reference policy's own, if there is one."""
         state = super().state_dict()
         return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
-        super().load_state_dict(state)
         if self.reference is not None:
-            # Older checkpoints have the statistics with which the reference was made: none.
+            # Older checkpoints have the statistics with which the reference was made, too: none.
             own = {name: state["reference"][name] for name in self._own_state(self.reference)}
-            self.reference.load_state_dict(self.reference.state_dict() | own)
+            state = state | {"reference": self.reference.state_dict() | own}
+        super().load_state_dict(state)
 
     def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
         """Return the state of a reference without what it shares with the policy, whose that is."""

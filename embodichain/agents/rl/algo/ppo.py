@@ -12,7 +12,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.chunks import at_level, mask_at_level, masked_or_mean, with_dims_of
+from embodichain.agents.rl.algo.chunks import at_level, log_ratio_at, mask_at_level, masked_or_mean, with_dims_of
 from embodichain.agents.rl.algo.common import (
     adapted_learning_rate,
     behaviour_weight,
@@ -34,7 +34,7 @@ from embodichain.agents.rl.algo.updates import (
 )
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
 
 __all__ = ["PPO", "PPOCfg"]
@@ -53,9 +53,9 @@ class PPOCfg(AlgorithmCfg):
     lr_schedule: Literal["constant", "linear", "adaptive"] = "constant"
     """What becomes of ``learning_rate``: it stays, it falls to 0 over the training, or it follows ``desired_kl``."""
     desired_kl: PositiveFloat = 0.01
-    """For ``"adaptive"``: the KL divergence (nats) from the rollout's policy that an update should reach."""
+    """For ``"adaptive"``: the KL divergence (nats an action) from the rollout's policy that an update should reach."""
     max_kl: PositiveFloat | None = None
-    """An epoch whose mean approximate KL divergence (nats) exceeds this is the update's last; None: never."""
+    """An epoch whose mean approximate KL divergence (nats an action) exceeds this is the update's last; None: never."""
     clip_value_coef: PositiveFloat | None = None
     """How far a value may move in an update before its error stops counting, in units of the return: it depends on the
     rewards' scale. None: as far as it likes."""
@@ -95,10 +95,10 @@ class PPO(BaseAlgorithm):
     """
 
     cfg_class = PPOCfg
+    cfg: PPOCfg
 
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
-        self.cfg = cfg
         self._adapts = cfg.lr_schedule == "adaptive"
         # The adapted rate is a tensor, which nobody waits for. Of Adam's forms the fused one takes it everywhere, skips
         # a step without anybody waiting, and needs a quarter of the others' time for networks of 64 units.
@@ -110,8 +110,8 @@ class PPO(BaseAlgorithm):
 
         Returns:
             Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``value_loss``,
-            ``entropy`` (nats), ``approx_kl``, ``clip_fraction`` (share of samples whose ratio left the clip range),
-            ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``, and where samples are weighted,
+            ``entropy``, ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip
+            range), ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``, and where samples are weighted,
             ``behaviour_weight`` and ``capped_fraction``; ``explained_variance`` of the returns by the values that the
             rollout was collected with; ``epochs``, how many were made; ``learning_rate``, the last one; and the
             policy's diagnostics after the update, such as ``std``.
@@ -150,8 +150,8 @@ class PPO(BaseAlgorithm):
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
         executed, level = batch.get("executed", None), cfg.logprob_level
-        log_prob, old_log_prob = (at_level(x["sample_log_prob"], executed, level) for x in (new, batch))
-        log_ratio = log_prob - old_log_prob
+        log_probs = action_log_prob(new), batch["sample_log_prob"]
+        log_ratio = log_ratio_at(*log_probs, executed, level)
         mask = mask_at_level(executed, log_ratio)
         ratio = log_ratio.exp()
         advantage = batch["advantage"]
@@ -174,7 +174,7 @@ class PPO(BaseAlgorithm):
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": masked_or_mean(k3(log_ratio), mask),
+                "approx_kl": masked_or_mean(k3(log_ratio_at(*log_probs, executed, "action")), executed),
                 "clip_fraction": masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask),
             }
             if self._adapts:
@@ -206,7 +206,7 @@ class PPO(BaseAlgorithm):
             with torch.autocast(self.device.type, enabled=False):  # the weight is for the age alone
                 exact = evaluate_batch(self.policy, batch, cfg.batch_size) if rounded else old
             # What was collected with the present parameters keeps its log-probability, to the last bit.
-            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, exact["sample_log_prob"], behaviour)
+            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, action_log_prob(exact), behaviour)
             executed = batch.get("executed", None)
             new, older = (at_level(x, executed, cfg.logprob_level) for x in (proximal, behaviour))
             batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +14,7 @@ from embodichain.agents.rl.distributed import adopt_process_group, forget_proces
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.signatures import takes
 
 __all__ = ["build_algo", "find_algo_name", "get_algo_class", "get_registered_algo_names", "register_algo"]
 
@@ -24,13 +27,39 @@ def register_algo(name: str) -> Callable[[type[A]], type[A]]:
     """Register the decorated class for ``algorithm.name``; a name registered twice means the later class.
 
     The class is built as ``algo_class(cfg, policy)``, where ``cfg`` is an instance of its attribute ``cfg_class``.
+
+    Raises:
+        ConfigError: (a ValueError) on decorating a class that is no ``BaseAlgorithm``, has no ``update(rollout)``, or
+            whose ``cfg_class`` cannot be built.
     """
 
     def register(algo_class: type[A]) -> type[A]:
+        _check_class(algo_class)
         _ALGORITHMS[name] = algo_class
         return algo_class
 
     return register
+
+
+def _check_class(algo_class: Any) -> None:
+    name = f"algorithm {getattr(algo_class, '__name__', repr(algo_class))}"
+    if not (inspect.isclass(algo_class) and issubclass(algo_class, BaseAlgorithm)):
+        raise ConfigError(f"{name}: is no subclass of embodichain.agents.rl.algo.BaseAlgorithm")
+    update = algo_class.update
+    if not takes(update, 2) and hasattr(algo_class, "collect_rollout"):
+        raise ConfigError(
+            f"{name}: has the interface of older versions, which collect by themselves: initialize_buffer, "
+            "collect_rollout and update(). Expected is update(rollout), which is given what was collected: see "
+            "docs/coming_from.md"
+        )
+    if update is BaseAlgorithm.update:
+        raise ConfigError(f"{name}: lacks update(rollout), which improves the policy and returns what is to be logged")
+    if not takes(update, 2):
+        raise ConfigError(f"{name}: expected is update(rollout), got update{inspect.signature(update)}")
+    cfg_class = algo_class.cfg_class
+    fields = dataclasses.fields(cfg_class) if dataclasses.is_dataclass(cfg_class) else ()
+    if "device" not in {field.name for field in fields}:
+        raise ConfigError(f"{name}: cfg_class {cfg_class.__name__} is no @configclass with a field 'device'")
 
 
 def get_registered_algo_names() -> list[str]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo.chunks import with_dims_of
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, action_log_prob
 
 __all__ = [
     "MetricMeans",
@@ -162,7 +162,7 @@ def rounded_log_prob(batch: TensorDict, now: TensorDict) -> torch.Tensor:
         now: the policy's evaluation of the batch.
     """
     stored, lag = batch["sample_log_prob"], batch.get("lag", None)
-    log_prob: torch.Tensor = now["sample_log_prob"]
+    log_prob = action_log_prob(now)
     return log_prob if lag is None else torch.where(with_dims_of(stored, lag) > 0, stored, log_prob)
 
 

@@ -13,6 +13,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
+from embodichain.agents.rl.collector.written import checked_steps
 from embodichain.agents.rl.models import Actor, policy_input
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
@@ -25,7 +26,8 @@ class SyncCollector(BaseCollector):
     """Steps the environments with the current policy, and returns when the rollout is complete.
 
     Episodes, and with them the policy's recurrent state, run on from one rollout to the next: the environments are
-    reset once, here, and then reset themselves, unless ``reset`` is called.
+    reset once, here, and then reset themselves, unless ``reset`` is called. The first steps are checked: whether the
+    environments write into the rollout what they return.
 
     Args:
         env: the environments.
@@ -51,6 +53,7 @@ class SyncCollector(BaseCollector):
         self.device = torch.device(device)
         self.on_step_callback = on_step_callback
         self._rollout: TensorDict | None = None
+        self._is_env_checked = False
         step_with(env, policy.chunk_length)  # refused now rather than in the first rollout
         self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
         self.reset()
@@ -120,6 +123,9 @@ class SyncCollector(BaseCollector):
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
         take = step_with(env, policy.chunk_length)
+        if not self._is_env_checked:
+            take = checked_steps(take, rollout, type(env).__name__)
+            self._is_env_checked = True
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
         actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
@@ -181,7 +187,9 @@ class SyncCollector(BaseCollector):
         return self._value(policy_input(self.policy, info["final_obs"], state, self.device, rows))
 
     def _value(self, td: TensorDict) -> torch.Tensor:
-        value: torch.Tensor = self.policy.get_value(td)["value"]
+        returned = self.policy.get_value(td)
+        # Some policies only write into what they are given.
+        value: torch.Tensor = (td if returned is None else returned)["value"]
         return value
 
 

@@ -55,6 +55,7 @@ CHECKS = (
     Check(value_checks.value_of_observation, (*_FINITE, "value_at_termination")),
     Check(value_checks.value_discounts, (*_FINITE, "value_of_observation")),
     Check(value_checks.value_at_truncation, (*_FINITE, "value_discounts")),
+    Check(value_checks.value_at_rollout_end, (*_FINITE, "value_discounts")),
     Check(actor_checks.advantage_sign, (*_FINITE, "nothing_after_first_done", "groups_are_apart")),
     Check(actor_checks.policy_of_observation, _ACTOR),
     Check(actor_checks.clipped_samples_give_no_gradient, _ACTOR),

@@ -2,8 +2,9 @@
 
 Legend: N envs, T rollout steps. gamma is 0.5 throughout.
 
-The two last are rungs 2 and 3 of the ladder of probe environments in Jones, "Debugging RL, Without the Agonizing Pain"
-(andyljones.com/posts/rl-debugging.html), 2021; the first is its rung 1. Rungs 4 and 5 are in ``actor_checks.py``.
+``value_at_termination``, ``value_of_observation`` and ``value_discounts`` are rungs 1 to 3 of the ladder of probe
+environments in Jones, "Debugging RL, Without the Agonizing Pain" (andyljones.com/posts/rl-debugging.html), 2021; rungs
+4 and 5 are in ``actor_checks.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from embodichain.agents.rl.doctor.probes import gradients, one_hot, play, table_
 from embodichain.agents.rl.doctor.report import Finding, failed, passed, skipped
 from embodichain.agents.rl.models import Policy
 
-__all__ = ["value_at_termination", "value_at_truncation", "value_discounts", "value_of_observation"]
+__all__ = [
+    "value_at_rollout_end",
+    "value_at_termination",
+    "value_at_truncation",
+    "value_discounts",
+    "value_of_observation",
+]
 
 _GAMMA = 0.5  # as the patient has it
 _TOLERANCE = 0.1
@@ -107,6 +114,21 @@ def value_discounts(patient: Patient) -> Finding:
             ({"V(first)": 1.0}, "gamma is not applied to what follows a step"),
             ({"V(first)": _GAMMA**2}, "gamma is applied twice a step"),
         ],
+    )
+
+
+def value_at_rollout_end(patient: Patient) -> Finding:
+    """Reward 1 for ever, in episodes that no rollout sees the end of: V = 1 / (1 - gamma) = 2."""
+    states = torch.zeros(_ROWS, _STEPS + 1, dtype=torch.int64)
+    nowhere = torch.zeros(_ROWS, _STEPS, dtype=torch.bool)
+    found = _settled(patient, 1, lambda policy: play(policy, one_hot(states, 1), torch.ones(_ROWS, _STEPS), nowhere))
+    if found is None:
+        return _no_critic()
+    (value,) = found
+    return _judge(
+        {"V of the constant reward 1, 1/(1-gamma)": (value, 1 / (1 - _GAMMA))},
+        [],
+        "what follows the rollout's last step counts as 0: bootstrap from rollout['value'] of slot T",
     )
 
 

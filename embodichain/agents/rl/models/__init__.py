@@ -1,9 +1,13 @@
 """Policies: what chooses the actions and values the states."""
 
+import warnings
+from typing import Any
+
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg
 from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
 from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
+from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
 from embodichain.agents.rl.models.lora import LoRACfg
@@ -11,7 +15,7 @@ from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_
 from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
-from embodichain.agents.rl.models.policy import Actor, Policy, policy_input
+from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,
@@ -25,6 +29,7 @@ from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPol
 
 __all__ = [
     "CNN",
+    "EVALUATED",
     "MLP",
     "Actor",
     "ActorCritic",
@@ -52,8 +57,10 @@ __all__ = [
     "VLAConfig",
     "VLAPolicy",
     "VLAPolicyCfg",
+    "action_log_prob",
     "build_mlp_from_cfg",
     "build_policy",
+    "check_policy",
     "get_registered_policy_names",
     "load_policy_state",
     "load_vla_model",
@@ -62,3 +69,10 @@ __all__ = [
     "rows_in_threads",
     "save_vla_model",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "VLAPlaceholderPolicy":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("VLAPlaceholderPolicy is named VLAPolicy now", DeprecationWarning, stacklevel=2)
+    return VLAPolicy

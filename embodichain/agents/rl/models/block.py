@@ -35,6 +35,7 @@ __all__ = [
     "network_keys",
     "run_network",
     "run_networks",
+    "space_size",
     "take_rows",
 ]
 
@@ -128,6 +129,19 @@ class PolicySpaces:
         if self.observation_space is None:
             raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
         return self.observation_space
+
+
+def space_size(space: spaces.Space[Any] | int) -> int:
+    """Return the last dimension of a space, which may be given as that number itself.
+
+    Raises:
+        ConfigError: it has no dimension.
+    """
+    if isinstance(space, int):
+        return space
+    if not space.shape:
+        raise ConfigError(f"a policy needs spaces with at least one dimension, got {space}")
+    return space.shape[-1]
 
 
 def build_network(

@@ -19,7 +19,10 @@ from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
-__all__ = ["Actor", "Policy", "policy_input"]
+__all__ = ["EVALUATED", "Actor", "Policy", "action_log_prob", "policy_input"]
+
+EVALUATED = ("log_prob", "entropy", "value")
+"""What ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
 
 
 class Actor(Protocol):
@@ -78,6 +81,17 @@ def policy_input(
     if state is not None:
         fields["state"] = state[rows]
     return TensorDict(fields, batch_size=flat.shape[:1])
+
+
+def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
+    """Return the actions' log-probability of what ``Policy.evaluate_actions`` returned, under either of its names.
+
+    A policy may write into a copy of what it was given, whose ``sample_log_prob`` is the rollout's: ``log_prob``, where
+    it is there, is the policy's own.
+    """
+    own = evaluated.get("log_prob", None)
+    log_prob: torch.Tensor = evaluated["sample_log_prob"] if own is None else own
+    return log_prob
 
 
 class Policy(nn.Module, ABC):
@@ -143,6 +157,8 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return a new TensorDict with ``sample_log_prob``, ``entropy`` and ``value``, each [...], with gradients.
+
+        The first may be named ``log_prob``: algorithms read it by ``action_log_prob``. GRPO does not read ``value``.
 
         A Gaussian policy adds ``mean`` and ``log_std`` [..., A], from which algorithms compute exact KL divergences.
 

@@ -19,7 +19,8 @@ from embodichain.agents.rl.models.actor_critic_recurrent import (
     build_actor_critic_recurrent,
 )
 from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, build_actor_only
-from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces
+from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, space_size
+from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla_loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla_policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
@@ -72,9 +73,15 @@ _POLICIES: dict[str, Any] = {
 
 
 def register_policy(name: str) -> Callable[[P], P]:
-    """Register the decorated class under a name for ``policy.name``; a name registered twice means the later class."""
+    """Register the decorated class under a name for ``policy.name``; a name registered twice means the later class.
+
+    Raises:
+        ConfigError: (a ValueError) on decorating a class that is no ``Policy``, lacks a method of it, or has one that
+            cannot be called in the same way.
+    """
 
     def register(policy_class: P) -> P:
+        check_policy_class(policy_class)
         _POLICIES[name] = policy_class
         return policy_class
 
@@ -163,7 +170,7 @@ def build_policy(
     if "name" not in config:
         raise ConfigError(f"the policy block has no 'name'. Known: {', '.join(get_registered_policy_names())}")
     policy_class = _find_policy_class(config["name"])
-    given = PolicySpaces(_size(obs_space), _size(action_space), action_space, observation_space)
+    given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
     if config.get("action_dim") not in (None, given.action_dim):
         raise ConfigError(
             f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
@@ -205,15 +212,8 @@ def _find_policy_class(name: str) -> Any:
     found = getattr(sys.modules[module], attribute, None)
     if not (inspect.isclass(found) and issubclass(found, Policy)):
         raise ConfigError(f"policy '{name}': module '{module}' has no Policy class '{attribute}'")
+    check_policy_class(found)
     return found
-
-
-def _size(space: spaces.Space[Any] | int) -> int:
-    if isinstance(space, int):
-        return space
-    if not space.shape:
-        raise ConfigError(f"a policy needs spaces with at least one dimension, got {space}")
-    return space.shape[-1]
 
 
 def _require_networks(built_in: _BuiltIn, cfg: Any, networks: Mapping[str, nn.Module]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -32,8 +32,6 @@ from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
 
 __all__ = ["replay_update"]
-
-Loss = Callable[[TensorDict], tuple[torch.Tensor, dict[str, torch.Tensor]]]
 
 
 def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu") -> UpdateReport:
@@ -104,9 +102,10 @@ class _Observer:
         self._has_skipped = False
         self._batch: TensorDict | None = None
         self._terms: dict[str, torch.Tensor] = {}
-        # What an algorithm's loss is computed from can be seen where it is a method of its own.
-        self._loss: Loss | None = getattr(algorithm, "loss", None)
-        if self._loss is not None:
+        # What a loss is computed from can be seen where it is a method of its own, from a batch to the loss and its
+        # terms.
+        self._loss: Any = getattr(algorithm, "loss", None)
+        if callable(self._loss):
             vars(algorithm)["loss"] = self._observed_loss
 
     def watch(self, loss: torch.Tensor) -> None:
@@ -133,15 +132,17 @@ class _Observer:
         )
         self._has_skipped |= is_skipped
 
-    def _observed_loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        assert self._loss is not None
-        loss, terms = self._loss(batch)
-        self._batch, self._terms = batch, terms
-        return loss, terms
+    def _observed_loss(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._loss(*args, **kwargs)
+        match args, result:
+            case (TensorDict() as batch,), (torch.Tensor(), dict() as terms):
+                self._batch = batch
+                self._terms = {name: term for name, term in terms.items() if isinstance(term, torch.Tensor)}
+        return result
 
     def _find_operation(self) -> str:
         """Return the operation of the loss whose derivative is not-a-number, and the line of code that it is in."""
-        if self._loss is None or self._batch is None:
+        if self._batch is None:
             return ""
         parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
         generators = generators_state()

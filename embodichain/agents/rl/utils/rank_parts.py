@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,12 @@ def bundle_folder(run: Path, ranks: Ranks) -> Path:
     return folder if ranks.world_size == 1 else folder / f"rank_{ranks.rank}"
 
 
-def mean_over_ranks(scalars: dict[str, float], ranks: Ranks) -> dict[str, float]:
-    """Return the means of figures over the ranks; all have the same names, in the same order."""
+def mean_over_ranks(scalars: Mapping[str, float | torch.Tensor], ranks: Ranks) -> dict[str, float]:
+    """Return the means of metrics over the ranks, numbers or scalars; all have the same names, in the same order."""
+    values = [value.item() if isinstance(value, torch.Tensor) else float(value) for value in scalars.values()]
     if ranks.world_size == 1:
-        return scalars
-    means = ranks.mean(torch.tensor(list(scalars.values()), dtype=torch.float64))
+        return dict(zip(scalars, values, strict=True))
+    means = ranks.mean(torch.tensor(values, dtype=torch.float64))
     return dict(zip(scalars, means.tolist(), strict=True))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -177,6 +178,23 @@ def test_grpo_loss_at_each_level_counts_what_is_valid_and_executed(
     loss, metrics = grpo.loss(batch)
     assert loss.item() == pytest.approx(-sum(objectives) / len(objectives))
     assert metrics["entropy"].item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_divergences_are_per_action_at_every_level(level: LogProbLevel) -> None:
+    policy, batch = batch_by_hand()
+    # of one component, and moved from the mean by 1 and 3 at deviation 1: 1 / 2 and 9 / 2 nats; 99 was not executed
+    policy.out["mean"] = torch.tensor([[[1.0], [3.0]], [[1.0], [99.0]]])
+    policy.out["log_std"] = batch["old_mean"] = batch["old_log_std"] = torch.zeros(2, 2, 1)
+    ppo = PPO(PPOCfg(logprob_level=level, lr_schedule="adaptive"), policy)
+    _, metrics = ppo.loss(batch)
+    assert metrics["kl"].item() == pytest.approx((0.5 + 4.5 + 0.5) / 3)
+    # ratios of the actions that were executed: 2 * 0.5 = 1, 1.1, and 0.5 * 0.5 = 0.25; k3 = r - 1 - log r
+    k3s = [0.0, 0.1 - math.log(1.1), -0.75 - math.log(0.25)]
+    assert metrics["approx_kl"].item() == pytest.approx(sum(k3s) / 3)
+    batch["valid"] = flags([1, 0])
+    _, metrics = GRPO(GRPOCfg(group_size=2, logprob_level=level), policy).loss(batch)
+    assert metrics["approx_kl"].item() == pytest.approx(sum(k3s[:2]) / 2)
 
 
 def chunk_rollout(policy: ActorCritic, num_envs: int = 4, num_decisions: int = 5) -> TensorDict:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -99,3 +100,80 @@ def test_distributed_algorithm_needs_processes_that_have_met(policy: ActorCritic
 def test_impossible_settings_are_refused(bad: dict, policy: ActorCritic) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         build_algo("ppo", bad, policy, "cpu")
+
+
+class NoDevice:
+    pass
+
+
+@configclass
+class DevicelessCfg:
+    rate: float = 0.1
+
+
+class Old(BaseAlgorithm):
+    def initialize_buffer(self, num_steps: int, num_envs: int, obs_dim: int, action_dim: int) -> None:
+        pass
+
+    def collect_rollout(self, env: Any, policy: Any, obs: Any, num_steps: int, on_step_callback: Any = None) -> dict:
+        return {}
+
+    def update(self) -> dict[str, float]:  # type: ignore[override]
+        return {"loss": 0.0}
+
+
+class Updateless(BaseAlgorithm):
+    pass
+
+
+class OtherUpdate(BaseAlgorithm):
+    def update(self, rollout: TensorDict, batch_size: int) -> dict[str, float]:  # type: ignore[override]
+        return {}
+
+
+class Deviceless(UserAlgorithm):
+    cfg_class = DevicelessCfg  # type: ignore[assignment]
+
+
+class Cfgless(UserAlgorithm):
+    cfg_class = NoDevice  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("algo_class", "message"),
+    [
+        (NoDevice, "algorithm NoDevice: is no subclass of embodichain.agents.rl.algo.BaseAlgorithm"),
+        (len, "algorithm len: is no subclass of embodichain.agents.rl.algo.BaseAlgorithm"),
+        (
+            Updateless,
+            "algorithm Updateless: lacks update(rollout), which improves the policy",
+        ),
+        (
+            OtherUpdate,
+            "algorithm OtherUpdate: expected is update(rollout), got update(self, rollout: 'TensorDict'",
+        ),
+        (Deviceless, "algorithm Deviceless: cfg_class DevicelessCfg is no @configclass with a field 'device'"),
+        (Cfgless, "algorithm Cfgless: cfg_class NoDevice is no @configclass with a field 'device'"),
+    ],
+)
+def test_class_that_cannot_be_trained_with_is_refused_by_one_line(algo_class: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as info:
+        register_algo("mine")(algo_class)
+    assert str(info.value).startswith(message)
+    assert "\n" not in str(info.value)
+    assert "mine" not in get_registered_algo_names()
+
+
+def test_algorithm_that_collects_by_itself_is_told_of_the_present_interface_and_its_page() -> None:
+    with pytest.raises(ConfigError) as info:
+        register_algo("old")(Old)
+    assert str(info.value) == (
+        "algorithm Old: has the interface of older versions, which collect by themselves: initialize_buffer, "
+        "collect_rollout and update(). Expected is update(rollout), which is given what was collected: see "
+        "docs/coming_from.md"
+    )
+
+
+def test_algorithm_that_has_methods_of_the_older_interface_beside_the_present_one_is_taken() -> None:
+    both = type("Both", (UserAlgorithm,), {"collect_rollout": Old.collect_rollout})
+    assert register_algo("both")(both) is both

@@ -270,3 +270,27 @@ def test_policy_that_reads_an_unknown_entry_is_refused() -> None:
     policy.obs_keys = ("robot/stp",)
     with pytest.raises(ValueError, match=r"unknown entry of the observation 'robot/stp'. Did you mean 'robot/step'"):
         SyncCollector(ScriptedEnv(), policy, "cpu")
+
+
+class OwnChoice(EchoPolicy):
+    """Chooses by a ``get_action`` of its own, and only writes values."""
+
+    def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        super().get_action(td, deterministic)
+        td["action"] = td["action"] + 0.25
+        return td
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        super().forward(td, deterministic)
+        return td
+
+    def get_value(self, td: TensorDict) -> None:  # type: ignore[override]
+        super().get_value(td)
+
+
+def test_get_action_of_the_policys_own_is_honoured_and_get_value_need_only_write() -> None:
+    rollout = SyncCollector(ScriptedEnv(), OwnChoice(), "cpu").collect(5)  # type: ignore[arg-type]  # returns None
+    assert torch.equal(rollout["action"][:, :-1, 0], FIRST[:, :-1] + 0.25)
+    assert torch.equal(rollout["value"], FIRST + 0.5)
+    # V of the final observation, step 3 of env 0
+    assert rollout["final_value"][0, 2] == 3.5

@@ -20,8 +20,9 @@ from embodichain.agents.rl.models import Policy
 @register_algo("users_a2c")
 class UsersA2C(BaseAlgorithm):
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
-        super().__init__(cfg, policy)
         self.cfg = cfg
+        self.policy = policy
+        self.device = torch.device(cfg.device)
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5)
 
     def update(self, rollout: TensorDict) -> dict[str, float]:

@@ -91,6 +91,8 @@ class SickPPO(BaseAlgorithm):
         bugs, gamma = self.bugs, self.cfg.gamma
         value, following, final = rollout["value"][:, :-1], rollout["value"][:, 1:], rollout["final_value"][:, :-1]
         terminated, truncated = rollout["terminated"][:, :-1], rollout["truncated"][:, :-1]
+        if "no bootstrap at the rollout's end" in bugs:
+            following = torch.cat((following[:, :-1], torch.zeros_like(following[:, :1])), dim=1)
         if "value before the last at truncation" in bugs:
             final = value
         if "value of the new episode at truncation" not in bugs:

@@ -16,7 +16,13 @@ from tests.agents.rl.doctor.sick import SickPPO, with_bugs
 from tests.agents.rl.doctor.sick_groups import SickGroups, with_group_bugs
 
 GROUP_CHECKS = {"equal_group_returns_move_nothing", "groups_are_apart", "nothing_after_first_done"}
-VALUE_CHECKS = {"value_at_termination", "value_of_observation", "value_discounts", "value_at_truncation"}
+VALUE_CHECKS = {
+    "value_at_rollout_end",
+    "value_at_termination",
+    "value_at_truncation",
+    "value_discounts",
+    "value_of_observation",
+}
 SHIPPED = [n for n in get_registered_algo_names() if get_algo_class(n).__module__.startswith("embodichain.")]
 # The mistake, the one check that is to fail, and words of the cause that it is to name.
 MISTAKES = [
@@ -35,6 +41,7 @@ MISTAKES = [
     ("value of the new episode at truncation", "value_at_truncation", "the new episode's observation"),
     ("value before the last at truncation", "value_at_truncation", "the observation before the last"),
     ("truncation as termination", "value_at_truncation", "treats a time limit as termination"),
+    ("no bootstrap at the rollout's end", "value_at_rollout_end", "rollout['value'] of slot T"),
     ("returns transposed", "value_of_observation", "different orders"),
     ("no discount", "value_discounts", "gamma is not applied"),
     ("advantage sign", "advantage_sign", "wrong sign"),

@@ -1,0 +1,140 @@
+"""Algorithms and policies of the user's own, from the config to checkpoint, resume, evaluation, replay and doctor.
+
+An iteration has 2 environments x 4 steps; the regression makes 2 minibatches of it, with a step of each optimiser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.doctor import check_algorithm
+from embodichain.agents.rl.train import main as train
+from embodichain.cli import main as cli
+from tests.agents.rl.test_guards import env_with
+from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
+from tests.agents.rl.users_classes import Idle, Regression
+from tests.agents.rl.utils.fakes import read_tensorboard, tiny_config, write_config
+
+USERS = "tests.agents.rl.users_classes"
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBODICHAIN_ALLOW_IMPORT", "tests")
+
+
+def config(algorithm: Any, policy: Any = "users_gaussian", **changes: Any) -> str:
+    """Write a config; the algorithm and the policy are names, or whole blocks."""
+    given = {
+        "policy": {"name": policy} if isinstance(policy, str) else policy,
+        "algorithm": {"name": algorithm} if isinstance(algorithm, str) else algorithm,
+        "trainer__import_modules": [USERS],
+        "trainer__enable_eval": False,
+    }
+    return write_config(Path(), tiny_config(**given | changes))
+
+
+def test_algorithm_that_only_sets_its_three_attributes_trains_and_logs_what_it_returns() -> None:
+    assert train(["--config", config("users_idle", trainer__enable_eval=True)]) == 0
+    run = only_run()
+    assert [row["train/loss"] for row in rows(run)] == [0, 0]
+    assert read_tensorboard(run / "logs")["train/loss"] == [(8, 0.0), (16, 0.0)]
+    assert [row["train/skipped_steps"] for row in rows(run)] == [0, 0]
+    assert sorted(path.name for path in (run / "checkpoints").glob("*.pt"))[-1] == "tiny_step_8.pt"
+    assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["env_steps"] == 16
+    assert cli(["eval", str(run), "--episodes", "2", "--allow-import", USERS]) == 0
+
+
+def test_optimisers_of_an_algorithm_with_settings_of_its_own_go_on_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = config("users_regression", trainer__iterations=4)
+    whole = run_whole(path, monkeypatch)
+    with monkeypatch.context() as patch:
+        Interrupt(patch, 10)  # in the third iteration: no normaliser, so that there is no warm-up
+        assert train(["--config", path]) == 143
+    assert cli(["resume", str(only_run()), "--allow-import", USERS]) == 0
+    assert_same_runs(only_run(), whole)
+    assert len(rows(whole)) == 4
+    assert {"train/actor_loss", "train/critic_loss", "train/updates"} <= rows(whole)[0].keys()
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_built_in_algorithm_trains_a_policy_that_names_its_log_probability_otherwise(algorithm: str) -> None:
+    cfg: dict[str, Any] = {"n_epochs": 2, "batch_size": 4} | ({"group_size": 2} if algorithm == "grpo" else {})
+    assert train(["--config", config({"name": algorithm, "cfg": cfg}, trainer__enable_eval=True)]) == 0
+    assert all(row["train/approx_kl"] > 0 for row in rows(only_run()))
+
+
+def test_collecting_in_the_background_reads_either_name() -> None:
+    path = config({"name": "ppo", "cfg": {"n_epochs": 1, "batch_size": 4}}, trainer__asynchronous={"max_staleness": 1})
+    assert train(["--config", path]) == 0
+
+
+def test_policy_without_a_critic_writes_zeros_and_is_enough_for_grpo_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    grpo = {"name": "grpo", "cfg": {"batch_size": 4, "group_size": 2}}
+    assert train(["--config", config(grpo, "users_actor")]) == 0
+    assert train(["--config", config("ppo", "users_actor")]) == 2
+    assert "policy UsersActor: evaluate_actions returned no 'value'; expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ("users_valueless", "policy Valueless: forward returned no 'value'"),
+        ("users_unwritten", "policy Unwritten: forward returned None"),
+    ],
+)
+def test_policy_that_lacks_an_entry_is_refused_by_one_line_before_anything_is_made_of_it(
+    policy: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(["--config", config("ppo", policy)]) == 2
+    err = capsys.readouterr().err
+    assert f"error: {problem}; expected is a TensorDict with 'action' [2, 1], 'sample_log_prob' [2], 'value' [2]" in err
+    assert "Traceback" not in err
+    assert not Path("outputs").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["users_idle", "users_regression", "ppo"])
+def test_size_of_minibatches_may_be_left_out(algorithm: str) -> None:
+    assert train(["--config", config({"name": algorithm, "cfg": {}}, trainer__iterations=1)]) == 0
+
+
+def test_replay_of_an_algorithm_whose_loss_takes_more_than_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    term = {"func": "tests.agents.rl.failures.bad_reward", "params": {"since": 6, "until": 8}}
+    modules = [USERS, "tests.agents.rl.failures"]
+    path = config("users_regression", trainer__gym_config=env_with("rewards", **term), trainer__import_modules=modules)
+    assert train(["--config", path]) == 0
+    # 2 minibatches of 4 x 2 optimisers; both losses of each are not finite
+    assert [row["train/skipped_steps"] for row in rows(only_run())] == [0, 4]
+    (bundle,) = (only_run() / "bundles").iterdir()
+    assert cli(["replay", str(bundle), "--allow-import", "tests"]) == 0
+    assert "reward" in capsys.readouterr().out
+
+
+def test_doctor_examines_an_algorithm_that_only_sets_its_three_attributes() -> None:
+    results = {result.name: result for result in check_algorithm(Idle)}
+    assert results["losses_are_finite"].status == "passed"
+    assert results["parameters_change"].status == "failed"
+
+
+class ForBuiltInPolicies(Regression):
+    """Reads the name that built-in policies have."""
+
+    def update(self, rollout: Any) -> dict[str, Any]:
+        return {name: float(torch.as_tensor(v).item()) for name, v in super().update(rollout).items()}
+
+    def loss(self, batch: Any, weight: float) -> Any:
+        evaluated = self.policy.evaluate_actions(batch)
+        critic_loss = weight * (evaluated["value"] - batch["target"]).square().mean()
+        return -(evaluated["sample_log_prob"] * batch["advantage"]).mean(), critic_loss
+
+
+def test_doctor_examines_an_algorithm_whose_settings_are_its_own() -> None:
+    results = {result.name: result for result in check_algorithm(ForBuiltInPolicies)}
+    assert results["parameters_change"].status == "passed"
+    assert results["gradient_norm_is_cut"].cause == "the config has no max_grad_norm"
