@@ -96,7 +96,7 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
 # Keys without which a config says what it needs, and those whose defaults do not fit the sizes that are left.
 NEEDED = {
     "trainer.gym_config": "trainer.gym_config: required, but missing",
-    "trainer.num_envs": "is more than a rollout has: 1 environments (trainer.num_envs)",
+    "trainer.num_envs": "1 environments (trainer.num_envs)",
     "policy.name": "policy.name: required, but missing",
     "policy.actor": "the block has no 'actor'",
     "policy.critic": "the block has no 'critic'",

@@ -12,11 +12,12 @@ from typing import Any, Protocol, runtime_checkable
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.algo.registry import find_algo_name
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.evaluation import RecordsVideos
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
+from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
@@ -87,8 +88,8 @@ class ScriptParts:
 
     policy: Policy
     algorithm: BaseAlgorithm
-    env: object
-    eval_env: object | None
+    env: VecEnv
+    eval_env: VecEnv | None
     event_cfg: Mapping[str, Any]
     eval_event_cfg: Mapping[str, Any]
 
@@ -120,10 +121,19 @@ class ScriptRun:
             writer: gets all scalars, if there is one; it is not closed.
 
         Raises:
-            ConfigError: a setting is impossible, or an event does not fit the environments.
+            ConfigError: a setting is impossible, the policy lacks something, or an event does not fit the environments.
         """
         settings = {**to_dict(cfg), **given}
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
+        env, algorithm = parts.env, parts.algorithm
+        check_policy(
+            parts.policy,
+            env.flattened_observation_space,
+            env.action_space,
+            algorithm.device,
+            observation_space=getattr(env, "single_observation_space", None),
+            evaluated=algorithm.reads_evaluated,
+        )
         _number_envs(parts.env, parts.algorithm, settings["num_envs"])
         add_events(parts.env, parts.event_cfg, "event_cfg")
         add_events(parts.eval_env, parts.eval_event_cfg, "eval_event_cfg")
