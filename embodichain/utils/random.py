@@ -173,6 +173,10 @@ class CounterRandom:
         finally:
             self._stream, self._draw, self._tick = previous
 
+    def turn_to(self, name: str) -> None:
+        """Draw from another stream in the rest of the block of :meth:`stream`, at the same tick."""
+        self._stream, self._draw = name, 0
+
     def uniform(self, env_ids: Tensor, low: Tensor | float, high: Tensor | float, size: int) -> Tensor:
         """Return numbers uniform in [low, high), [n, size] float32.
 

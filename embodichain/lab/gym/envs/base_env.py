@@ -113,6 +113,13 @@ class BaseEnv(gym.Env[Any, Any]):
         """Add to the observation."""
         return obs
 
+    def _rewind_observation(self) -> None:
+        """Let the next observation be made in place of the last one, where making one changes what is remembered."""
+
+    def _observe(self, mask: Tensor) -> TensorDict:
+        """Return the observation; only rows of a mask [N] bool are new, in it and in what making one changes."""
+        return self.get_obs()
+
     def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Change the reward [N]."""
         return reward
@@ -203,8 +210,13 @@ class BaseEnv(gym.Env[Any, Any]):
         ids = options.get("reset_ids")
         if ids is None:
             self.random.align_groups()
-        self._reset_episodes(self.all_env_ids if ids is None else torch.as_tensor(ids, device=self.device))
-        obs = self.get_obs()
+            self._reset_episodes(self.all_env_ids)
+            obs = self.get_obs()
+        else:
+            env_ids = torch.as_tensor(ids, device=self.device)
+            self._rewind_observation()
+            self._reset_episodes(env_ids)
+            obs = self._observe(self._never.index_fill(0, env_ids, True))
         self._begin_step(obs)
         return obs, self.get_info()
 
@@ -284,7 +296,8 @@ class BaseEnv(gym.Env[Any, Any]):
             self.sim.hold_images(False)
             self.stepping_ids, self._waiting = self.all_env_ids, []
         if is_held:  # all have ended before the last step
-            obs = self.get_obs()
+            self._rewind_observation()
+            obs = self._observe(chunk.executed[:, h])
         if chunk.has_diverged:
             obs = _finite(obs)
         done = ~chunk.alive
@@ -390,7 +403,7 @@ class BaseEnv(gym.Env[Any, Any]):
         ones = 1 if ids is None else torch.zeros_like(self.elapsed_steps).index_fill_(0, ids, 1)
         self.elapsed_steps = self.elapsed_steps + ones
         self._update_sim_state()
-        obs = self.get_obs()
+        obs = self.get_obs() if ids is None else self._observe(torch.isin(self.all_env_ids, ids))
         info = self.get_info()
         reward = self._extend_reward(self.get_reward(obs, action, info), obs, action, info)
         terminated, truncated = self._ended(obs, info)
@@ -408,9 +421,10 @@ class BaseEnv(gym.Env[Any, Any]):
         """Reset the environments that are done [N] bool; return the observation from which the next step starts."""
         with self.choose(done) as done_ids:
             if len(done_ids):
+                self._rewind_observation()
                 self._reset_episodes(done_ids)
         if len(done_ids):
-            obs = self.get_obs()
+            obs = self._observe(done)
         self._begin_step(obs)
         return obs
 

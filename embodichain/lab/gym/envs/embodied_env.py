@@ -216,6 +216,18 @@ class EmbodiedEnv(BaseEnv):
         self.observation_manager.compute(obs)
         return obs
 
+    def _rewind_observation(self) -> None:
+        self.observation_manager.rewind()
+
+    def _observe(self, mask: Tensor) -> TensorDict:
+        with self.observation_manager.changing(mask):
+            return self.get_obs()
+
+    @override
+    def _make_spaces(self) -> None:
+        with self.observation_manager.leaving_no_trace():
+            super()._make_spaces()
+
     @override
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         info = super().get_info(**kwargs)
@@ -234,6 +246,7 @@ class EmbodiedEnv(BaseEnv):
         self.event_manager.apply("reset", env_ids)
         self.event_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
+        self.observation_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)
         self.dataset_manager.reset(env_ids)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.utils import ConfigError
@@ -43,6 +43,8 @@ class ActionManager(Manager):
         """Highest action, [A]."""
         self.metrics: dict[str, Tensor] = {}
         self.processed_action: dict[str, Tensor] = {}
+        self._env = env
+        self._resets = resets((f"actions.{name}", term) for name, term in terms.items())
         self._robot = env.robot
 
     @property
@@ -102,21 +104,21 @@ class ActionManager(Manager):
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the terms which environments [n] begin a new episode."""
-        for term in self.terms.values():
-            term.reset(env_ids)
+        tell_reset(self._resets, env_ids, self._env.random)
 
     def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, dict[str, Tensor]]]:
         """Return each term and what it makes of its part of the action."""
         if not isinstance(action, Tensor):
             action = torch.cat([action[name] for name in self.terms], dim=1)
-        if len(self.terms) == 1:
-            term = next(iter(self.terms.values()))
-            return [(term, term.process_action(action))]
+        random = self._env.random
         results = []
         first = 0
-        for term in self.terms.values():
-            results.append((term, term.process_action(action[:, first : first + term.action_dim])))
-            first += term.action_dim
+        with random.stream("actions", tick=self._env.elapsed_steps):
+            for name, term in self.terms.items():
+                random.turn_to(f"actions.{name}")
+                part = action[:, first : first + term.action_dim] if len(self.terms) > 1 else action
+                results.append((term, term.process_action(part)))
+                first += term.action_dim
         return results
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
+from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import is_by_mask
 from embodichain.utils.state import attributes, load_attributes
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
     from embodichain.lab.sim import SimulationManager
 
-__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term"]
+__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term", "resets", "tell_reset"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
+Reset = tuple[str, Callable[[Tensor], None]]
+"""A random stream, and a term's method."""
 
 
 class Functor:
@@ -30,6 +33,9 @@ class Functor:
 
     is_global: ClassVar[bool] = False
     """Whether it is about all environments together, and as an interval event never happens to some of them alone."""
+    is_stateful: ClassVar[bool] = True
+    """Whether its calls change what it remembers; not where all of it is computed when it is built. Observation terms
+    without state need no care where episodes begin."""
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
@@ -182,12 +188,14 @@ class Term(Generic[Cfg]):
         cfg: its config.
         func: the function, or the instance of the class.
         params: keyword arguments for each call.
+        stream: of random numbers, what its calls draw from; those of events have a stream of their name.
     """
 
     name: str
     cfg: Cfg
     func: Any
     params: dict[str, Any]
+    stream: str
 
 
 class Manager:
@@ -199,11 +207,8 @@ class Manager:
 
     def bound_to_ids(self) -> list[str]:
         """Return the names of terms that must be told by number which environments begin an episode."""
-        return [
-            name
-            for name, term in _stateful(vars(self), "")
-            if type(term).reset not in (Functor.reset, ActionTerm.reset) and not is_by_mask(term)
-        ]
+        names = [name for name, term in _stateful(vars(self), "") if _has_reset(term) and not is_by_mask(term)]
+        return list(dict.fromkeys(names))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the manager and its terms remember, for a checkpoint."""
@@ -216,6 +221,23 @@ class Manager:
         for name, term in _stateful(vars(self), ""):
             if name in state["terms"]:
                 term.load_state_dict(state["terms"][name])
+
+
+def resets(terms: Iterable[tuple[str, Any]]) -> list[Reset]:
+    """Return what of functions, functors and action terms wants to know where episodes begin, by their streams."""
+    kinds = (Functor, ActionTerm)
+    return [(f"{stream}.reset", term.reset) for stream, term in terms if isinstance(term, kinds) and _has_reset(term)]
+
+
+def tell_reset(told: Iterable[Reset], env_ids: Tensor, random: CounterRandom) -> None:
+    """Tell terms which environments [n] begin a new episode; what they draw for it comes from streams of their own."""
+    for stream, reset in told:
+        with random.stream(stream):
+            reset(env_ids)
+
+
+def _has_reset(term: Functor | ActionTerm) -> bool:
+    return type(term).reset not in (Functor.reset, ActionTerm.reset)
 
 
 def _stateful(value: Any, name: str) -> Iterator[tuple[str, Functor | ActionTerm]]:

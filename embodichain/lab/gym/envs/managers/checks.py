@@ -116,7 +116,7 @@ def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str) -> list[T
         if isinstance(func, type):
             with placed(f"{place}.{name}."):
                 func = func(cfg, env)
-        terms.append(Term(name, cfg, func, cfg.params))
+        terms.append(Term(name, cfg, func, cfg.params, f"{place.removeprefix('env.')}.{name}"))
     return terms
 
 

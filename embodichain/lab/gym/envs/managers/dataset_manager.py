@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Manager
+from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 
@@ -24,6 +24,7 @@ class DatasetManager(Manager):
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: EmbodiedEnv) -> None:
         self._env = env
         self._terms = build_terms(cfgs, env, "env.dataset")
+        self._resets = resets((term.stream, term.func) for term in self._terms)
 
     @property
     def is_recording(self) -> bool:
@@ -49,5 +50,4 @@ class DatasetManager(Manager):
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the recorders which environments [n] begin a new episode."""
-        for term in self._terms:
-            term.func.reset(env_ids)
+        tell_reset(self._resets, env_ids, self._env.random)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Reset, Term, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
@@ -31,6 +31,7 @@ class EventManager(Manager):
         self._env = env
         self._terms: list[Term[EventCfg]] = []
         self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}
+        self._resets: list[Reset] = []
         self._steps = 0
         self._begun: list[str] = []
         self._take(build_terms(cfgs, env, "env.events"))
@@ -84,6 +85,7 @@ class EventManager(Manager):
 
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
         self._terms += terms
+        self._resets += resets((term.stream, term.func) for term in terms)
         for term in terms:
             self._by_mode[term.cfg.mode].append(term)
 
@@ -130,8 +132,7 @@ class EventManager(Manager):
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the events which environments [n] begin a new episode."""
-        for functor in self.functors:
-            functor.reset(env_ids)
+        tell_reset(self._resets, env_ids, self._env.random)
 
     def close(self) -> None:
         """Release what the events hold."""

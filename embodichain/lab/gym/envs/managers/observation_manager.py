@@ -1,17 +1,26 @@
-"""From the state to the observation. Shapes: N environments."""
+"""From the state to the observation. Shapes: N environments.
+
+Terms that keep state are called once in a control step. Where episodes begin in it, they are called again for the first
+observations of those, in place of the first call: they get back what they remembered before it, are reset for those
+environments, and called. Of the others' rows, in what they remember and in what they return, the first call's stay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from typing_extensions import override
 
-from embodichain.lab.gym.envs.managers.base import Manager, Term
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.rows import changing_rows
+from embodichain.utils.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -26,6 +35,12 @@ class ObservationManager(Manager):
         self._env = env
         terms = build_terms(cfgs, env, "env.observations")
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
+        self._functors = [term for term in terms if _keeps_state(term)]
+        self._resets = resets((term.stream, term.func) for term in terms)
+        self._mask: Tensor | None = None  # [N] bool: whose rows the next call changes; None: everybody's
+        self._before: dict[str, Snapshot] = {}  # what the functors remembered before the last call
+        self._kept: dict[str, Snapshot] = {}  # and where they have that back: what they remembered since
+        self._returned: dict[str, Any] = {}  # by them in the last call: [N, ...], or several by name
 
     def compute(self, obs: dict[str, Tensor]) -> None:
         """Add to and modify the entries of ``obs``, [N, ...] by slash-separated name, in place.
@@ -35,21 +50,101 @@ class ObservationManager(Manager):
         Raises:
             ConfigError: an entry that is to be modified is not there, or a term returns something else.
         """
-        for name, term in self._terms:
-            if term.cfg.mode == "add":
-                value = term.func(self._env, **term.params)
-                if isinstance(value, Mapping):
-                    for key, part in value.items():
-                        obs[f"{name}/{key}"] = self._checked(term, part)
+        if self._functors:
+            self._before = self._snapshots()
+        random = self._env.random
+        with random.stream("observations", tick=self._env.elapsed_steps):
+            for name, term in self._terms:
+                random.turn_to(term.stream)
+                if term.cfg.mode == "add":
+                    value = self._output(term, term.func(self._env, **term.params))
+                    if isinstance(value, Mapping):
+                        for key, part in value.items():
+                            obs[f"{name}/{key}"] = self._checked(term, part)
+                    else:
+                        obs[name] = self._checked(term, value)
+                elif name in obs:
+                    obs[name] = self._checked(term, self._output(term, term.func(self._env, obs[name], **term.params)))
                 else:
-                    obs[name] = self._checked(term, value)
-            elif name in obs:
-                obs[name] = self._checked(term, term.func(self._env, obs[name], **term.params))
-            else:
-                raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+                    raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+
+    def rewind(self) -> None:
+        """Give the terms back what they remembered before their last call; the next one is made in its place."""
+        if self._before:
+            self._kept = self._snapshots()
+        self._give_back(self._before)
+
+    @contextmanager
+    def changing(self, mask: Tensor) -> Iterator[None]:
+        """Let the call of the terms inside the block change rows of a mask [N] bool alone."""
+        if not self._functors:
+            yield
+            return
+        self._mask = mask
+        try:
+            with changing_rows([self._env], mask):  # whatever terms leave there for others
+                yield
+        finally:
+            self._mask = None
+        kept = self._kept or self._before
+        for term in self._functors:
+            term.func.load_state_dict(kept[term.name].with_rows_of(term.func.state_dict(), mask))
+        self._kept = {}
+
+    @contextmanager
+    def leaving_no_trace(self) -> Iterator[None]:
+        """Let the terms remember nothing of what happens inside the block."""
+        before = self._snapshots()
+        yield
+        self._give_back(before)
+        self._before, self._returned = {}, {}
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Tell the terms which environments [n] begin a new episode."""
+        tell_reset(self._resets, env_ids, self._env.random)
+
+    @override
+    def stateful(self) -> list[Any]:
+        return []  # whose rows may change is seen to here
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"before": {name: snapshot.copy() for name, snapshot in self._before.items()}}
+
+    @override
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._before = {name: Snapshot(value) for name, value in state.get("before", {}).items()}
+
+    def _snapshots(self) -> dict[str, Snapshot]:
+        return {term.name: Snapshot(term.func.state_dict()) for term in self._functors}
+
+    def _give_back(self, states: Mapping[str, Snapshot]) -> None:
+        """Let the functors remember what they did, and no attribute that they have made since."""
+        for term in self._functors if states else ():
+            functor, state = term.func, states[term.name].restore()
+            if type(functor).state_dict is Functor.state_dict:
+                for name in functor.state_dict().keys() - state.keys():
+                    delattr(functor, name)
+            functor.load_state_dict(state)
+
+    def _output(self, term: Term[ObservationCfg], value: Any) -> Any:
+        """Return what a term returned, with the other environments' rows of before."""
+        if not _keeps_state(term):
+            return value
+        # A copy: a term may return the buffer that it writes into at its next call.
+        value = Snapshot(value).copy()
+        if self._mask is not None and term.name in self._returned:
+            value = Snapshot(self._returned[term.name]).with_rows_of(value, self._mask)
+        self._returned[term.name] = value
+        return value
 
     def _checked(self, term: Term[ObservationCfg], value: object) -> Tensor:
         num_envs = self._env.num_envs
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
             raise wrong_return(f"env.observations.{term.name}", term.func, value, f"[N, ...] with N = {num_envs}")
         return value
+
+
+def _keeps_state(term: Term[ObservationCfg]) -> bool:
+    return isinstance(term.func, Functor) and term.func.is_stateful

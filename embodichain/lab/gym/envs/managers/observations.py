@@ -142,6 +142,8 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         range: what the lower and the upper limit become.
     """
 
+    is_stateful = False
+
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         super().__init__(cfg, env)
         if cfg.params.get("limit", "qpos_limits") == "qpos_limits":

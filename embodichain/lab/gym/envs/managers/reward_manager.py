@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor, Manager
+from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 
@@ -25,6 +25,7 @@ class RewardManager(Manager):
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: EmbodiedEnv) -> None:
         self._env = env
         self._terms = build_terms(cfgs, env, "env.rewards")
+        self._resets = resets((term.stream, term.func) for term in self._terms)
         weights = [term.cfg.weight for term in self._terms]
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
@@ -37,7 +38,11 @@ class RewardManager(Manager):
         """
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
-        values = [term.func(self._env, obs, action, info, **term.params) for term in self._terms]
+        env, random, values = self._env, self._env.random, []
+        with random.stream("rewards", tick=env.elapsed_steps):
+            for term in self._terms:
+                random.turn_to(term.stream)
+                values.append(term.func(env, obs, action, info, **term.params))
         for term, value in zip(self._terms, values, strict=True):
             if getattr(value, "shape", None) != self._shape:
                 raise wrong_return(f"env.rewards.{term.name}", term.func, value, f"[N] = {list(self._shape)}")
@@ -46,6 +51,4 @@ class RewardManager(Manager):
 
     def reset(self, env_ids: Tensor) -> None:
         """Tell the terms which environments [n] begin a new episode."""
-        for term in self._terms:
-            if isinstance(term.func, Functor):
-                term.func.reset(env_ids)
+        tell_reset(self._resets, env_ids, self._env.random)

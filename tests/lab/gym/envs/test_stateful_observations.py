@@ -1,0 +1,516 @@
+"""Observation terms that remember something: one call in a control step, and one that begins each episode.
+
+What they ought to return is computed from each environment's own positions alone, episode by episode.
+Shapes: N environments, J = 2 joints, K frames of a history.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import Functor
+from embodichain.utils.configclass import replace
+from embodichain.utils.rows import by_mask
+from embodichain.utils.state import freeze, thaw
+from tests.lab.scenes import actions_for, cart_cfg
+from tests.lab.warp_scenes import CART as CART_POLE
+from tests.lab.warp_scenes import env_on, needs_warp
+
+N, J, K = 8, 2, 3
+LIMIT = 4  # steps of an episode
+
+
+class Latency(Functor):
+    """What was there a step ago; in the first step of an episode, what is there."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.last = torch.zeros(env.num_envs, J)
+        self.is_new = torch.ones(env.num_envs, dtype=torch.bool)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.is_new[env_ids] = True
+
+    def __call__(self, env: EmbodiedEnv, data: Tensor) -> Tensor:
+        late = torch.where(self.is_new[:, None], data, self.last)
+        self.last, self.is_new = data, torch.zeros_like(self.is_new)
+        return late
+
+
+class Filter(Functor):
+    """An exponential filter that starts at zero, and returns the buffer that it writes into."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.mean = torch.zeros(env.num_envs, J)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.mean[env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        return self.mean.lerp_(env.robot.get_qpos(), 0.5)
+
+
+class Bias(Functor):
+    """An offset for each episode."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.bias = torch.zeros(env.num_envs, J)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.bias[env_ids] = self.env.random.uniform(env_ids, -1.0, 1.0, J)
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        return self.bias
+
+
+class Noise(Functor):
+    """Draws at every step."""
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        return env.random.uniform(env.all_env_ids, 0.0, 1.0, 1)
+
+
+class Frames(Functor):
+    """The last K positions, zeros before the episode; kept as a list that is full from the beginning."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.frames: Any = [torch.zeros(env.num_envs, J) for _ in range(K)]
+
+    def reset(self, env_ids: Tensor) -> None:
+        for frame in self.frames:
+            frame[env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.frames.append(env.robot.get_qpos().clone())
+        self.frames.pop(0)
+        return torch.stack(self.frames, dim=1)
+
+
+class GrowingFrames(Frames):
+    """A list that is empty at first."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.frames = []
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.frames.append(env.robot.get_qpos().clone())
+        del self.frames[:-K]
+        padding = [torch.zeros(env.num_envs, J)] * (K - len(self.frames))
+        return torch.stack(padding + self.frames, dim=1)
+
+
+class DequeOfDicts(Frames):
+    """A delay line of dictionaries."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.frames = deque([{"qpos": torch.zeros(env.num_envs, J), "time": 0} for _ in range(K)], maxlen=K)
+
+    def reset(self, env_ids: Tensor) -> None:
+        for frame in self.frames:
+            frame["qpos"][env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.frames.append({"qpos": env.robot.get_qpos().clone(), "time": self.frames[-1]["time"] + 1})
+        assert [frame["time"] for frame in self.frames if frame["time"]] == sorted(
+            {frame["time"] for frame in self.frames if frame["time"]}
+        )
+        return torch.stack([frame["qpos"] for frame in self.frames], dim=1)
+
+
+class Ring(Functor):
+    """A buffer and the place in it that is next, the same for all environments; made by the first call."""
+
+    buffer: Tensor
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.next = 0
+
+    def reset(self, env_ids: Tensor) -> None:
+        if hasattr(self, "buffer"):
+            self.buffer[env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        if not hasattr(self, "buffer"):
+            self.buffer = torch.zeros(env.num_envs, K, J)
+        self.buffer[:, self.next] = env.robot.get_qpos()
+        self.next = (self.next + 1) % K
+        return self.buffer.roll(-self.next, 1)
+
+
+class TimeFirst(Functor):
+    """[K, N, J], written from the end."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.buffer = torch.zeros(K, env.num_envs, J)
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.buffer[:, env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.buffer = self.buffer.roll(-1, 0)
+        self.buffer[-1] = env.robot.get_qpos()
+        return self.buffer.transpose(0, 1)
+
+
+class Views(Functor):
+    """A buffer and views into it."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.buffer = torch.zeros(env.num_envs, K, J)
+        self.older, self.newest = self.buffer[:, :-1], self.buffer[:, -1]
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.buffer[env_ids] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.older.copy_(self.buffer[:, 1:].clone())
+        self.newest.copy_(env.robot.get_qpos())
+        return self.buffer
+
+
+class OfArrays(Functor):
+    """A NumPy array, and a state of its own making."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.history = [np.zeros((env.num_envs, K, J), np.float32)]
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.history[0][env_ids.numpy()] = 0.0
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        old = self.history[0]
+        old[:, :-1] = old[:, 1:].copy()
+        old[:, -1] = env.robot.get_qpos().numpy()
+        return torch.from_numpy(old)
+
+
+class Hidden:
+    """Is no plain data."""
+
+    def __init__(self, frames: Tensor) -> None:
+        self.frames = frames
+
+
+class OwnState(Functor):
+    """Keeps its frames in an object, and says how to save them."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.hidden = Hidden(torch.zeros(env.num_envs, K, J))
+
+    def reset(self, env_ids: Tensor) -> None:
+        self.hidden.frames = self.hidden.frames.index_fill(0, env_ids, 0.0)
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        self.hidden = Hidden(torch.cat((self.hidden.frames[:, 1:], env.robot.get_qpos()[:, None]), dim=1))
+        return self.hidden.frames
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"frames": self.hidden.frames}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.hidden = Hidden(state["frames"])
+
+
+class ListOfEach(Functor):
+    """A list of each environment's own frames."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        super().__init__(cfg, env)
+        self.frames: list[list[Tensor]] = [[] for _ in range(env.num_envs)]
+
+    def reset(self, env_ids: Tensor) -> None:
+        for i in env_ids.tolist():
+            self.frames[i] = []
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        for own, row in zip(self.frames, env.robot.get_qpos(), strict=True):
+            own.append(row)
+        zeros = [torch.zeros(J)] * K
+        return torch.stack([torch.stack((zeros + own)[-K:]) for own in self.frames])
+
+
+HISTORIES = [Frames, GrowingFrames, DequeOfDicts, Ring, TimeFirst, Views, OfArrays, OwnState, ListOfEach]
+PUSHED: dict[str, Any] = {
+    "func": "randomize_robot_qpos",
+    "params": {"entity_cfg": {"uid": "Cart"}, "qpos_range": [[-0.5, -0.5], [0.5, 0.5]]},
+}
+
+
+def env_with(num_envs: int = N, first: int = 0, **terms: Any) -> EmbodiedEnv:
+    observations = {name: {"func": func} if isinstance(func, type) else func for name, func in terms.items()}
+    cfg = cart_cfg(num_envs, {"observations": observations, "events": {"push": PUSHED}}, max_episode_steps=LIMIT)
+    return EmbodiedEnv(replace(cfg, first_env_id=first))
+
+
+def all_terms(num_envs: int = N, first: int = 0, without: type | None = None) -> EmbodiedEnv:
+    late = {"func": Latency, "mode": "modify", "name": "late"}
+    histories = {func.__name__: func for func in HISTORIES if func is not without}
+    return env_with(num_envs, first, late=raw, lag=late, filter=Filter, bias=Bias, noise=Noise, **histories)
+
+
+def _raw(env: EmbodiedEnv) -> Tensor:
+    return env.robot.get_qpos()
+
+
+raw = {"func": _raw}
+
+
+class Expected:
+    """What the terms of one environment ought to return, from its positions."""
+
+    def __init__(self) -> None:
+        self.episode: list[Tensor] = []
+
+    def check(self, obs: TensorDict, i: int, begins: bool) -> None:
+        """Compare with the observation of environment i, one step on, or the first of an episode."""
+        if begins:
+            self.episode = []
+        self.episode.append(obs["robot", "qpos"][i].clone())
+        frames = torch.stack(([torch.zeros(J)] * K + self.episode)[-K:])
+        for func in HISTORIES:
+            assert torch.equal(obs[func.__name__][i], frames), func.__name__
+        assert torch.equal(obs["late"][i], self.episode[-2:][0])
+        mean = torch.zeros(J)
+        for qpos in self.episode:
+            mean = mean.lerp(qpos, 0.5)
+        assert torch.equal(obs["filter"][i], mean)
+
+
+def check_all(expected: list[Expected], obs: TensorDict, begins: Tensor | None = None) -> None:
+    for i, one in enumerate(expected):
+        one.check(obs, i, begins is None or bool(begins[i]))
+
+
+def spread(env: EmbodiedEnv) -> None:
+    """Let episodes end at different steps."""
+    env.elapsed_steps += (torch.arange(env.num_envs) + env.cfg.first_env_id) % LIMIT
+
+
+def test_terms_are_called_once_a_step_and_once_where_an_episode_begins() -> None:
+    env = all_terms()
+    expected = [Expected() for _ in range(N)]
+    check_all(expected, env.reset(seed=3)[0])
+    spread(env)
+    for action in actions_for(env, 3 * LIMIT):
+        obs, _, terminated, truncated, info = env.step(action)
+        done = terminated | truncated
+        assert 0 < int(done.sum()) < N
+        check_all(expected, info["final_obs"], torch.zeros(N))
+        for i in done.nonzero().squeeze(1).tolist():
+            expected[i].check(obs, i, begins=True)
+        for name, value in obs.flatten_keys("/").items():  # the others' rows are those of before
+            assert torch.equal(value[~done], info["final_obs"].flatten_keys("/")[name][~done]), name
+
+
+def test_reset_of_some_changes_their_rows_alone() -> None:
+    env = all_terms()
+    expected = [Expected() for _ in range(N)]
+    check_all(expected, env.reset(seed=3)[0])
+    actions = actions_for(env, 2 * LIMIT)
+    generator = torch.Generator().manual_seed(0)
+    for action in actions:
+        env.elapsed_steps.zero_()  # no episode ends by itself
+        before = env.step(action)[0]
+        check_all(expected, before, torch.zeros(N))
+        for _ in range(2):  # also twice after a step
+            chosen = torch.rand(N, generator=generator) < 0.3
+            obs, _ = env.reset(options={"reset_ids": chosen.nonzero().squeeze(1)})
+            for i in chosen.nonzero().squeeze(1).tolist():
+                expected[i].check(obs, i, begins=True)
+            for name, value in obs.flatten_keys("/").items():
+                assert torch.equal(value[~chosen], before.flatten_keys("/")[name][~chosen]), name
+            before = obs
+
+
+def chunks_of(env: EmbodiedEnv, count: int, length: int) -> Tensor:
+    actions = actions_for(env, count * length)
+    return actions.unflatten(0, (count, length)).transpose(1, 2)
+
+
+def test_chunk_of_actions_is_its_control_steps() -> None:
+    length = 3
+    env, single = all_terms(), [all_terms(1, first=i) for i in range(N)]
+    for each in (env, *single):
+        each.reset(seed=3)
+        spread(each)
+    for chunk in chunks_of(env, 4, length):
+        obs, _, _, _, info = env.step_chunk(chunk)
+        for i, one in enumerate(single):
+            for h in range(int(info["executed"][i].sum())):
+                alone, _, terminated, truncated, noted = one.step(chunk[i : i + 1, h])
+            assert_rows_equal(obs, i, alone)
+            assert bool(terminated | truncated) == (not info["executed"][i].all() or bool(truncated))
+            if terminated | truncated:
+                assert_rows_equal(info["final_obs"], i, noted["final_obs"])
+
+
+def assert_rows_equal(obs: TensorDict, i: int, alone: TensorDict) -> None:
+    for name, value in obs.flatten_keys("/").items():
+        assert torch.equal(value[i], alone.flatten_keys("/")[name][0]), (name, i)
+
+
+def test_observations_of_an_environment_do_not_depend_on_the_number_of_others() -> None:
+    env, single = all_terms(), [all_terms(1, first=i) for i in (0, 5)]
+    for each in (env, *single):
+        each.reset(seed=3)
+        spread(each)
+    for step, action in enumerate(actions_for(env, 2 * LIMIT)):
+        obs, *_, info = env.step(action)
+        for one in single:
+            i = one.cfg.first_env_id
+            alone, *_, noted = one.step(action[i : i + 1])
+            assert_rows_equal(obs, i, alone)
+            assert_rows_equal(info["final_obs"], i, noted["final_obs"])
+        if step == 2:
+            obs, _ = env.reset(options={"reset_ids": [2, 5]})
+            assert_rows_equal(obs, 5, single[1].reset(options={"reset_ids": [0]})[0])
+
+
+def test_bias_is_one_for_each_episode() -> None:
+    env = env_with(bias=Bias)
+    obs, _ = env.reset(seed=3)
+    spread(env)
+    seen = [{tuple(row.tolist())} for row in obs["bias"]]
+    for action in actions_for(env, LIMIT):  # each environment begins a second episode
+        obs, *_ = env.step(action)
+        for own, row in zip(seen, obs["bias"], strict=True):
+            own.add(tuple(row.tolist()))
+    assert [len(own) for own in seen] == [2] * N
+    assert len(set.union(*seen)) == 2 * N
+
+
+def test_draws_of_a_step_and_those_of_the_reset_differ() -> None:
+    class Both(Bias):
+        def __call__(self, env: EmbodiedEnv) -> Tensor:
+            return torch.cat((self.bias, env.random.uniform(env.all_env_ids, -1.0, 1.0, J)), dim=1)
+
+    env = env_with(both=Both)
+    obs, _ = env.reset(seed=3)
+    assert (obs["both"][:, :J] != obs["both"][:, J:]).all()
+
+
+def test_the_same_actions_after_the_same_reset_give_the_same_observations() -> None:
+    env = all_terms()
+    runs = []
+    for _ in range(2):
+        first, _ = env.reset(seed=5)
+        spread(env)
+        runs.append([first, *(env.step(action)[0] for action in actions_for(env, LIMIT + 1))])
+    for one, other in zip(*runs, strict=True):
+        assert all(torch.equal(value, other.flatten_keys("/")[name]) for name, value in one.flatten_keys("/").items())
+
+
+@pytest.mark.parametrize("func", [Filter, Bias, *HISTORIES])
+def test_environments_own_look_at_the_observation_leaves_no_trace(func: Callable[..., Any]) -> None:
+    env = env_with(term={"func": func})
+    built = env.observation_manager._terms[0][1].func
+    fresh = type(built)(built.cfg, env)
+    assert repr(fresh.state_dict()) == repr(built.state_dict())
+
+
+def test_checkpoint_in_the_middle_of_episodes_goes_on_alike() -> None:
+    env = all_terms(without=Views)  # a checkpoint knows no views
+    env.reset(seed=3)
+    spread(env)
+    actions = actions_for(env, 2 * LIMIT)
+    for action in actions[:3]:
+        env.step(action)
+    state = freeze(env.state_dict())
+    other = all_terms(without=Views)
+    other.reset(seed=8)
+    other.load_state_dict(thaw(state))
+    some = {"reset_ids": [1, 4]}
+    pairs = [(env.reset(options=some)[0], other.reset(options=some)[0])]
+    pairs += [(env.step(action)[0], other.step(action)[0]) for action in actions[3:]]
+    for one, two in pairs:
+        for i in range(N):
+            for name, value in one.flatten_keys("/").items():
+                assert torch.equal(value[i], two.flatten_keys("/")[name][i]), name
+
+
+class Published(Filter):
+    """Leaves its value for others."""
+
+    def __call__(self, env: EmbodiedEnv) -> Tensor:
+        env.filtered = super().__call__(env).clone()  # type: ignore[attr-defined]
+        return self.mean
+
+
+def test_what_a_term_leaves_at_the_environment_is_of_the_same_calls() -> None:
+    env = env_with(filter=Published)
+    env.reset(seed=3)
+    spread(env)
+    for action in actions_for(env, LIMIT):
+        obs, *_ = env.step(action)
+        assert torch.equal(obs["filter"], env.filtered)  # type: ignore[attr-defined]
+
+
+def test_term_that_fills_in_a_modified_entry_gets_it_from_the_same_call() -> None:
+    double = {"func": doubled, "mode": "modify", "name": "filter"}
+    env = env_with(filter=Filter, twice=double)
+    plain = env_with(filter=Filter)
+    for each in (env, plain):
+        each.reset(seed=3)
+        spread(each)
+    for action in actions_for(env, LIMIT):
+        assert torch.equal(env.step(action)[0]["filter"], 2 * plain.step(action)[0]["filter"])
+
+
+def doubled(env: EmbodiedEnv, data: Tensor) -> Tensor:
+    return 2 * data
+
+
+@needs_warp
+def test_terms_are_right_where_environments_are_chosen_by_mask() -> None:
+    @by_mask
+    class MaskedFilter(Filter): ...
+
+    @by_mask
+    class MaskedLatency(Latency): ...
+
+    terms = {
+        "filter": {"func": MaskedFilter},
+        "late": raw,
+        "lag": {"func": MaskedLatency, "mode": "modify", "name": "late"},
+    }
+    env = env_on("warp", CART_POLE, 4, env={"observations": terms}, max_episode_steps=LIMIT)
+    assert env._chooser.by_mask
+    obs, _ = env.reset(seed=3)
+    env.elapsed_steps += torch.tensor([0, 1, 2, 2])
+    episodes = [[row] for row in obs["robot", "qpos"].clone()]
+    for action in actions_for(env, 2 * LIMIT):
+        obs, _, terminated, truncated, info = env.step(action)
+        for i, done in enumerate((terminated | truncated).tolist()):
+            episodes[i].append(info["final_obs"]["robot", "qpos"][i].clone())
+            check_row(info["final_obs"], i, episodes[i])
+            if done:
+                episodes[i] = [obs["robot", "qpos"][i].clone()]
+            check_row(obs, i, episodes[i])
+    env.close()
+
+
+def check_row(obs: TensorDict, i: int, episode: list[Tensor]) -> None:
+    assert torch.equal(obs["late"][i], episode[-2:][0])
+    mean = torch.zeros(J)
+    for qpos in episode:
+        mean = mean.lerp(qpos, 0.5)
+    torch.testing.assert_close(obs["filter"][i], mean, rtol=0, atol=1e-7)
