@@ -71,6 +71,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
             "agents.rl.train",
             "agents.rl.bc",
             "agents.rl.saved_run",
+            "agents.rl.init_from",
             "agents.rl.export",
             "agents.rl.verify",
             "schema",

@@ -7,8 +7,9 @@ from embodichain.utils.modes import keeping_modes
 
 
 def test_each_module_gets_its_own_mode_back_also_after_an_error() -> None:
-    network = nn.Sequential(nn.Dropout(), nn.Sequential(nn.Dropout(), nn.Dropout()).eval())
-    network[1][1].train()
+    frozen = nn.Sequential(nn.Dropout(), nn.Dropout()).eval()
+    frozen[1].train()
+    network = nn.Sequential(nn.Dropout(), frozen)
     before = [module.training for module in network.modules()]
     assert before == [True, True, False, False, True]
 

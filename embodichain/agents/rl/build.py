@@ -22,6 +22,7 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
+from embodichain.agents.rl.init_from import init_policy
 from embodichain.agents.rl.models import Policy, build_policy, check_policy
 from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
@@ -234,15 +235,27 @@ def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> 
     )
 
 
-def build_learner(run: RunConfig, env: TrainingEnv, device: torch.device) -> tuple[Policy, BaseAlgorithm]:
+def build_learner(
+    run: RunConfig, env: TrainingEnv, device: torch.device, is_resumed: bool = False
+) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
-    Raises:
-        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
-            the rollouts, or a user's policy lacks something.
+        Args:
+            run: its config.
+            env: the training environment.
+            device: of the learner.
+            is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
+
+        Raises:
+            ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
+    from embodichain.agents.rl.init_from import init_policy
+    from embodichain.agents.rl.models import Policy, build_policy, check_policy
+    from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
     """
     with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
         policy = build_env_policy(run, env, device)
+    if not is_resumed:
+        init_policy(policy, run.train.policy)  # before the algorithm is made, which may keep a copy of it
     _check_chunks(run, policy.chunk_length)
     check_policy(
         policy,

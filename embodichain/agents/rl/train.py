@@ -179,7 +179,7 @@ def _run(
     stop = StopSignals()
     try:
         env_groups = build_env_groups(run)
-        policy, algorithm = build_learner(run, env, device)
+        policy, algorithm = build_learner(run, env, device, point is not None)
         folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
         trainer = build_trainer(
             run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups

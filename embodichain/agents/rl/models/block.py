@@ -87,6 +87,9 @@ class PolicyCfg:
     """Bring actions into the action space's bounds by tanh, instead of letting the environment clip them."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
     """Which entries of the flat observation each network reads; by default all."""
+    init_from: str | None = None
+    """Begin a training with the parameters and input statistics of a run: its folder, ``<folder>/best`` or a
+    checkpoint's file. Networks without a critic take the others' actor. Resuming does not read it again."""
 
     @field_validator("log_std_range")
     @classmethod

@@ -189,7 +189,12 @@ def test_what_an_older_policy_collected_keeps_its_log_probability_in_bfloat16(mo
     rollout["lag"][:, 0] = 1
     batches: list[TensorDict] = []
     evaluate = policy.evaluate_actions
-    monkeypatch.setattr(policy, "evaluate_actions", lambda td: batches.append(td.clone()) or evaluate(td))
+
+    def keep(td: TensorDict) -> TensorDict:
+        batches.append(td.clone())
+        return evaluate(td)
+
+    monkeypatch.setattr(policy, "evaluate_actions", keep)
     with update_precision("bf16", torch.device("cpu")):
         GRPO(GRPOCfg(group_size=2, n_epochs=1, batch_size=20), policy).update(rollout)
     stored, learned = batches  # of the pass before the first step, and of the one step, in other orders

@@ -183,11 +183,22 @@ def test_processes_that_would_each_train_alone_are_refused(tmp_path: Path) -> No
     assert not (tmp_path / "outputs").exists()
 
 
-def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference(tmp_path: Path) -> None:
+def test_grpo_of_two_ranks_that_learns_nothing_stays_at_its_reference_and_at_what_it_began_with(
+    runs: tuple[Path, Path, list[Any]], tmp_path: Path
+) -> None:
+    file = runs[0] / "checkpoints" / "tiny_step_32.pt"
     grpo = {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1, "learning_rate": 1e-30}
     path = config(
-        tmp_path, policy__name="actor_only", policy__critic=None, algorithm={"name": "grpo", "cfg": grpo}
+        tmp_path,
+        policy__name="actor_only",
+        policy__critic=None,
+        policy__init_from=str(file),
+        algorithm={"name": "grpo", "cfg": grpo},
     )  # with normalize_obs: the statistics of both ranks' observations
     summaries = run_ranks(2, train, tmp_path, path, joined=False)
-    (row, second) = rows(tmp_path / summaries[0]["run_folder"])
-    assert [row["train/reference_kl"], second["train/reference_kl"]] == pytest.approx([0.0, 0.0], abs=1e-12)
+    first, second = rows(tmp_path / summaries[0]["run_folder"])
+    assert [first["train/reference_kl"], second["train/reference_kl"]] == pytest.approx([0.0, 0.0], abs=1e-12)
+    taught = load_checkpoint(file)["policy"]
+    content = load_checkpoint(tmp_path / summaries[0]["checkpoint"])["policy"]
+    assert torch.equal(content["actor.0.weight"], taught["actor.0.weight"])
+    assert content["normalizer.count"] == taught["normalizer.count"] + 17 * 4 + 32

@@ -1,0 +1,79 @@
+"""Trainings that begin with the policy of another run: ``policy.init_from``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.models import Policy, PolicyCfg, VLAPolicyCfg, get_registered_policy_names, load_policy_state
+from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.saved_run import find_run
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import placed
+from embodichain.utils.validation import from_dict
+
+__all__ = ["init_policy"]
+
+_PLACE = "policy.init_from: "
+# Of a policy's block: what says how its parameters are used, and cannot be seen from their names and shapes.
+_MEANING = ("actor", "critic", "squash", "chunk_length", "obs_groups")
+
+
+def init_policy(policy: Policy, block: Mapping[str, Any]) -> None:
+    """Give a policy the parameters and input statistics that its block's ``init_from`` names, if it names any.
+
+    A policy without a critic takes what there is beside the critic. Of several processes the first one reads.
+
+    Args:
+        policy: it is changed.
+        block: the config's ``policy`` block. That of a policy of the user's is the user's own: nothing is read of it.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or it cannot be read; the parameters do not fit, each of those that do
+            not being named; or the run's policy used them in another way.
+    """
+    cfg = _as_cfg(block, "policy")
+    if not isinstance(cfg, PolicyCfg) or cfg.init_from is None:
+        return
+    target = cfg.init_from
+
+    def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        run = find_run(target)
+        return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
+
+    with placed(_PLACE):
+        path, saved, saved_block = get_ranks().run_on_main(read)
+    has_critic = hasattr(cfg, "critic")
+    if not has_critic:
+        saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}
+    load_policy_state(policy, saved, _PLACE + path)
+    before, now = _meaning(_as_cfg(saved_block, _PLACE + path), has_critic), _meaning(cfg, has_critic)
+    lines = [f"{key} {before[key]!r} there, {now[key]!r} here" for key in now if before.get(key, now[key]) != now[key]]
+    if lines:
+        raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
+
+
+def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyCfg | VLAPolicyCfg | None:
+    """Return a built-in policy's block; None for any other."""
+    if block.get("name") not in get_registered_policy_names():
+        return None
+    cfg_class = get_policy_cfg_class(block["name"])
+    return None if cfg_class is None else from_dict(cfg_class, dict(block), place)
+
+
+def _meaning(cfg: PolicyCfg | VLAPolicyCfg | None, has_critic: bool) -> dict[str, Any]:
+    """Return the entries of ``_MEANING`` that a block has by their paths, the critic's only where they are to count."""
+    if cfg is None:
+        return {}
+    leaves = _leaves({name: value for name, value in asdict(cfg).items() if name in _MEANING})
+    return {path: value for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return what nested dictionaries hold by its path, ``network_cfg.activation``."""
+    leaves: dict[str, Any] = {}
+    for key, value in node.items():
+        leaves |= _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return leaves

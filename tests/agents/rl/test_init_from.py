@@ -1,0 +1,141 @@
+"""Trainings of CartPole that begin with the policy of another: 2 environments, 4 steps an iteration."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.train import main
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
+
+GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an actor-critic's run of one iteration."""
+    folder = tmp_path_factory.mktemp("teacher")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["--config", write_config(folder, tiny_config()), "trainer.iterations=1"]) == 0
+        (run,) = (folder / "outputs").iterdir()
+    return folder / run
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def pupil(init_from: Any, **changes: Any) -> str:
+    """Write the config of a GRPO run without a critic that begins with another's policy and learns nothing."""
+    settings = {"policy__name": "actor_only", "policy__critic": None, "algorithm": GRPO, **changes}
+    return write_config(Path(), tiny_config(policy__init_from=str(init_from), **settings))
+
+
+def error_of(config: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line with which a run is refused; it leaves no folder."""
+    capsys.readouterr()
+    assert main(["--config", config]) == 2
+    assert not Path("outputs").exists()
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    return line.removeprefix("error: ")
+
+
+def run_of(config: str, *overrides: str) -> Path:
+    assert main(["--config", config, *overrides]) == 0
+    (run,) = Path("outputs").iterdir()
+    return run
+
+
+def last(run: Path) -> dict[str, Any]:
+    return load_checkpoint(max((run / "checkpoints").glob("*.pt"), key=lambda path: path.stat().st_mtime_ns))
+
+
+@pytest.mark.parametrize("form", ["folder", "best", "file"])
+def test_grpo_begins_with_a_runs_actor_and_statistics_and_is_held_to_them(form: str, teacher: Path) -> None:
+    (file,) = (teacher / "checkpoints").glob("*.pt")
+    config = pupil({"folder": teacher, "best": teacher / "best", "file": file}[form])
+    run = run_of(config, "algorithm.cfg.learning_rate=1e-30", "trainer.iterations=2", "trainer.save_freq=1 it")
+    taught, content = load_checkpoint(file)["policy"], last(run)
+    names = [name for name in content["policy"] if not name.startswith("normalizer")]
+    assert names == ["log_std", *(f"actor.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias"))]
+    for name in names:
+        assert torch.equal(content["policy"][name], taught[name])
+        assert torch.equal(content["algorithm"]["reference"][name], taught[name])
+    # Its own 17 observations of the first steps and 2 rollouts of 4, in each of 2 environments, come on top.
+    assert content["policy"]["normalizer.count"] == taught["normalizer.count"] + 2 * (17 + 2 * 4)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["train/reference_kl"] for row in rows] == pytest.approx([0.0, 0.0], abs=1e-12)
+
+
+def test_actor_critic_takes_both(teacher: Path) -> None:
+    config = write_config(Path(), tiny_config(policy__init_from=str(teacher)))
+    run = run_of(config, "algorithm.cfg.learning_rate=1e-30")
+    (file,) = (teacher / "checkpoints").glob("*.pt")
+    taught, learned = load_checkpoint(file)["policy"], last(run)["policy"]
+    assert any(name.startswith("critic.") for name in taught)
+    names = [name for name in taught if not name.startswith("normalizer")]
+    assert_same({name: learned[name] for name in names}, {name: taught[name] for name in names})
+
+
+def test_resumed_run_does_not_begin_again(teacher: Path) -> None:
+    copy = Path("copy")
+    shutil.copytree(teacher, copy)
+    config = pupil(copy)
+    run = run_of(config, "trainer.iterations=2")
+    before = last(run)
+    shutil.rmtree(copy)
+    assert main(["--resume", str(run), "trainer.iterations=3"]) == 0
+    after = last(run)
+    assert_same(after["algorithm"]["reference"], before["algorithm"]["reference"])
+    assert after["policy"]["normalizer.count"] == before["policy"]["normalizer.count"] + 8
+
+
+def test_what_is_not_there_or_damaged_is_one_line(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert error_of(pupil("nowhere"), capsys).startswith("policy.init_from: nowhere: no such run: must be a run's")
+    (file,) = (teacher / "checkpoints").glob("*.pt")
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(file.read_bytes()[:-200])
+    assert error_of(pupil(damaged), capsys).startswith(f"policy.init_from: {damaged}: damaged")
+
+
+def test_parameters_that_do_not_fit_are_named_each(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wide = {"type": "mlp", "network_cfg": {"hidden_sizes": [5], "activation": "tanh"}}
+    line = error_of(pupil(teacher, policy__actor=wide, policy__normalize_obs=False), capsys)
+    (file,) = (teacher / "checkpoints").glob("*.pt")
+    assert line.startswith(f"policy.init_from: {file}: does not fit")
+    for part in (
+        "normalizer.mean [6] there, none here",
+        "actor.0.weight [4, 6] there, [5, 6] here",
+        "actor.2.weight [1, 4] there, [1, 5] here",
+    ):
+        assert part in line
+    assert "critic" not in line
+
+
+def test_critic_that_is_not_there_is_missed(teacher: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(pupil(teacher))
+    shutil.move(run, "actor_only")
+    Path("outputs").rmdir()
+    line = error_of(write_config(Path(), tiny_config(policy__init_from="actor_only")), capsys)
+    assert "critic.0.weight none there, [4, 6] here" in line
+
+
+def test_parameters_that_were_used_in_another_way_are_refused(
+    teacher: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    relu = {"type": "mlp", "network_cfg": {"hidden_sizes": [4], "activation": "relu"}}
+    line = error_of(pupil(teacher, policy__actor=relu, policy__squash=True), capsys)
+    assert line.endswith(
+        "its policy uses the same parameters in another way: squash False there, True here; "
+        "actor.network_cfg.activation 'tanh' there, 'relu' here"
+    )
