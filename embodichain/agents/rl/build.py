@@ -240,17 +240,15 @@ def build_learner(
 ) -> tuple[Policy, BaseAlgorithm]:
     """Build the policy and the algorithm that improves it.
 
-        Args:
-            run: its config.
-            env: the training environment.
-            device: of the learner.
-            is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
+    Args:
+        run: its config.
+        env: the training environment.
+        device: of the learner.
+        is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
 
-        Raises:
-            ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
-    from embodichain.agents.rl.init_from import init_policy
-    from embodichain.agents.rl.models import Policy, build_policy, check_policy
-    from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
+    Raises:
+        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
+            the rollouts, a user's policy lacks something, or ``policy.init_from`` cannot be taken.
     """
     with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
         policy = build_env_policy(run, env, device)
