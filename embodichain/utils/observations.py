@@ -19,9 +19,28 @@ from tensordict import TensorCollection, TensorDict
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["dict_to_tensordict", "entry_columns", "entry_spaces", "flatten_dict_observation", "select_entries"]
+__all__ = [
+    "dict_to_tensordict",
+    "entry_columns",
+    "entry_spaces",
+    "flatten_dict_observation",
+    "nested_observation",
+    "select_entries",
+]
 
 _IMAGE_DIMS = 3  # height, width, channels
+
+
+def nested_observation(entries: Mapping[str, torch.Tensor], device: torch.device) -> TensorDict:
+    """Return entries [N, ...] by slash-separated name as a TensorDict of batch size [N], nested by the slashes."""
+    nested: dict[str, Any] = {}
+    for name, value in entries.items():
+        *groups, leaf = name.split("/")
+        node = nested
+        for group in groups:
+            node = node.setdefault(group, {})
+        node[leaf] = value
+    return TensorDict(nested, batch_size=[len(value)], device=device)
 
 
 def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device | str) -> TensorDict:

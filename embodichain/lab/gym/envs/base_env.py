@@ -21,7 +21,7 @@ from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import by_mask
 from embodichain.utils.state import attributes, load_attributes
@@ -146,6 +146,16 @@ class BaseEnv(gym.Env[Any, Any]):
         """How long one step is, s."""
         return self.cfg.sim_cfg.physics_dt * self.cfg.sim_steps_per_control
 
+    @property
+    def max_episode_steps(self) -> int | None:
+        """The config's."""
+        return self.cfg.max_episode_steps
+
+    @property
+    def _elapsed_steps(self) -> Tensor:
+        """``elapsed_steps``, as tasks written for EmbodiChain call it."""
+        return self.elapsed_steps
+
     # --- what a task writes ------------------------------------------------------------------------------------------
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
@@ -175,15 +185,7 @@ class BaseEnv(gym.Env[Any, Any]):
 
     def get_obs(self) -> TensorDict:
         """Return the observation of the current state, batch [N], nested by the slashes in the names."""
-        obs = self._extend_obs(self._base_obs())
-        nested: dict[str, Any] = {}
-        for name, value in obs.items():
-            *groups, leaf = name.split("/")
-            node = nested
-            for group in groups:
-                node = node.setdefault(group, {})
-            node[leaf] = value
-        return TensorDict(nested, batch_size=[self.num_envs], device=self.device)
+        return nested_observation(self._extend_obs(self._base_obs()), self.device)
 
     @torch.no_grad()
     def reset(

@@ -117,7 +117,12 @@ class EmbodiedEnv(BaseEnv):
     """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
     class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
 
-    def __init__(self, cfg: EmbodiedEnvCfg) -> None:
+    def __init__(self, cfg: EmbodiedEnvCfg | None = None) -> None:
+        if cfg is None:
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name} needs its config: {name}(config_to_cfg(...)), or build_env(id, base_env_cfg=...)"
+            )
         for name, value in cfg.extensions.items():
             setattr(self, name, value)
         self.output = OutputFolder(Path("outputs"))

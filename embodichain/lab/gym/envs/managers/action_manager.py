@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.adapters import joint_targets
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
@@ -33,6 +34,7 @@ class ActionManager(Manager):
         terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]
+        self._targets = {id(term): joint_targets(term, name) for name, term in terms.items()}
         if not self.terms:
             raise ConfigError("env.actions: at least one action term is needed")
         _check_joints(self.terms)
@@ -74,11 +76,11 @@ class ActionManager(Manager):
             assert not isinstance(action, Tensor), "targets come by kind"
             processed = dict(action)
             for term in self._post:
-                processed |= term.process_action(processed[term.kind])
+                processed |= self._targets[id(term)](processed[term.kind])
             return processed
         results = self._process(action)
         if len(results) == 1:
-            return results[0][1]
+            return dict(results[0][1])
         merged: dict[str, Tensor] = {}
         for term, result in results:
             for key, value in result.items():
@@ -106,7 +108,7 @@ class ActionManager(Manager):
         """Tell the terms which environments [n] begin a new episode."""
         tell_reset(self._resets, env_ids, self._env.random)
 
-    def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, dict[str, Tensor]]]:
+    def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, Mapping[str, Tensor]]]:
         """Return each term and what it makes of its part of the action."""
         if not isinstance(action, Tensor):
             action = torch.cat([action[name] for name in self.terms], dim=1)
@@ -117,7 +119,7 @@ class ActionManager(Manager):
             for name, term in self.terms.items():
                 random.turn_to(f"actions.{name}")
                 part = action[:, first : first + term.action_dim] if len(self.terms) > 1 else action
-                results.append((term, term.process_action(part)))
+                results.append((term, self._targets[id(term)](part)))
                 first += term.action_dim
         return results
 

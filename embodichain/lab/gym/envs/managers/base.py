@@ -25,6 +25,23 @@ Reset = tuple[str, Callable[[Tensor], None]]
 """A random stream, and a term's method."""
 
 
+class _FromEnv:
+    """An attribute of the environment, where a term has none of that name itself."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, term: Any, owner: type) -> Any:
+        return self if term is None else getattr(term.env, self._name)
+
+
+class _Env:
+    """The environment under its other name."""
+
+    def __get__(self, term: Any, owner: type) -> Any:
+        return self if term is None else term.env
+
+
 class Functor:
     """A term that keeps state; one without state is better a plain function.
 
@@ -36,6 +53,11 @@ class Functor:
     is_stateful: ClassVar[bool] = True
     """Whether its calls change what it remembers; not where all of it is computed when it is built. Observation terms
     without state need no care where episodes begin."""
+    _env = _Env()
+    num_envs = _FromEnv()
+    """N."""
+    device = _FromEnv()
+    """Of all tensors."""
 
     def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
@@ -113,6 +135,11 @@ class ActionTerm:
     """
 
     kind: ClassVar[str] = ""
+    _env = _Env()
+    num_envs = _FromEnv()
+    """N."""
+    device = _FromEnv()
+    """Of all tensors."""
 
     def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
         self.cfg = cfg
@@ -131,6 +158,11 @@ class ActionTerm:
     def present_qpos(self) -> Tensor:
         """Return the present positions of the term's joints, [N, J], rad or m."""
         return self.env.robot.get_qpos(self.part)
+
+    @property
+    def input_key(self) -> str:
+        """The term's ``kind``; a term whose :meth:`process_action` returns a tensor says here what it is for."""
+        return self.kind
 
     @property
     def action_dim(self) -> int:

@@ -6,12 +6,13 @@ The same check runs when a config is read, with the names that the config has, a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
     ALL_SENSORS,
@@ -82,7 +83,7 @@ def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
         case ActionTermCfg():
             return ()
         case ObservationCfg():
-            return ("env",) if cfg.mode == "add" else ("env", "data")
+            return ("env", "data") if cfg.mode == "modify" else ("env", "obs") if takes_observation(cfg) else ("env",)
         case RewardCfg():
             return ("env", "obs", "action", "info")
         case EventCfg():
@@ -166,16 +167,37 @@ def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
     arguments = inspect.signature(func).parameters
     if any(a.kind is a.VAR_POSITIONAL for a in arguments.values()):
         return
-    names, given, what = list(arguments), ", ".join(leading_arguments(cfg)), _name_of(cfg.func)
+    names, given, what = list(arguments), _given(cfg), _name_of(cfg.func)
     required = {name for name, a in arguments.items() if a.default is a.empty}
     foreign = [n for n in names[skip:] if n in _GIVEN_BY_MANAGERS and n in required and n not in cfg.params]
     if foreign == ["data"] and isinstance(cfg, ObservationCfg):
         raise ConfigError(f"{place}.mode: {what} changes an entry, so it must be 'modify', got '{cfg.mode}'")
     if foreign:
         raise ConfigError(f"{place}.func: {what} takes {', '.join(foreign)}, but is only given {given} here")
+    _check_second(cfg, arguments.values(), place)
     # The last of what it is given: an argument of its own would have a default, or be a parameter.
     if len(names) < skip or (names[skip - 1] not in required and names[skip - 1] not in _GIVEN_BY_MANAGERS):
         raise ConfigError(f"{place}.func: {what} does not take {given}, which it is given here")
+
+
+def _check_second(cfg: FunctorCfg, arguments: Iterable[inspect.Parameter], place: str) -> None:
+    """Raise a ConfigError where nobody can tell what the second argument of a term that makes a new entry is."""
+    if not isinstance(cfg, ObservationCfg) or cfg.mode != "add" or takes_observation(cfg):
+        return
+    skip = 2 if isinstance(cfg.func, type) else 1
+    for second in list(arguments)[skip : skip + 1]:
+        if second.default is second.annotation is second.empty and second.name not in cfg.params:
+            raise ConfigError(
+                f"{place}.func: {_name_of(cfg.func)} takes '{second.name}' after env: give it in params, or call it "
+                "obs if it is the observation (func(env, **params), or func(env, obs, **params))"
+            )
+
+
+def _given(cfg: FunctorCfg) -> str:
+    """Return in words what a term is given, in every form that it may have."""
+    if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
+        return "env, or env and obs"
+    return ", ".join(leading_arguments(cfg))
 
 
 def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:

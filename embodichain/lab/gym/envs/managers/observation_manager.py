@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.observations import nested_observation
 from embodichain.utils.rows import changing_rows
 from embodichain.utils.snapshots import Snapshot
 
@@ -36,6 +38,7 @@ class ObservationManager(Manager):
         terms = build_terms(cfgs, env, "env.observations")
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._functors = [term for term in terms if _keeps_state(term)]
+        self._takes_obs = frozenset(term.name for term in terms if takes_observation(term.cfg))
         self._resets = resets((term.stream, term.func) for term in terms)
         self._mask: Tensor | None = None  # [N] bool: whose rows the next call changes; None: everybody's
         self._before: dict[str, Snapshot] = {}  # what the functors remembered before the last call
@@ -57,7 +60,8 @@ class ObservationManager(Manager):
             for name, term in self._terms:
                 random.turn_to(term.stream)
                 if term.cfg.mode == "add":
-                    value = self._output(term, term.func(self._env, **term.params))
+                    so_far = (nested_observation(obs, self._env.device),) if term.name in self._takes_obs else ()
+                    value = self._output(term, term.func(self._env, *so_far, **term.params))
                     if isinstance(value, Mapping):
                         for key, part in value.items():
                             obs[f"{name}/{key}"] = self._checked(term, part)
