@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from tests.pages import REPOSITORY, commands_of, files_of, run_all, shell_variables, write_files
+
 PAGE = (REPOSITORY / "docs/extending.md").read_text(encoding="utf-8")
-# A file is a code block after a line with its name alone; a command is a block of sh, with what it prints after it.
-FILES = dict(re.findall(r"^`([\w./]+)`:\n\n```\w+\n(.*?\n)```$", PAGE, re.MULTILINE | re.DOTALL))
-COMMANDS: list[tuple[str, str]] = re.findall(
-    r"^```sh\n(.*?)\n```$(?:\n\n```text\n(.*?\n)```$)?", PAGE, re.MULTILINE | re.DOTALL
-)
+FILES = files_of(PAGE)
+COMMANDS = commands_of(PAGE)
 # Added to the training commands: seconds instead of half a minute, and no pictures.
 FEW = (
     "trainer.iterations=1 trainer.num_envs=16 trainer.buffer_size=64 "
@@ -53,50 +48,14 @@ def read_mistakes() -> list[Mistake]:
 
 MISTAKES = read_mistakes()
 
-# Runs commands in processes forked from one that has imported everything: an import takes seconds, a mistake none.
-RUN_ALL = """
-import contextlib, io, json, multiprocessing, os, shlex, sys
-from embodichain import cli
-from embodichain.agents.rl import train
-
-def run(folder, command):
-    os.chdir(folder)
-    sys.path.insert(0, folder)
-    arguments = shlex.split(command.replace("\\\\\\n", " "))
-    main, first = (train.main, 3) if arguments[0] == "python" else (cli.main, 1)
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
-        try:
-            code = main(arguments[first:])
-        except SystemExit as end:  # it would end the pool's process, and the pool wait for ever
-            code = end.code
-    return code, out.getvalue()
-
-if __name__ == "__main__":
-    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        print(json.dumps(pool.starmap(run, json.loads(sys.argv[1]), chunksize=1)))
-"""
-
 
 def write_project(folder: Path) -> None:
-    for name, text in {**FILES, "my_lab/__init__.py": ""}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    write_files({**FILES, "my_lab/__init__.py": ""}, folder)
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """The variables of a shell that has our package, and this Python and `embodichain` first on its path."""
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
-    # -P: as an installed command, it does not look for modules in the working directory.
-    for name, arguments in (("python", ""), ("embodichain", "-P -m embodichain.cli ")):
-        (bin_ / name).write_text(
-            f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{REPOSITORY}"\nexec "{sys.executable}" {arguments}"$@"\n',
-            encoding="utf-8",
-        )
-        (bin_ / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    return shell_variables(tmp_path)
 
 
 def test_page_has_the_files_and_commands_of_three_walk_throughs() -> None:
@@ -149,17 +108,6 @@ def test_documented_mistakes_give_the_documented_messages(tmp_path: Path, enviro
             assert mistake.right in text
             path.write_text(text.replace(mistake.right, mistake.wrong), encoding="utf-8")
         runs.append((str(folder), command))
-    script = tmp_path / "run_all.py"
-    script.write_text(RUN_ALL, encoding="utf-8")
-    done = subprocess.run(
-        [shutil.which("python", path=environment["PATH"]) or "", str(script), json.dumps(runs)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for mistake, (code, output) in zip(MISTAKES, json.loads(done.stdout), strict=True):
+    for mistake, (code, output) in zip(MISTAKES, run_all(runs, environment, tmp_path), strict=True):
         assert (code, mistake.message in output) == (1 if "doctor" in mistake.command else 2, True), output
         assert not Path(tmp_path / "outputs").exists()
