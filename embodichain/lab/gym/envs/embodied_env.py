@@ -225,6 +225,8 @@ class EmbodiedEnv(BaseEnv):
         self.observation_manager.rewind()
 
     def _observe(self, mask: Tensor) -> TensorDict:
+        if not self.observation_manager.has_state:
+            return self.get_obs()
         with self.observation_manager.changing(mask):
             return self.get_obs()
 

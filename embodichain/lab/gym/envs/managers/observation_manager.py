@@ -37,7 +37,8 @@ class ObservationManager(Manager):
         self._env = env
         terms = build_terms(cfgs, env, "env.observations")
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
-        self._functors = [term for term in terms if _keeps_state(term)]
+        self._functors = [term for term in terms if isinstance(term.func, Functor) and term.func.is_stateful]
+        self._names = frozenset(term.name for term in self._functors)
         self._takes_obs = frozenset(term.name for term in terms if takes_observation(term.cfg))
         self._resets = resets((term.stream, term.func) for term in terms)
         self._mask: Tensor | None = None  # [N] bool: whose rows the next call changes; None: everybody's
@@ -59,31 +60,29 @@ class ObservationManager(Manager):
         with random.stream("observations", tick=self._env.elapsed_steps):
             for name, term in self._terms:
                 random.turn_to(term.stream)
-                if term.cfg.mode == "add":
-                    so_far = (nested_observation(obs, self._env.device),) if term.name in self._takes_obs else ()
-                    value = self._output(term, term.func(self._env, *so_far, **term.params))
-                    if isinstance(value, Mapping):
-                        for key, part in value.items():
-                            obs[f"{name}/{key}"] = self._checked(term, part)
-                    else:
-                        obs[name] = self._checked(term, value)
-                elif name in obs:
-                    obs[name] = self._checked(term, self._output(term, term.func(self._env, obs[name], **term.params)))
+                value = self._call(name, term, obs)
+                if term.name in self._names:
+                    value = self._remembered(term, value)
+                if isinstance(value, Mapping) and term.cfg.mode == "add":
+                    for key, part in value.items():
+                        obs[f"{name}/{key}"] = self._checked(term, part)
                 else:
-                    raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+                    obs[name] = self._checked(term, value)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether any term remembers something."""
+        return bool(self._functors)
 
     def rewind(self) -> None:
         """Give the terms back what they remembered before their last call; the next one is made in its place."""
         if self._before:
             self._kept = self._snapshots()
-        self._give_back(self._before)
+            self._give_back(self._before)
 
     @contextmanager
     def changing(self, mask: Tensor) -> Iterator[None]:
         """Let the call of the terms inside the block change rows of a mask [N] bool alone."""
-        if not self._functors:
-            yield
-            return
         self._mask = mask
         try:
             with changing_rows([self._env], mask):  # whatever terms leave there for others
@@ -125,17 +124,25 @@ class ObservationManager(Manager):
 
     def _give_back(self, states: Mapping[str, Snapshot]) -> None:
         """Let the functors remember what they did, and no attribute that they have made since."""
-        for term in self._functors if states else ():
+        for term in self._functors:
             functor, state = term.func, states[term.name].restore()
             if type(functor).state_dict is Functor.state_dict:
                 for name in functor.state_dict().keys() - state.keys():
                     delattr(functor, name)
             functor.load_state_dict(state)
 
-    def _output(self, term: Term[ObservationCfg], value: Any) -> Any:
+    def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
+        """Return what a term makes of the observation so far."""
+        if term.cfg.mode == "modify":
+            if name not in obs:
+                raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+            return term.func(self._env, obs[name], **term.params)
+        if term.name in self._takes_obs:
+            return term.func(self._env, nested_observation(obs, self._env.device), **term.params)
+        return term.func(self._env, **term.params)
+
+    def _remembered(self, term: Term[ObservationCfg], value: Any) -> Any:
         """Return what a term returned, with the other environments' rows of before."""
-        if not _keeps_state(term):
-            return value
         # A copy: a term may return the buffer that it writes into at its next call.
         value = Snapshot(value).copy()
         if self._mask is not None and term.name in self._returned:
@@ -148,7 +155,3 @@ class ObservationManager(Manager):
         if not isinstance(value, Tensor) or value.dim() == 0 or len(value) != num_envs:
             raise wrong_return(f"env.observations.{term.name}", term.func, value, f"[N, ...] with N = {num_envs}")
         return value
-
-
-def _keeps_state(term: Term[ObservationCfg]) -> bool:
-    return isinstance(term.func, Functor) and term.func.is_stateful
