@@ -67,10 +67,10 @@ def test_specification_names_inputs_limits_and_commands(exported: Path) -> None:
 
 def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> None:
     runner = load_runner().PolicyRunner(exported)
-    obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, 0.0], "robot/qf": [0.0, 0.0]}
+    obs = {"robot/qpos": [0.0, 0.01], "robot/qvel": [0.1, -0.005], "robot/qf": [0.0, 0.0]}
     out = runner(obs)
-    # -40 x 0.01 + 1 x 0.1 = -0.3; DeltaQposTerm has scale 0.1
-    assert GAINS[3:5] == [-40.0, 1.0]
+    # -32 x 0.01 - 4 x -0.005 = -0.3; DeltaQposTerm has scale 0.1
+    assert GAINS == [0.0, 0.0, 0.0, -32.0, 0.0, -4.0]
     assert out["action"] == pytest.approx([-0.3], abs=1e-6)
     assert out["command"] == pytest.approx([-0.03], abs=1e-6)
     assert runner({**obs, "robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
@@ -83,7 +83,7 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
 def test_runner_as_the_page_has_it_needs_nothing_but_numpy_and_onnx_runtime(exported: Path) -> None:
     code = f"""
 import sys
-qpos, qvel, qf = [0, .01], [.1, 0], [0, 0]
+qpos, qvel, qf = [0, .01], [.1, -.005], [0, 0]
 {SNIPPETS[0]}
 print(round(float(out["action"][0]), 5), [m for m in ("torch", "embodichain") if m in sys.modules])
 """
@@ -97,7 +97,7 @@ def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch:
     monkeypatch.chdir(run_folder / "export")
     names: dict[str, Any] = {
         "qpos": torch.tensor([[0, 0.01]]),
-        "qvel": torch.tensor([[0.1, 0]]),
+        "qvel": torch.tensor([[0.1, -0.005]]),
         "qf": torch.zeros(1, 2),
     }
     exec(SNIPPETS[1], names)
