@@ -16,8 +16,8 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
 
 LINEAR: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [], "activation": "tanh"}}
-# Of qf (cart, pole), qpos and qvel: found by hand. Two powers of two, whose products are exact: their sum is the same in
-# any order, and so for any number of environments on any processor.
+# Of qf (cart, pole), qpos and qvel: found by hand. Two powers of two, whose products are exact: their sum is the same
+# in any order, and so for any number of environments on any processor.
 GAINS = [0.0, 0.0, 0.0, -32.0, 0.0, -4.0]
 STEP_LIMIT = 60  # an episode in which nothing is done falls within 20
 
