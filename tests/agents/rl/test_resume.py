@@ -376,9 +376,11 @@ def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest
     assert_same_runs(run, whole)
 
 
-def test_signal_before_the_first_iteration_is_finished_leaves_no_checkpoint(
+def test_signal_before_the_first_iteration_is_finished_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_until(write_config(Path(), tiny_config()), monkeypatch, 18)
-    assert os.listdir(run / "checkpoints") == []
+    config = write_config(Path(), tiny_config())
+    Interrupt(monkeypatch, 18)
+    assert main(["--config", config]) == 143
+    assert os.listdir() == [config]
     assert "checkpoint" not in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_name_appears_only_when_the_file_is_complete(tmp_path: Path, monkeypatch
     save_checkpoint(tmp_path / "a.b_step_7.pt", {})
     # All is on the disk before the file has its name; then the folder is, with the name.
     assert seen == [
-        ["a.b_step_7.tmp"],
+        [f"a.b_step_7.pt.{os.getpid()}-{threading.get_native_id()}.tmp"],
         ["a.b_step_7.pt"],
     ]
     assert os.listdir(tmp_path) == ["a.b_step_7.pt"]

@@ -124,6 +124,7 @@ def test_folder_of_another_name_is_the_runs_own(env: EmbodiedEnv, tmp_path: Path
         "config.json",
         "latest.json",
         "metrics.jsonl",
+        "run.lock",
         "tiny_step_8.pt",
     ]
 
