@@ -354,7 +354,7 @@ def build_trainer(
             # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
             for place in (folder.path, trainer.checkpoints.path):
                 remove_unfinished(place)
-            trainer.checkpoints.point(resume.path, resume.content)
+            trainer.checkpoints.take_up(resume.path, resume.content)
             wall_time, last_step = rewind_metrics(folder.metrics, step)
         write_json(folder.path / "config.json", run.resolved, indent=2)
         if cfg.use_wandb:

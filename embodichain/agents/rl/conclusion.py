@@ -42,31 +42,26 @@ def finished_summary(point: ResumePoint, iterations: int) -> dict[str, Any] | No
         return None
     logger.log_info(f"all of its {done} iterations are made; to go on, ask for more: trainer.iterations={2 * done}")
     remove_unfinished(folder.path)
-    if not folder.learning_curve.exists() or not (folder.path / REPORT).exists():
-        _write_all(_pictures(folder, point.content["config"]["trainer"]["exp_name"]))
+    title = point.content["config"]["trainer"]["exp_name"]
+    _write_all([writer for writer in _remains(folder, title) if not (folder.path / writer[0]).exists()])
     return summary
 
 
 def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
     """Leave picture and summary in the run's folder; the checkpoint is there, so where they cannot be is a warning."""
-    curve, report = _pictures(folder, title)
+    curve, *others = _remains(folder, title)
     _write_all([curve])
     summary = _summarise(trainer, folder, wall_seconds)
-    _write_all(
-        [
-            ("summary", lambda: write_json(folder.summary, summary, indent=2)),
-            ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
-            report,
-        ]
-    )
+    _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
     return summary
 
 
-def _pictures(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
-    """Return what is made from a run's logs: names, and functions that write."""
+def _remains(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
+    """Return the files that tell of a training, beside its summary: their names, and functions that write them."""
     return [
-        ("learning curve", lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
-        ("report", lambda: write_report(folder.path)),
+        (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
+        ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
+        (REPORT, lambda: write_report(folder.path)),
     ]
 
 

@@ -441,6 +441,8 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
     ("name", "message"),
     [
         *((name, "trainer.exp_name: String should ") for name in ("../up", "/tmp/up", "a/b", "x" * 101)),
+        # Of three bytes each in UTF-8: 240.
+        ("名" * 80, "trainer.exp_name: too long for the name of a file: 240 bytes in UTF-8, at most 190"),
         ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
     ],
 )
@@ -568,7 +570,7 @@ def test_picture_and_summary_that_cannot_be_written_are_a_warning(
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         f"[WARNING] {name} could not be written: [Errno 28] No space left on device"
-        for name in ("learning curve", "summary", "machine.json", "report")
+        for name in ("learning_curve.png", "summary.json", "machine.json", "report.html")
     ]
     assert "tiny_step_16.pt" in printed.out
     # Named is only what is there.
@@ -584,7 +586,7 @@ def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
     monkeypatch.setattr(conclusion, "write_report", fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
-    assert printed.err == "[WARNING] report could not be written: no iteration has been logged yet\n"
+    assert printed.err == "[WARNING] report.html could not be written: no iteration has been logged yet\n"
     assert "report          none" in printed.out
     assert (run_folder() / "summary.json").is_file()
 

@@ -66,22 +66,17 @@ class CheckpointFolder:
             self.on_made_again()
         path = self.path_of(step)
         save_checkpoint(path, content)
-        self.point(path, content)
-        if self._keep_last is not None:
-            kept = {self._pointed(_BEST), self._best_of(content)}
-            files = self._files()
-            # Those of later steps are from before the run was taken back to this one.
-            for old in files[: files.index(path) + 1][: -self._keep_last]:
-                if old not in kept:
-                    old.unlink(missing_ok=True)
+        self.take_up(path, content)
         return path
 
     def path_of(self, step: int) -> Path:
         """Return where the checkpoint after so many environment steps goes."""
         return self.path / f"{self._exp_name}_step_{step}.pt"
 
-    def point(self, path: Path, content: dict[str, Any]) -> None:
-        """Make a checkpoint of this folder the latest, and the one that it names as the best so far the best.
+    def take_up(self, path: Path, content: dict[str, Any]) -> None:
+        """Make a checkpoint of this folder the latest, and the one that it names the best; delete what need not be kept.
+
+        A process that is killed in it leaves the rest to the resume.
 
         Args:
             path: of the checkpoint.
@@ -91,6 +86,13 @@ class CheckpointFolder:
         best = self._best_of(content)
         if best is not None and best != self._pointed(_BEST) and best.exists():
             self._point(_BEST, best, success_rate=content["best_success"])
+        if self._keep_last is not None:
+            kept = {self._pointed(_BEST), self._best_of(content)}
+            files = self._files()
+            # Those of later steps are from before the run was taken back to this one.
+            for old in files[: files.index(path) + 1][: -self._keep_last]:
+                if old not in kept:
+                    old.unlink(missing_ok=True)
 
     def newest(self) -> Path | None:
         """Return the checkpoint that is there with the most steps, if any."""

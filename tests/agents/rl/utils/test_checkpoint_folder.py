@@ -39,7 +39,7 @@ def test_after_going_back_the_latest_is_not_the_one_with_most_steps(tmp_path: Pa
     folder = CheckpointFolder(tmp_path, "run")
     for step in (8, 16, 24):
         folder.save({"step": step}, step)
-    folder.point(tmp_path / "run_step_16.pt", {})
+    folder.take_up(tmp_path / "run_step_16.pt", {})
     assert folder.load_latest()[1]["step"] == 16
     (tmp_path / "run_step_16.pt").write_bytes(b"")
     assert folder.load_latest()[1]["step"] == 8
@@ -81,8 +81,11 @@ def test_resume_points_at_the_best_again_where_a_kill_came_between_the_two_point
     best = {"best_checkpoint": "run_step_16.pt", "best_success": 0.75}
     folder.save(best, 16)
     (tmp_path / "best.json").write_bytes(before)  # as the kill leaves it
-    folder.point(*folder.load_latest())
+    folder.take_up(*folder.load_latest())
     assert pointer(tmp_path, "best") == {"file": "run_step_16.pt", "step": 16, "success_rate": 0.75}
+    (tmp_path / "run_step_8.pt").write_bytes(b"what the kill came before, too")
+    folder.take_up(*folder.load_latest())
+    assert not (tmp_path / "run_step_8.pt").exists()
     folder.save(best, 24)
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_16.pt", "run_step_24.pt"]
 
@@ -128,7 +131,7 @@ def test_checkpoints_of_a_future_that_was_taken_back_do_not_displace_the_newest(
     folder = CheckpointFolder(tmp_path, "run", keep_last=1)
     for step in (8, 16, 24):
         CheckpointFolder(tmp_path, "run").save({"step": step}, step)
-    folder.point(tmp_path / "run_step_8.pt", {})  # as a resume from it does
+    folder.take_up(tmp_path / "run_step_8.pt", {})  # as a resume from it does
     folder.save({"step": 16, "again": True}, 16)
     assert folder.load_latest()[1]["again"]
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_16.pt", "run_step_24.pt"]
