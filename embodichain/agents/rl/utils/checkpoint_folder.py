@@ -74,7 +74,7 @@ class CheckpointFolder:
         return self.path / f"{self._exp_name}_step_{step}.pt"
 
     def take_up(self, path: Path, content: dict[str, Any]) -> None:
-        """Make a checkpoint of this folder the latest, and the one that it names the best; delete what need not be kept.
+        """Make a checkpoint the latest, and the one that it names the best; delete what need not be kept.
 
         A process that is killed in it leaves the rest to the resume.
 
