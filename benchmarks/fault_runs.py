@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -227,63 +227,3 @@ def finish(folder: Path, iterations: int) -> None:
     undisturbed = start(whole, "--config", f"../{write_config(folder)}", end).wait()
     expect(undisturbed.code == 0, "the run to compare with failed")
     check_equals(folder, whole)
-
-
-# --- SIGKILL inside a save ---
-
-
-class Ticking:
-    """Kills its own process at the n-th of the operations that a save is made of; writes are made in two halves."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def tick(self) -> None:
-        """Count an operation."""
-        self.left -= 1
-        if self.left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def arm(self) -> None:
-        """Let the operations of this process count from its first finished save on, or its first rewinding of logs."""
-        opened, fsync, replace, unlink = Path.open, os.fsync, Path.replace, Path.unlink
-
-        def open_halves(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-            file = opened(path, mode, *args, **kwargs)
-            return Halves(file, self.tick) if mode == "wb" else file
-
-        def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def inner(*args: Any, **kwargs: Any) -> Any:
-                self.tick()
-                result = call(*args, **kwargs)
-                self.tick()
-                return result
-
-            return inner
-
-        Path.open = open_halves  # type: ignore[method-assign, assignment]
-        os.fsync, Path.replace, Path.unlink = map(counted, (fsync, replace, unlink))  # type: ignore[method-assign, assignment]
-
-
-class Halves:
-    """A file whose writes are made in two halves."""
-
-    def __init__(self, file: IO[bytes], tick: Callable[[], None]) -> None:
-        self._file, self._tick = file, tick
-
-    def __enter__(self) -> Halves:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
-
-    def write(self, data: Any) -> None:
-        """Write, with a tick after each half."""
-        view = memoryview(data)
-        for part in (view[: len(view) // 2], view[len(view) // 2 :]):
-            self._file.write(part)
-            self._file.flush()
-            self._tick()

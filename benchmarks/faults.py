@@ -30,10 +30,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.fault_operations import KillAt, every_operation, ppo_kind
 from benchmarks.fault_runs import (
     STEPS,
     BrokenPromiseError,
-    Ticking,
     begin,
     check_equals,
     check_logs,
@@ -96,7 +96,7 @@ def kill_campaign(folder: Path, kills: int, commands: int, rng: random.Random) -
         way = WAYS[3 if i < commands else (0, 1, 0, 2)[i % 4]]
         ways[way] += 1
         if way == "inside a save's operations":
-            training = start(folder, "--resume", "latest", prepare=Ticking(rng.randint(1, 60)).arm).wait()
+            training = start(folder, "--resume", "latest", prepare=KillAt(rng.randint(1, 80), "outputs").arm).wait()
         else:
             training = (command if way == "the real command" else start)(folder, "--resume", "latest")
             training.wait(moment(way, folder, run, rng))
@@ -374,12 +374,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=120)
     parser.add_argument("--commands", type=int, default=6, help="how many of the kills go through the real command")
+    parser.add_argument("--most", type=int, metavar="N", help="of the kills at every file operation, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="faults that have one of these words")
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
     cases: dict[str, Callable[[Path], str]] = {
         "SIGKILL": lambda folder: kill_campaign(folder, args.kills, args.commands, rng),
+        "kills at every file operation of PPO": lambda folder: every_operation(folder, ppo_kind(folder, 4), args.most),
         "damaged checkpoints": lambda folder: damaged_checkpoints(folder, rng),
         "full disk": full_disk,
         "files that may not grow (full disk without root)": limited_files,

@@ -68,6 +68,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         [
             "agents.rl.run_config",
             "agents.rl.build",
+            "agents.rl.conclusion",
             "agents.rl.train",
             "agents.rl.bc",
             "agents.rl.saved_run",

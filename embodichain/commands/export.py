@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from embodichain.agents.rl.export.formats import RUNNER
 from embodichain.agents.rl.export.module import actor_entries
 from embodichain.agents.rl.export.spec import describe_policy
 from embodichain.agents.rl.saved_run import find_run, open_run
+from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
 from embodichain.commands.arguments import add_run, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
@@ -76,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
     """Write the specification beside the policy, and the runner of ONNX files."""
     readable = path.with_suffix(".json")
-    readable.write_text(json.dumps(spec, indent=2) + "\n", encoding="utf-8")
+    write_json(readable, spec, indent=2)
     if file_format != "onnx":
         return [readable]
     runner = path.parent / "policy_runner.py"
-    shutil.copyfile(RUNNER, runner)
+    write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
     return [readable, runner]

@@ -14,6 +14,7 @@ import torch
 from embodichain.agents.rl.report.reward_terms import OTHER, TermFacts, misleading_terms, rescore, term_facts
 from embodichain.agents.rl.report.run_data import read_run
 from embodichain.agents.rl.saved_run import SavedRun, find_run, open_run
+from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, whole_number
@@ -97,7 +98,7 @@ def _episodes(saved: SavedRun, args: argparse.Namespace) -> dict[str, np.ndarray
     try:
         path.parent.mkdir(exist_ok=True)
         arrays: dict[str, Any] = columns
-        np.savez_compressed(path, **arrays)
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
     except OSError as error:
         logger.log_warning(f"{path}: the episodes could not be kept: {error}")
     return columns

@@ -25,8 +25,10 @@ from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.init_from import init_policy
 from embodichain.agents.rl.models import Policy, build_policy, check_policy
 from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.resume import ResumePoint, rewind_metrics
+from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
+from embodichain.agents.rl.utils.checkpoint_content import loading
+from embodichain.agents.rl.utils.metrics_file import rewind_metrics
+from embodichain.agents.rl.utils.resume import ResumePoint
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.agents.rl.utils.viewer import BrowserViewer, NoViewer, Viewer
@@ -112,6 +114,11 @@ class RunFolder:
         shutil.rmtree(self.path)
         with suppress(OSError):
             self.path.parent.rmdir()
+
+    def has_results(self) -> bool:
+        """Return whether there is anything to look at or to go on from: a checkpoint, a metric or a bundle."""
+        is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return is_logged or any(self.path.glob("checkpoints/*.pt")) or any(self.path.glob("bundles/**/*.pt"))
 
     @property
     def metrics(self) -> Path:
@@ -296,7 +303,7 @@ def build_trainer(
         env_groups: further sets of training environments, from ``build_env_groups``.
 
     Raises:
-        ConfigError: the folder cannot be written.
+        ConfigError: the folder cannot be written, or the checkpoint does not hold this training's state.
     """
     cfg = run.train.trainer
     env.write_into(folder.path, allowed_writes)
@@ -337,15 +344,17 @@ def build_trainer(
         )
         step, wall_time, last_step = None, 0.0, None
         if resume is not None:
-            trainer.load_state_dict(resume.content)
+            with loading(resume.path):
+                trainer.load_state_dict(resume.content)
             trainer.last_checkpoint, step = resume.path, trainer.global_step
         if not is_main:
             undo.pop_all()
             return trainer
         if resume is not None and step is not None:
             # Last of what can fail, since what the run logged beyond the checkpoint is given up here.
-            trainer.checkpoints.remove_unfinished()
-            trainer.checkpoints.point_latest(resume.path)
+            for place in (folder.path, trainer.checkpoints.path):
+                remove_unfinished(place)
+            trainer.checkpoints.take_up(resume.path, resume.content)
             wall_time, last_step = rewind_metrics(folder.metrics, step)
         write_json(folder.path / "config.json", run.resolved, indent=2)
         if cfg.use_wandb:

@@ -13,10 +13,11 @@ import torch
 from embodichain.agents.rl.models import Policy, build_policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.checkpoint_content import check_content, loading
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.resume import last_run
-from embodichain.agents.rl.utils.script_run import require_config
+from embodichain.agents.rl.utils.run_access import check_links
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -24,6 +25,8 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 
 __all__ = ["OpenRun", "SavedRun", "find_run", "open_run", "without_records"]
+
+_WRITTEN = ("export", "rewards", "videos")  # what commands write beside a checkpoint that is not in a run's folder
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def find_run(target: str) -> SavedRun:
             ``latest`` or ``best``, of the run in ``outputs`` that saved last.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ConfigError: there is none, it cannot be read, or its folder has links that lead out of it.
     """
     path = Path(target)
     is_best = path.name == "best" and not path.exists()
@@ -81,10 +84,13 @@ def find_run(target: str) -> SavedRun:
     elif is_best:
         path = path.parent
     if (path / "checkpoints").is_dir():
+        check_links(path)
         folder = CheckpointFolder(path / "checkpoints", "")
         return _whole(path, *(folder.load_best() if is_best else folder.load_latest()))
     if path.is_file() and path.suffix == ".pt":
-        folder_of_file = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+        is_in_run = path.parent.name == "checkpoints"
+        folder_of_file = path.parent.parent if is_in_run else path.parent
+        check_links(folder_of_file, None if is_in_run else _WRITTEN)
         return _whole(folder_of_file, path, load_checkpoint(path))
     raise ConfigError(
         f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or "
@@ -93,7 +99,7 @@ def find_run(target: str) -> SavedRun:
 
 
 def _whole(folder: Path, checkpoint: Path, content: dict[str, Any]) -> SavedRun:
-    require_config(content, checkpoint)
+    check_content(content, checkpoint)
     return SavedRun(folder, checkpoint, content)
 
 
@@ -130,7 +136,8 @@ def open_run(
             torch_device,
             observation_space=env.single_observation_space,
         )
-        load_policy_state(policy, run.content["policy"], str(run.checkpoint))
+        with loading(run.checkpoint):
+            load_policy_state(policy, run.content["policy"], str(run.checkpoint))
         policy.eval()
         yield OpenRun(config, env, policy, torch_device)
     finally:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from embodichain.agents.rl.build import (
     build_trainer,
     for_rank,
 )
+from embodichain.agents.rl.conclusion import conclude, finished_summary, print_summary
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
-from embodichain.agents.rl.report.page import REPORT, write_report
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
@@ -46,16 +46,22 @@ from embodichain.agents.rl.utils.launch import (
     share_processors,
     start_local_processes,
 )
-from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
 from embodichain.agents.rl.utils.profiler import Profiler
-from embodichain.agents.rl.utils.resume import ResumePoint, changes_of_env_file, check_config, find_resume_point
+from embodichain.agents.rl.utils.resume import (
+    ResumePoint,
+    changes_of_env_file,
+    check_config,
+    find_resume_point,
+    find_run_folder,
+)
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.machine import describe_machine
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
 
+_RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 __all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
 
 
@@ -124,7 +130,7 @@ def train_from_config(
     Raises:
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
-        InterruptedTraining: SIGINT or SIGTERM came, to any process; the finished iterations are saved.
+        InterruptedTraining: SIGINT, SIGTERM or SIGHUP came, to any process; the finished iterations are saved.
         NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
         LostProcessError: another process has failed.
@@ -133,8 +139,8 @@ def train_from_config(
     placement = Placement.from_environment()
     if placement is not None and (placement.world_size > 1 or distributed):
         logger.speak_as(placement.rank)
-        with join_ranks() as ranks:
-            run, point = _load_run(config_path, overrides, imports, resume, ranks, placement)
+        with join_ranks() as ranks, RunLock() as lock:
+            run, point = _load_run(config_path, overrides, imports, resume, ranks, placement, lock)
             if not _is_distributed(run, distributed):
                 raise ConfigError(
                     f"WORLD_SIZE: this is one of {ranks.world_size} processes, and trainer.distributed is false: each "
@@ -143,20 +149,23 @@ def train_from_config(
             device = rank_device(run.train.trainer.device, placement.local_rank)
             ranks.use(device, run.train.trainer.hang_seconds)
             run = for_rank(run, ranks, share_processors(placement), device)
-            return _run(run, point, device, ranks, placement, allowed_writes)
-    run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement())
-    device = resolve_device(run.train.trainer.device)
-    if _is_distributed(run, distributed):
+            return _run(run, point, device, ranks, placement, allowed_writes, lock)
+    with RunLock() as lock:
+        run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement(), lock)
+        device = resolve_device(run.train.trainer.device)
+        is_distributed = _is_distributed(run, distributed)
         count = num_devices(device)
-        if count > 1:
-            arguments = as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes)
-            folder = RunFolder(start_local_processes(count, arguments))
-            summary: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
-            return summary
-        logger.log_info(
-            f"--distributed: one device here ({device}), so one process; torchrun starts as many as it is told"
-        )
-    return _run(run, point, device, Ranks(), Placement(), allowed_writes)
+        if not is_distributed or count == 1:
+            if is_distributed:
+                logger.log_info(
+                    f"--distributed: one device here ({device}), so one process; torchrun starts as many as it is told"
+                )
+            return _run(run, point, device, Ranks(), Placement(), allowed_writes, lock)
+    # Those that are started take the lock themselves.
+    arguments = as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes)
+    folder = RunFolder(start_local_processes(count, arguments))
+    summary: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
+    return summary
 
 
 def _run(
@@ -166,30 +175,35 @@ def _run(
     ranks: Ranks,
     placement: Placement,
     allowed_writes: Sequence[str],
+    lock: RunLock,
 ) -> dict[str, Any]:
     """Build what the config says, train, and return the summary; on all ranks."""
     cfg = run.train.trainer
     start = time.monotonic()
-    if point is not None and (finished := ranks.run_on_main(lambda: _finished_summary(point, cfg.iterations))):
+    if point is not None and (finished := ranks.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)
     env_groups: list[TrainingEnv] = []
-    stop = StopSignals()
+    stop, signals = StopSignals(), ExitStack()
+    unused: RunFolder | None = None
     try:
         env_groups = build_env_groups(run)
         policy, algorithm = build_learner(run, env, device, point is not None)
-        folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement))))
+        signals.enter_context(stop)
+        folder = RunFolder(Path(ranks.run_on_main(lambda: _open_folder(run, point, placement, lock))))
         trainer = build_trainer(
             run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, env_groups
         )
+        stop.rescue = lambda: _rescue_alone(trainer)
+        trainer.checkpoints.on_made_again = lambda: _furnish_again(run, folder, lock)
         profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
         if profiler is not None:
             profiler.watch_training(trainer, [env, *env_groups])
         logger.speak_as(ranks.rank, is_started=True)
         try:
-            with stop:
+            with signals:
                 _train(trainer, cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
         finally:
             trainer.log.close()
@@ -197,27 +211,24 @@ def _run(
             if profiler is not None:
                 profiler.save()
                 print(profiler.report())
+    except InterruptedTraining:
+        if point is None and ranks.is_main and not folder.has_results():
+            unused = folder
+        raise
     finally:
+        signals.close()
         for each in (env, *env_groups):
             each.close()
         if eval_env is not None:
             eval_env.close()
+        if unused is not None:
+            unused.remove()
     with ranks.busy():
-        return ranks.run_on_main(lambda: _conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
-
-
-def _finished_summary(point: ResumePoint, iterations: int) -> dict[str, Any] | None:
-    """Return the summary of a run that has nothing left to do; None where it has."""
-    done, path = point.content["iteration"], RunFolder(point.run).summary
-    if done < iterations or not path.exists():
-        return None
-    logger.log_info(f"all of its {done} iterations are made; to go on, ask for more: trainer.iterations={2 * done}")
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
+        return ranks.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
+    """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 129, 130 or 143 interrupted."""
     return run_training(parse_args(argv))
 
 
@@ -243,7 +254,7 @@ def run_training(args: argparse.Namespace) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     if int(os.environ.get("RANK", "0")) == 0:
-        _print_summary(summary)
+        print_summary(summary)
     return 0
 
 
@@ -255,10 +266,31 @@ def _train(trainer: Trainer, total_timesteps: int) -> None:
         raise
     except BaseException as error:
         trainer.rescue(is_together=isinstance(error, InterruptedTraining))
-        path = trainer.last_checkpoint
-        if path is not None:
-            logger.log_info(f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' goes on from there")
+        if text := _saved_text(trainer):
+            logger.log_info(text)
         raise
+
+
+def _rescue_alone(trainer: Trainer) -> str:
+    """Save what was finished, while the training hangs; return what to say of it."""
+    trainer.rescue_alone()
+    return _saved_text(trainer) or "Nothing was finished, so nothing is saved"
+
+
+def _saved_text(trainer: Trainer) -> str:
+    """Return where the training goes on; an empty text where it has no checkpoint."""
+    path = trainer.whole_checkpoint()
+    return (
+        ""
+        if path is None
+        else f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' goes on from there"
+    )
+
+
+def _furnish_again(run: RunConfig, folder: RunFolder, lock: RunLock) -> None:
+    """Put into a run's folder, which somebody has removed, what belongs in it from the beginning."""
+    lock.take_again()
+    write_json(folder.path / "config.json", run.resolved, indent=2)
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
@@ -275,8 +307,9 @@ def _load_run(
     resume: str | None,
     ranks: Ranks,
     placement: Placement,
+    lock: RunLock,
 ) -> tuple[RunConfig, ResumePoint | None]:
-    """Return the run's config and, where one is resumed, the checkpoint to go on from, which rank 0 reads.
+    """Return the run's config and, where one is resumed, the checkpoint to go on from, which rank 0 locks and reads.
 
     Processes that torchrun has started again go on with the run that they had begun.
     """
@@ -289,7 +322,10 @@ def _load_run(
         target = resume if begun is None else str(begun)
         if target is None:
             return None
-        point = find_resume_point(target, exp_name)
+        folder = find_run_folder(target, exp_name)
+        # Before it is read, since another process may be writing. One of this launch is about to end.
+        lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
+        point = find_resume_point(str(folder) if target == "latest" else target)
         return str(point.run), str(point.path), point.content
 
     found = ranks.run_on_main(find)
@@ -311,61 +347,14 @@ def _load_run(
     return run, point
 
 
-def _open_folder(run: RunConfig, point: ResumePoint | None, placement: Placement) -> str:
+def _open_folder(run: RunConfig, point: ResumePoint | None, placement: Placement, lock: RunLock) -> str:
     """Return the run's folder, a new one or that of the run to go on with."""
     folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
+    if point is None:
+        lock.take(folder.path)
     if placement.launch is not None:
         record_launch(folder.path, placement.launch)
     return str(folder.path)
-
-
-def _conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
-    """Leave picture and summary in the run's folder; the checkpoint is there, so where they cannot be is a warning."""
-    summary = _summarise(trainer, folder, wall_seconds)
-    try:
-        draw_learning_curve(folder.metrics, folder.learning_curve, title)
-        write_json(folder.summary, summary, indent=2)
-        write_json(folder.path / "machine.json", describe_machine(), indent=2)
-        write_report(folder.path)
-    except (OSError, ValueError) as error:  # a ValueError where the logs that they are made from are not whole
-        logger.log_warning(f"learning curve, summary or report could not be written: {error}")
-    return summary
-
-
-def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict[str, Any]:
-    result = trainer.last_evaluation
-    videos = [str(path) for path in result.videos] if result else []
-    return {
-        "success_rate": result.success_rate if result else None,
-        "success_interval_95": list(result.success_interval) if result else None,
-        "episodes": result.episodes if result else 0,
-        "train_seconds": round(trainer.train_seconds, 2),
-        "wall_seconds": round(wall_seconds, 2),
-        "env_steps": trainer.global_step,
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        "run_folder": str(folder.path),
-        "checkpoint": str(trainer.last_checkpoint),
-        "video": videos[-1] if videos else None,
-        "learning_curve": str(folder.learning_curve),
-    }
-
-
-def _print_summary(summary: dict[str, Any]) -> None:
-    rate, interval = summary["success_rate"], summary["success_interval_95"]
-    if rate is not None:
-        low, high = interval
-        print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
-    print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
-    if "wall_seconds" in summary:  # runs from before it was kept have none
-        print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
-    print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
-    # A recorder that could not draw or write has said so in a warning.
-    no_video = "nothing was evaluated" if rate is None else "no event in trainer.events.eval recorded one"
-    for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
-        print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")
-    print(f"summary         {Path(summary['run_folder']) / 'summary.json'}")
-    report = Path(summary["run_folder"]) / REPORT
-    print(f"report          {report if report.exists() else 'none'}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,14 @@ import pytest
 import torch
 
 from embodichain.agents.rl.train import main, train_from_config
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.utils.fakes import (
     CART_POLE_ENV,
@@ -349,10 +354,151 @@ def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureF
     assert "--resume latest: no run of 'tin' in " in capsys.readouterr().err
 
 
+def test_second_resume_of_a_run_is_refused_and_named_who_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    run = only_run()
+    before = (run / "metrics.jsonl").read_bytes()
+    with RunLock() as lock:
+        lock.take(run)
+        capsys.readouterr()
+        for target in ("latest", str(run), str(next(run.glob("checkpoints/*.pt")))):
+            assert main(["--resume", target, "trainer.iterations=9"]) == 2
+            (line,) = capsys.readouterr().err.splitlines()
+            who = f"process {os.getpid()} on {socket.gethostname()} trains in this folder"
+            assert line == f"error: {run}: {who}; wait for its end, or stop it"
+        assert cli(["eval", str(run), "--episodes", "2"]) == 0  # who only reads is not kept out
+        assert cli(["report", str(run)]) == 0
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert main(["--resume", str(run), "trainer.iterations=3"]) == 0
+
+
+def test_training_holds_its_folders_lock_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused: list[int] = []
+    evaluate = Evaluator.run
+
+    def resume_meanwhile(self: Evaluator, *args: Any, **kwargs: Any) -> Any:
+        monkeypatch.setattr(Evaluator, "run", evaluate)
+        with RunLock() as lock, pytest.raises(ConfigError, match="trains in this folder"):
+            lock.take(only_run())
+        refused.append(1)
+        return evaluate(self, *args, **kwargs)
+
+    monkeypatch.setattr(Evaluator, "run", resume_meanwhile)
+    assert main(["--config", write_config(Path(), tiny_config())]) == 0
+    assert refused == [1]
+
+
+@pytest.mark.parametrize("what", ["", "checkpoints"])
+def test_folder_that_is_removed_in_mid_run_is_made_again_and_only_what_is_there_is_named(
+    what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save, removed = CheckpointFolder.save, []
+
+    def remove_first(self: CheckpointFolder, content: dict[str, Any], step: int) -> Path:
+        if step == 16:
+            shutil.rmtree(only_run() / what)
+            removed.append(step)
+        return save(self, content, step)
+
+    monkeypatch.setattr(CheckpointFolder, "save", remove_first)
+    config = write_config(
+        Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=2, trainer__save_freq="1 it")
+    )
+    assert main(["--config", config]) == 0
+    assert removed == [16]
+    run, printed = only_run(), capsys.readouterr()
+    assert f"[WARNING] {run}/checkpoints: the folder was removed, with what was in it; it is made again" in printed.err
+    named = [word for word in printed.out.split() if word.startswith("outputs/")]
+    assert f"{run}/checkpoints/tiny_step_16.pt" in named
+    assert [name for name in named if not Path(name).exists()] == []
+    assert (run / "config.json").is_file()
+    assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
+    assert rows(run)[-1]["step"] == 24
+
+
+def test_resume_points_again_at_the_best_checkpoint_that_a_kill_left_unnamed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = write_config(Path(), tiny_config(trainer__eval_freq="1 it", trainer__iterations=3, trainer__keep_last=1))
+    assert main(["--config", config]) == 0
+    run = only_run()
+    best = (run / "checkpoints/best.json").read_bytes()
+    assert final(run)["best_checkpoint"] == json.loads(best)["file"]
+    (run / "checkpoints/best.json").unlink()
+    assert main(["--resume", str(run), "trainer.iterations=4"]) == 0
+    now = json.loads((run / "checkpoints/best.json").read_text())
+    assert now["file"] == final(run)["best_checkpoint"]
+    assert (run / "checkpoints" / now["file"]).is_file()
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\n", b"[1]\n", b'{"step": "x", "wall_time": 1}\n'])
+def test_metrics_that_are_damaged_are_a_warning_and_the_run_goes_on(
+    line: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    run = only_run()
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(line)
+    assert main(["--resume", str(run), "trainer.iterations=3"]) == 0
+    assert "metrics.jsonl: line 3 cannot be read as metrics, and is passed over" in capsys.readouterr().err
+    assert [row["step"] for row in rows(run)] == [8, 16, 24]
+
+
+@pytest.mark.parametrize("name", ["report.html", "learning_curve.png", "machine.json", "summary.json"])
+def test_what_a_kill_kept_a_finished_run_from_is_made_by_a_resume(name: str) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    run = only_run()
+    there = sorted(os.listdir(run))
+    before = (run / "metrics.jsonl").read_bytes()
+    (run / name).unlink()
+    (run / "report.html.999999999-999999999.tmp").write_bytes(b"half")
+    assert main(["--resume", str(run)]) == 0
+    assert sorted(os.listdir(run)) == there
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+FORGERIES: dict[str, Any] = {
+    "no config": lambda content: content.pop("config"),
+    "config is a list": lambda content: content.update(config=[1]),
+    "no trainer": lambda content: content["config"].update(trainer=None),
+    "no name": lambda content: content["config"]["trainer"].pop("exp_name"),
+    "iteration is a text": lambda content: content.update(iteration="2"),
+    "step is negative": lambda content: content.update(global_step=-8),
+    "no algorithm": lambda content: content.pop("algorithm"),
+    "policy is a number": lambda content: content.update(policy=3),
+    "policy has no tensors": lambda content: content.update(policy=dict.fromkeys(content["policy"], 3)),
+    "evaluation": lambda content: content.update(evaluation={"success_rate": "all"}),
+    "generators": lambda content: content.update(generators={"torch": 1}),
+    "environments": lambda content: content.update(env={"a": 1}),
+    "optimiser": lambda content: content["algorithm"].update(optimizer={"state": 1}),
+    "best one": lambda content: content.update(best_checkpoint=7),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_forged_checkpoint_with_the_right_checksum_is_one_line(
+    forgery: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
+    run = only_run()
+    path = max(run.glob("checkpoints/*.pt"))
+    content = final(run)
+    FORGERIES[forgery](content)
+    del content["format_version"]
+    save_checkpoint(path, content)
+    capsys.readouterr()
+    assert main(["--resume", str(run), "trainer.iterations=3"]) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
+    assert len(errors) == 1, errors
+    assert str(path) in errors[0]
+
+
 # --- signals ---
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
     number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -367,6 +513,44 @@ def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
+HANGS = """
+import ctypes, sys
+from embodichain.agents.rl import train
+from embodichain.agents.rl.utils import stop
+from embodichain.lab.gym.envs import EmbodiedEnv
+step, count, libc = EmbodiedEnv.step, iter(range(1000)), ctypes.CDLL(None)
+train.StopSignals = lambda: stop.StopSignals(grace=0.1)
+def hang(env, action):
+    if next(count) == 26:  # in the third iteration
+        lock = ctypes.create_string_buffer(64)
+        libc.pthread_mutex_init(lock, None)
+        libc.pthread_mutex_lock(lock)
+        print("hangs", flush=True)
+        libc.pthread_mutex_lock(lock)
+    return step(env, action)
+EmbodiedEnv.step = hang
+sys.exit(train.main(sys.argv[1:]))
+"""
+
+
+def test_step_that_hangs_costs_nothing_of_the_finished_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = write_config(Path(), tiny_config(trainer__enable_eval=False, trainer__iterations=4))
+    whole = run_whole(config, monkeypatch)
+    command = [sys.executable, "-c", HANGS, "--config", config]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "hangs\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    run = only_run()
+    assert process.returncode == 143
+    assert f"checkpoint saved: {run}/checkpoints/tiny_step_16.pt; 'embodichain resume {run}' goes on" in errors
+    assert main(["--resume", str(run)]) == 0
+    assert rows(run) == rows(whole)
+    assert_same(final(run)["policy"], final(whole)["policy"])
+
+
 def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     config = write_config(Path(), tiny_config(trainer__eval_freq="2 it"))
     whole = run_whole(config, monkeypatch)
@@ -376,9 +560,11 @@ def test_evaluation_is_stopped_too_and_its_iteration_dropped(monkeypatch: pytest
     assert_same_runs(run, whole)
 
 
-def test_signal_before_the_first_iteration_is_finished_leaves_no_checkpoint(
+def test_signal_before_the_first_iteration_is_finished_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_until(write_config(Path(), tiny_config()), monkeypatch, 18)
-    assert os.listdir(run / "checkpoints") == []
+    config = write_config(Path(), tiny_config())
+    Interrupt(monkeypatch, 18)
+    assert main(["--config", config]) == 143
+    assert os.listdir() == [config]
     assert "checkpoint" not in capsys.readouterr().err

@@ -15,7 +15,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from embodichain.agents.rl import build, train
+from embodichain.agents.rl import build, conclusion, train
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
 from embodichain.agents.rl.saved_run import find_run, open_run
@@ -441,6 +441,8 @@ def test_training_and_evaluation_record_their_datasets_apart() -> None:
     ("name", "message"),
     [
         *((name, "trainer.exp_name: String should ") for name in ("../up", "/tmp/up", "a/b", "x" * 101)),
+        # Of three bytes each in UTF-8: 240.
+        ("名" * 80, "trainer.exp_name: too long for the name of a file: 240 bytes in UTF-8, at most 190"),
         ("a\0b", "train_config.json: trainer.exp_name: must be text without zero bytes"),
     ],
 )
@@ -559,16 +561,20 @@ def test_last_checkpoint_that_cannot_be_written_ends_the_run_with_an_error_and_t
 def test_picture_and_summary_that_cannot_be_written_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*args: object) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(train, "draw_learning_curve", fail)
+    for name in ("draw_learning_curve", "write_json", "write_report"):
+        monkeypatch.setattr(conclusion, name, fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
-    assert printed.err == (
-        "[WARNING] learning curve, summary or report could not be written: [Errno 28] No space left on device\n"
-    )
+    assert printed.err.splitlines() == [
+        f"[WARNING] {name} could not be written: [Errno 28] No space left on device"
+        for name in ("learning_curve.png", "summary.json", "machine.json", "report.html")
+    ]
     assert "tiny_step_16.pt" in printed.out
+    # Named is only what is there.
+    assert [line.split()[-1] for line in printed.out.splitlines()[-3:]] == ["none", "none", "none"]
 
 
 def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
@@ -577,12 +583,10 @@ def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
     def fail(*args: object) -> None:
         raise ConfigError("no iteration has been logged yet")
 
-    monkeypatch.setattr(train, "write_report", fail)
+    monkeypatch.setattr(conclusion, "write_report", fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
-    assert printed.err == (
-        "[WARNING] learning curve, summary or report could not be written: no iteration has been logged yet\n"
-    )
+    assert printed.err == "[WARNING] report.html could not be written: no iteration has been logged yet\n"
     assert "report          none" in printed.out
     assert (run_folder() / "summary.json").is_file()
 

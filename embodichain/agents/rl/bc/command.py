@@ -18,6 +18,7 @@ from embodichain.agents.rl.models import VLAPolicy, build_policy, save_vla_model
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
@@ -77,7 +78,9 @@ def clone_from_config(
     torch.manual_seed(cfg.seed)
     start = time.perf_counter()
     env = build_env(run.env_id, _env_config(cfg, run))
+    lock = RunLock()
     try:
+        _hold(out, lock)
         policy = _build(run, env, device)
         data = _demonstrations(cfg, env, policy)
         loss = clone(policy, data.to(device), cfg, _report)
@@ -86,6 +89,7 @@ def clone_from_config(
         result = _evaluate(cfg, run, policy, device)
     finally:
         env.close()
+        lock.release()
     summary = {
         "model": str(out),
         "episodes": data.num_episodes,
@@ -108,6 +112,15 @@ def _out_folder(cfg: BCCfg, run: RunConfig) -> Path:
     if (Path(path) / "config.json").exists():
         raise ConfigError(f"out: {path}: there is a model already; name another folder, or remove it")
     return Path(path)
+
+
+def _hold(out: Path, lock: RunLock) -> None:
+    """Make the model's folder, and keep a second cloning out of it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out: {out}: cannot be made: {error.strerror}") from error
+    lock.take(out)
 
 
 def _env_config(cfg: BCCfg, run: RunConfig) -> Any:

@@ -5,14 +5,17 @@ Legend: N envs, T rollout steps.
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from multiprocessing.connection import Connection
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +200,9 @@ class ProcessEnv:
 
 def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
     """Do what the other side asks for, until it closes or is gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the other side ends the work
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     torch.set_num_threads(1)  # idle workers would take the physics' cores
     writer, reader = SlotWriter(), SlotReader()
     try:
@@ -222,6 +226,15 @@ def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
         except Exception as error:  # noqa: BLE001 (raised again on the other side)
             reply = ("error", _portable(error))
         pipe.send(reply)
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the process that asks, and end this one, where a step does not come to its end."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    time.sleep(_CLOSE_SECONDS)
+    os._exit(1)
 
 
 def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -33,7 +33,7 @@ def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> N
         ]
         raise ConfigError(
             f"{place}: does not fit the policy that its config makes here; has the task's observation or action "
-            f"changed since? {'; '.join(lines) or error}"
+            f"changed since? {'; '.join(lines) or ' '.join(str(error).split())}"
         ) from error
 
 

@@ -102,10 +102,11 @@ def _subtitle(run: RunData) -> str:
 def _result(run: RunData) -> str:
     last, summary = run.rows[-1], run.summary
     tiles = []
-    rate = summary.get("success_rate")
-    if rate is not None:
-        low, high = summary["success_interval_95"]
-        tiles.append((f"{rate:.1%}", f"success of {summary['episodes']} episodes (95 %: {low:.1%} to {high:.1%})"))
+    rate, interval = summary.get("success_rate"), summary.get("success_interval_95")
+    if rate is not None and interval is not None:
+        low, high = interval
+        episodes = summary.get("episodes", "?")
+        tiles.append((f"{rate:.1%}", f"success of {episodes} episodes (95 %: {low:.1%} to {high:.1%})"))
     elif last.get("charts/success_rate_avg_100") is not None:
         tiles.append((f"{last['charts/success_rate_avg_100']:.0%}", "success in training, last 100 episodes"))
     if last.get("charts/episode_reward_avg_100") is not None:
@@ -197,7 +198,7 @@ def _evaluations(run: RunData) -> str:
     rows = []
     for row in run.rows:
         rate = row.get("eval/success_rate")
-        if rate is None:
+        if rate is None or not 0 <= rate <= 1:
             continue
         low, high = wilson_interval(rate, episodes)
         cells = [f"{row['step']:,}", f"{rate:.1%}", f"{low:.1%} to {high:.1%}"]

@@ -5,13 +5,69 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 import numpy as np
+from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from embodichain.utils import ConfigError
+from embodichain.agents.rl.utils.metrics_file import read_rows
+from embodichain.agents.rl.utils.run_access import check_links
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.plain_data import check_plain
 
-__all__ = ["RunData", "read_run"]
+__all__ = ["RunData", "read_run", "read_summary"]
+
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Trainer(TypedDict):
+    exp_name: str
+    seed: NotRequired[int | None]
+    iterations: NotRequired[int]
+    num_eval_episodes: NotRequired[PositiveInt]
+
+
+class _Algorithm(TypedDict):
+    name: str
+    cfg: NotRequired[dict[str, Any] | None]
+
+
+class _Policy(TypedDict):
+    name: str
+
+
+class _GymConfig(TypedDict):
+    env: NotRequired[dict[str, Any]]
+
+
+class _Config(TypedDict):
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+
+    trainer: _Trainer
+    policy: _Policy
+    algorithm: _Algorithm
+    gym_config: NotRequired[_GymConfig]
+
+
+class _Summary(TypedDict, total=False):
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+
+    success_rate: _Share | None
+    success_interval_95: Annotated[list[_Share], Field(min_length=2, max_length=2)] | None
+    episodes: int
+    train_seconds: float
+    wall_seconds: float
+    env_steps: int
+    peak_memory_mb: float
+    run_folder: str
+    checkpoint: str
+    video: str | None
+    learning_curve: str | None
+
+
+_CONFIG, _SUMMARY = TypeAdapter(_Config), TypeAdapter(_Summary)
 
 
 @dataclass(frozen=True)
@@ -52,29 +108,42 @@ def read_run(folder: Path) -> RunData:
     """Read a run's folder.
 
     Raises:
-        ConfigError: it is not one, or has no line of figures yet.
+        ConfigError: it is not one, has links that lead out of it, or has no line of figures yet.
     """
+    check_links(folder)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        trainer = config["trainer"]
-        trainer["exp_name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        check_plain(config)
+        _CONFIG.validate_python(config)
+        rows = read_rows(folder / "metrics.jsonl")
+    except ValidationError as error:
+        raise ConfigError(f"{folder}: is not the folder of a run: config.json: {_first_problem(error)}") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{folder}: is not the folder of a run: config.json or metrics.jsonl: {error}") from error
-    rows = []
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue  # cut off when the machine stopped
     if not rows:
         raise ConfigError(f"{folder}: no iteration has been logged yet")
-    return RunData(folder, config, rows, _optional(folder / "summary.json"), _optional(folder / "machine.json"))
+    return RunData(folder, config, rows, read_summary(folder / "summary.json"), _optional(folder / "machine.json"))
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """Return a run's ``summary.json``; empty where it is not there, or, with a warning, where it is no summary."""
+    summary = _optional(path)
+    try:
+        _SUMMARY.validate_python(summary)
+    except ValidationError as error:
+        logger.log_warning(f"{path}: is not a run's summary, and passed over: {_first_problem(error)}")
+        return {}
+    return summary
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 def _optional(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

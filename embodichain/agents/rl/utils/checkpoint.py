@@ -9,6 +9,8 @@ import hashlib
 import io
 import json
 import os
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
@@ -22,7 +24,9 @@ __all__ = [
     "FORMAT_VERSION",
     "DamagedCheckpointError",
     "load_checkpoint",
+    "remove_unfinished",
     "save_checkpoint",
+    "without_links",
     "write_atomically",
     "write_json",
 ]
@@ -40,19 +44,21 @@ class DamagedCheckpointError(ConfigError):
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that under its name there is always a complete one, even if the machine stops.
 
-    It goes to a temporary file beside it, which takes the name when it is on the disk.
+    It goes to a temporary file beside it, which takes the name when it is on the disk. Neither follows a link.
 
     Args:
         path: its name; the folder is there.
         write: writes the content.
     """
-    temporary = path.with_suffix(".tmp")
+    # By process and thread: each has a file of its own, and remove_unfinished can tell whose it is.
+    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
+    temporary.unlink(missing_ok=True)  # of a process that had the same number
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "xb", opener=without_links) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -61,6 +67,19 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         os.fsync(folder)  # so that the name is on the disk, too
     finally:
         os.close(folder)
+
+
+def without_links(path: str, flags: int) -> int:
+    """Open a file for ``open(..., opener=without_links)``: a link in its place is an OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what processes that were killed left half written in a folder, and nothing of one that lives."""
+    for file in folder.glob("*.tmp"):
+        owner = re.search(r"\.(\d+)-\d+\.tmp$", file.name)
+        if owner is None or int(owner[1]) == os.getpid() or not Path(f"/proc/{owner[1]}").exists():
+            file.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: object, indent: int | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,12 @@ class CheckpointFolder:
     """The folder ``checkpoints`` of a run.
 
     ``latest.json`` and ``best.json`` name a file beside them (``file``, and its ``step``); unlike links they survive
-    copying. A checkpoint's name ends in ``_step_<step>.pt``.
+    copying. Each checkpoint names the best one of its time, too, so that a process that is killed between the two loses
+    neither. A checkpoint's name ends in ``_step_<step>.pt``.
+
+    Attributes:
+        path: the folder.
+        on_made_again: called when somebody had removed the folder and :meth:`save` has made it again.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:
@@ -36,16 +42,17 @@ class CheckpointFolder:
             keep_last: how many to keep beside the best one; None: all.
         """
         self.path = path
+        self.on_made_again: Callable[[], object] = lambda: None
         self._exp_name = exp_name
         self._keep_last = keep_last
 
-    def save(self, content: dict[str, Any], step: int, success_rate: float | None = None) -> Path:
+    def save(self, content: dict[str, Any], step: int) -> Path:
         """Write a checkpoint, which is the latest then, and delete what need not be kept.
 
         Args:
-            content: as for ``save_checkpoint``.
+            content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the file of the best one so far, which
+                may be this one; ``best_success`` is that one's success rate.
             step: environment steps so far.
-            success_rate: given for the best one so far.
 
         Returns:
             Its path.
@@ -53,32 +60,43 @@ class CheckpointFolder:
         Raises:
             OSError: it cannot be written; what was there before is as it was.
         """
+        if not self.path.is_dir():
+            self.path.mkdir(parents=True)
+            logger.log_warning(f"{self.path}: the folder was removed, with what was in it; it is made again")
+            self.on_made_again()
         path = self.path_of(step)
         save_checkpoint(path, content)
-        self.point_latest(path)
-        if success_rate is not None:
-            self._point(_BEST, path, success_rate=success_rate)
-        if self._keep_last is not None:
-            best = self._pointed(_BEST)
-            files = self._files()
-            # Those of later steps are from before the run was taken back to this one.
-            for old in files[: files.index(path) + 1][: -self._keep_last]:
-                if old != best:
-                    old.unlink()
+        self.take_up(path, content)
         return path
 
     def path_of(self, step: int) -> Path:
         """Return where the checkpoint after so many environment steps goes."""
         return self.path / f"{self._exp_name}_step_{step}.pt"
 
-    def point_latest(self, path: Path) -> None:
-        """Make a checkpoint of this folder the latest."""
-        self._point(_LATEST, path)
+    def take_up(self, path: Path, content: dict[str, Any]) -> None:
+        """Make a checkpoint the latest, and the one that it names the best; delete what need not be kept.
 
-    def remove_unfinished(self) -> None:
-        """Delete what a process that was killed left half written."""
-        for file in self.path.glob("*.tmp"):
-            file.unlink()
+        A process that is killed in it leaves the rest to the resume.
+
+        Args:
+            path: of the checkpoint.
+            content: what is in it. Where the best one that it names is not there, the pointer stays as it is.
+        """
+        self._point(_LATEST, path)
+        best = self._best_of(content)
+        if best is not None and best != self._pointed(_BEST) and best.exists():
+            self._point(_BEST, best, success_rate=content["best_success"])
+        if self._keep_last is not None:
+            kept = {self._pointed(_BEST), self._best_of(content)}
+            files = self._files()
+            # Those of later steps are from before the run was taken back to this one.
+            for old in files[: files.index(path) + 1][: -self._keep_last]:
+                if old not in kept:
+                    old.unlink(missing_ok=True)
+
+    def newest(self) -> Path | None:
+        """Return the checkpoint that is there with the most steps, if any."""
+        return next(reversed(self._files()), None)
 
     def load_latest(self) -> tuple[Path, dict[str, Any]]:
         """Return the latest checkpoint that can be read, and its content; for others passed over there is a warning.
@@ -112,6 +130,10 @@ class CheckpointFolder:
         """Return the checkpoints by their steps."""
         steps = {path: re.search(r"_step_(\d+)\.pt$", path.name) for path in self.path.glob("*.pt")}
         return sorted((path for path, step in steps.items() if step), key=lambda path: int(steps[path][1]))  # type: ignore[index]
+
+    def _best_of(self, content: dict[str, Any]) -> Path | None:
+        name = content.get("best_checkpoint")  # checkpoints from before it was kept have none
+        return None if name is None else self.path / Path(name).name
 
     def _point(self, name: str, path: Path, **others: float) -> None:
         step = int(path.stem.rpartition("_")[2])

@@ -35,12 +35,23 @@ __all__ = [
 ]
 
 
+_LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
+
+
 def _check_period(period: int | str) -> int | str:
     try:
         parse_period(period)
     except ValueError as error:
         raise PydanticCustomError("period", "{problem}", {"problem": str(error)}) from None
     return period
+
+
+def _check_name_bytes(name: str) -> str:
+    size = len(name.encode())
+    if size > _LONGEST_NAME:
+        problem = f"too long for the name of a file: {size} bytes in UTF-8, at most {_LONGEST_NAME}"
+        raise PydanticCustomError("name_bytes", "{problem}", {"problem": problem})
+    return name
 
 
 Period = Annotated[int | str, AfterValidator(_check_period)]
@@ -78,7 +89,9 @@ class TrainerCfg:
 
     gym_config: str | dict[str, Any]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
-    exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
+    exp_name: Annotated[
+        str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$"), AfterValidator(_check_name_bytes)
+    ] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the environments; torch and numpy have seed + rank."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import io
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+
+from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.metrics_file import read_rows
 
 __all__ = ["draw_learning_curve"]
 
@@ -20,7 +23,7 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
         picture_path: the png to write.
         title: above the picture.
     """
-    rows = [json.loads(line) for line in metrics_path.read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(metrics_path)
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -37,7 +40,9 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
             axes.legend()
     _label_with_time(right, rows)
     _label_with_time(left, rows)
-    figure.savefig(picture_path, dpi=120)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=120, format="png")
+    write_atomically(picture_path, lambda file: file.write(picture.getbuffer()))
 
 
 def _plot(axes, rows: list[dict[str, float]], name: str, label: str, style: str) -> None:  # type: ignore[no-untyped-def]

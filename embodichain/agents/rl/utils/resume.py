@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from embodichain import __version__
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, write_atomically
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.utils.checkpoint_content import check_content
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.script_run import require_config
+from embodichain.agents.rl.utils.run_access import check_links
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
 
-__all__ = ["ResumePoint", "changes_of_env_file", "check_config", "find_resume_point", "last_run", "rewind_metrics"]
+__all__ = [
+    "ResumePoint",
+    "changes_of_env_file",
+    "check_config",
+    "find_resume_point",
+    "find_run_folder",
+    "last_run",
+]
 
 # What decides nothing about the training itself may change.
 _MAY_CHANGE = (
@@ -64,28 +72,44 @@ class ResumePoint:
     content: dict[str, Any]
 
 
+def find_run_folder(target: str, exp_name: str | None = None) -> Path:
+    """Return the folder of the run to go on with.
+
+    Args:
+        target: a run's folder; a checkpoint in it; or ``latest``, for the run in ``outputs`` that saved last.
+        exp_name: of the runs that ``latest`` looks at; None: all.
+
+    Raises:
+        ConfigError: there is none, or it has links that lead out of it.
+    """
+    with placed("--resume latest: "):
+        run = last_run(exp_name) if target == "latest" else Path(target)
+    if not run.is_dir():
+        if run.parent.name != "checkpoints":
+            raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
+        if not run.exists():
+            raise ConfigError(f"{run}: no such checkpoint")
+        run = run.parent.parent
+    check_links(run)
+    return run
+
+
 def find_resume_point(target: str, exp_name: str | None = None) -> ResumePoint:
     """Find a checkpoint.
 
     Args:
-        target: a run's folder, for its latest checkpoint; a checkpoint in a run's folder; or ``latest``, for the run in
-            ``outputs`` that saved last.
-        exp_name: of the runs that ``latest`` looks at; None: all.
+        target: as for :func:`find_run_folder`; a folder stands for its latest checkpoint.
+        exp_name: likewise.
 
     Raises:
         ConfigError: there is none, it cannot be read, or the run's folder has links that lead out of it.
     """
-    with placed("--resume latest: "):
-        run = last_run(exp_name) if target == "latest" else Path(target)
-    if run.is_dir():
+    run, path = find_run_folder(target, exp_name), Path(target)
+    if target == "latest" or path.is_dir():
         path, content = CheckpointFolder(run / "checkpoints", "").load_latest()
-    elif run.parent.name == "checkpoints":
-        path, run = run, run.parent.parent
-        content = load_checkpoint(path)
     else:
-        raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
-    _check_links(run)
-    require_config(content, path)
+        content = load_checkpoint(path)
+    check_content(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(
             f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may go on "
@@ -111,46 +135,11 @@ def changes_of_env_file(config: dict[str, Any]) -> list[str]:
     Args:
         config: of a checkpoint. A file that is not there any more does not differ.
     """
-    path = config["trainer"]["gym_config"]
+    path = config["trainer"].get("gym_config")
     if not isinstance(path, str) or not Path(path).is_file():
         return []
     now = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
     return _differences(config["gym_config"], now, "")
-
-
-def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
-    """Take the lines beyond an environment step away from a run's ``metrics.jsonl``.
-
-    Returns:
-        The last remaining line's ``wall_time`` (s), and the last step that was there before.
-    """
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    kept, wall_time, last_step = [], 0.0, step
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue  # cut off when the machine stopped
-        last_step = max(last_step, row["step"])
-        if row["step"] <= step:
-            kept.append(line + "\n")
-            wall_time = row["wall_time"]
-    write_atomically(path, lambda file: file.write("".join(kept).encode()))
-    return wall_time, last_step
-
-
-def _check_links(run: Path) -> None:
-    """Check that what is written into a run's folder stays there; it may be somebody else's.
-
-    Raises:
-        ConfigError: something in it is a link that leads out of it.
-    """
-    root = run.resolve()
-    for path in run.rglob("*"):
-        # W&B keeps links to its own logs, and replaces them.
-        is_link = path.is_symlink() and "wandb" not in path.relative_to(run).parts
-        if is_link and not path.resolve().is_relative_to(root):
-            raise ConfigError(f"{path}: a link that leads out of the run's folder; the run would write through it")
 
 
 def last_run(exp_name: str | None = None) -> Path:
@@ -182,14 +171,16 @@ def _comparable(config: dict[str, Any]) -> dict[str, Any]:
         if isinstance(node, dict):
             node.pop(key, None)
     for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
-        for name in [name for name, event in events.items() if event.get("func") in _RECORDERS]:
+        for name in [name for name in events if _block(events, name).get("func") in _RECORDERS]:
             del events[name]
     return plain
 
 
 def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
+    """Return an inner block, or an empty one where there is none."""
     for key in path:
-        node = node.get(key) or {}
+        inner = node.get(key)
+        node = inner if isinstance(inner, dict) else {}
     return node
 
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
+from embodichain.agents.rl.utils.checkpoint import without_links
 from embodichain.agents.rl.utils.event_file import EventFile, check_there
 from embodichain.agents.rl.utils.panel import LivePanel
 from embodichain.agents.rl.utils.slow_run import SlowRunNotice
@@ -96,7 +97,7 @@ class JsonLinesSink:
             path: the file.
             wall_time: that of the last line in it, s.
         """
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8", opener=without_links)  # noqa: SIM115 (closed by close)
         self._start = time.monotonic() - wall_time
 
     def write(self, scalars: dict[str, float], step: int) -> None:

@@ -16,6 +16,7 @@ from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.evaluation import RecordsVideos
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
@@ -152,11 +153,21 @@ class ScriptRun:
             iterations: of the whole training.
             iterations_before: those of them that were made before. If there are none, a ``metrics.jsonl`` that is in
                 the run's folder is of another training, and begun anew.
+
+        Raises:
+            ConfigError: another process trains in the folder.
         """
         self.config["trainer"]["iterations"] = iterations
         if not get_ranks().is_main:
             yield
             return
+        with RunLock() as lock:
+            lock.take(self._folder)
+            with self._writing(log, iterations_before):
+                yield
+
+    @contextmanager
+    def _writing(self, log: RunLog, iterations_before: int) -> Iterator[None]:
         metrics = self._folder / "metrics.jsonl"
         if not iterations_before:
             metrics.unlink(missing_ok=True)
@@ -256,13 +267,17 @@ def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, 
         return {"trainer": dict(trainer), _PROBLEM: str(error).partition("\n")[0]}
 
 
-def require_config(content: Mapping[str, Any], path: Path) -> None:
+def require_config(config: Mapping[str, Any], path: Path) -> None:
     """Check that a checkpoint says what its training was made of.
+
+    Args:
+        config: of the checkpoint.
+        path: the checkpoint, for the message.
 
     Raises:
         ConfigError: it does not; the message has the reason that was noted when it was written.
     """
-    problem = content["config"].get(_PROBLEM)
+    problem = config.get(_PROBLEM)
     if problem is not None:
         raise ConfigError(
             f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "

@@ -1,12 +1,16 @@
-"""Ends a training on SIGINT and SIGTERM where nothing is half done."""
+"""Ends a training on SIGINT, SIGTERM and SIGHUP where nothing is half done."""
 
 from __future__ import annotations
 
+import math
+import multiprocessing
 import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -14,7 +18,10 @@ import torch
 
 from embodichain.agents.rl.distributed import Ranks
 
-__all__ = ["InterruptedTraining", "StopSignals", "stopping_together"]
+__all__ = ["GRACE", "InterruptedTraining", "StopSignals", "stopping_together"]
+
+GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptedTraining(KeyboardInterrupt):
@@ -49,25 +56,52 @@ def stopping_together(ranks: Ranks) -> Iterator[None]:
 
 
 class StopSignals:
-    """Takes note of SIGINT and SIGTERM while it is entered; :meth:`check` then ends the work.
+    """Takes note of SIGINT, SIGTERM and SIGHUP while it is entered; :meth:`check` then ends the work.
 
-    The second signal ends the process at once. Signals are the main thread's; in another thread this does nothing.
+    Where the work does not come to a check, because a step hangs, a thread of its own ends the process: ``grace``
+    seconds after the first signal or at the second, when it has called ``rescue``; at the third at once. It hears of
+    signals where the main thread cannot, in a call that does not return; only one that holds the interpreter's lock
+    stops it, too. Signals are the main thread's; in another thread this does nothing, nor does SIGHUP where it was
+    ignored (``nohup``).
+
+    Attributes:
+        rescue: saves what there is, from another thread than the work's; returns a line about it, or an empty text.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace: float = GRACE) -> None:
+        """Set up.
+
+        Args:
+            grace: time for the present step, and for whatever the work does at its end, s.
+        """
+        self.rescue: Callable[[], str] = str
+        self._grace = grace
         self._received: int | None = None
         self._before: dict[int, Any] = {}
+        self._wakeup_before = -1
+        self._pipe: tuple[socket.socket, socket.socket] | None = None
+        self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._pipe = socket.socketpair()
+            self._pipe[1].setblocking(False)
+            self._before = {n: signal.signal(n, self._take) for n in _NUMBERS if signal.getsignal(n) != signal.SIG_IGN}
+            # The interpreter writes the number of each signal there as it comes, whatever the main thread does.
+            self._wakeup_before = signal.set_wakeup_fd(self._pipe[1].fileno(), warn_on_full_buffer=False)
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._wakeup_before)
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._pipe[1].close()
+            self._thread.join()
+            self._pipe[0].close()
 
     def check(self) -> None:
         """Raise InterruptedTraining if a signal came."""
@@ -75,9 +109,52 @@ class StopSignals:
             raise InterruptedTraining(self._received)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self._received is not None:
-            os._exit(128 + number)  # files on the disk are complete at any moment
-        self._received = number
-        # Not through a logger, which may be what was interrupted.
-        text = f"{signal.Signals(number).name}: stopping after the present step; once more stops at once\n"
-        os.write(2, text.encode())
+        if self._received is None:
+            self._received = number
+
+    def _watch(self) -> None:
+        """Wait for signals, and end the process where the work does not; until the writer is closed."""
+        assert self._pipe is not None
+        reader, count, deadline = self._pipe[0], 0, math.inf
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                threading.Thread(target=self._end, name="rescue", daemon=True).start()
+                deadline = left = math.inf
+            reader.settimeout(None if left == math.inf else left)
+            try:
+                received = reader.recv(64)
+            except TimeoutError:
+                continue
+            if not received:
+                return
+            for number in (number for number in received if number in self._before):
+                count += 1
+                if count == 1:
+                    self._received = number
+                    deadline = time.monotonic() + self._grace
+                    _say(
+                        f"{signal.Signals(number).name}: stopping after the present step, or in {self._grace:.0f} s; "
+                        "once more stops now"
+                    )
+                elif count == 2:
+                    deadline = min(deadline, time.monotonic())
+                else:
+                    os._exit(128 + number)  # files on the disk are complete at any moment
+
+    def _end(self) -> None:
+        """Save what there is, and end the process, which may hang anywhere."""
+        assert self._received is not None
+        try:
+            saved = self.rescue()
+            _say(f"{signal.Signals(self._received).name}: the present step was not waited for. {saved}".rstrip())
+        finally:
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(128 + self._received)
+
+
+def _say(line: str) -> None:
+    """Write a line to the terminal, if there is one; not through a logger, in which the main thread may hang."""
+    with suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="replace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -179,9 +180,11 @@ class Trainer:
         self.checkpoints = CheckpointFolder(checkpoint_dir, exp_name, cfg.keep_last)
         self._iteration = 0
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
+        self._best_checkpoint: str | None = None  # name of the file of that time
         self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
         self._saved_iteration = 0
         self._save_problem = ""
+        self._saving = threading.Lock()  # by the training or, where it hangs, by the thread that watches for signals
         self._ranks = get_ranks()
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
@@ -220,7 +223,7 @@ class Trainer:
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(
                 f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
-                f"The last one that is whole: {self.last_checkpoint or 'none'}"
+                f"The last one that is whole: {self.whole_checkpoint() or 'none'}"
             )
 
     def _train(self, iterations: int) -> None:
@@ -247,7 +250,7 @@ class Trainer:
                 self._finished = freeze(self.state_dict())
                 self._ranks.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
-                    self._try_to_save(self._finished, is_best)
+                    self._try_to_save(self._finished)
         finally:
             progress.close()
             self.collector.stop()
@@ -268,7 +271,24 @@ class Trainer:
         """
         if self._finished is None or self._finished["iteration"] <= self._saved_iteration:
             return None
-        return self._try_to_save(self._finished, is_together=is_together)
+        return self._try_to_save(self._finished, is_together)
+
+    def rescue_alone(self) -> Path | None:
+        """Save, from another thread than the training's, what finished iterations achieved since the last checkpoint.
+
+        Where the training is about to save, that is waited for.
+
+        Returns:
+            As :meth:`rescue`.
+        """
+        with self._saving:
+            pass
+        return self.rescue(is_together=False)
+
+    def whole_checkpoint(self) -> Path | None:
+        """Return the path of the last checkpoint that is on the disk, if any: others may have deleted files."""
+        path = self.last_checkpoint
+        return path if path is not None and path.exists() else self.checkpoints.newest()
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next iterations depend on, as plain data; nothing is copied."""
@@ -283,6 +303,7 @@ class Trainer:
             "train_seconds": self.train_seconds,
             "best_success": self._best[0],
             "best_reward": self._best[1],
+            "best_checkpoint": self._best_checkpoint,
             "evaluation": evaluation,
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
@@ -299,8 +320,9 @@ class Trainer:
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
-        # Checkpoints from before it was kept have no return.
+        # Checkpoints from before they were kept have no return, and no name.
         self._best = (state["best_success"], state.get("best_reward", -math.inf))
+        self._best_checkpoint = state.get("best_checkpoint")
         if state["evaluation"] is not None:
             videos = list(map(Path, state["evaluation"].pop("videos")))
             self.last_evaluation = Evaluation(**state["evaluation"], videos=videos)
@@ -326,26 +348,27 @@ class Trainer:
             self._stats.drop_unfinished()
         load_generators_state(state["generators"])
 
-    def _try_to_save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path | None:
+    def _try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
         """Save; where that fails, say so and return None: there may be room again when the next one is due."""
         try:
-            return self._save(content, is_best, is_together)
+            return self._save(content, is_together)
         except OSError as error:
             self._save_problem = str(error)
             logger.log_warning(
                 f"the checkpoint of step {content['global_step']} could not be written: {error}. The last one that is "
-                f"whole: {self.last_checkpoint or 'none'}"
+                f"whole: {self.whole_checkpoint() or 'none'}"
             )
             return None
 
-    def _save(self, content: dict[str, Any], is_best: bool = False, is_together: bool = True) -> Path:
+    def _save(self, content: dict[str, Any], is_together: bool = True) -> Path:
         ranks, step = self._ranks, content["global_step"]
         content = with_all_parts(content, ranks, is_together)
-        if ranks.is_main:
-            with ranks.busy():
-                self.checkpoints.save(content, step, content["best_success"] if is_best else None)
-        self.last_checkpoint = self.checkpoints.path_of(step)
-        self._saved_iteration = content["iteration"]
+        with self._saving:
+            if ranks.is_main:
+                with ranks.busy():
+                    self.checkpoints.save(content, step)
+            self.last_checkpoint = self.checkpoints.path_of(step)
+            self._saved_iteration = content["iteration"]
         return self.last_checkpoint
 
     def _check_stop(self) -> None:
@@ -366,6 +389,7 @@ class Trainer:
         if not reached > self._best:  # nor is a return that is no number
             return False
         self._best = reached
+        self._best_checkpoint = self.checkpoints.path_of(self.global_step).name
         return True
 
     def _warm_up(self) -> None:

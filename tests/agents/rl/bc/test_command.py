@@ -11,6 +11,7 @@ import torch
 from embodichain.agents.rl.bc.command import clone_from_config
 from embodichain.agents.rl.bc.config import load_bc_config
 from embodichain.agents.rl.models import TinyVLA, load_vla_model
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.cli import main
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -109,3 +110,16 @@ def test_recording_of_a_dataset_is_refused(tmp_path: Path) -> None:
 def test_wrong_override_names_itself(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"steps: .* \(set by the override 'steps=-1'\)"):
         clone_from_config(configs(tmp_path), ["steps=-1"])
+
+
+@needs_gl
+def test_two_clonings_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    path = configs(tmp_path, num_eval_episodes=0)
+    (tmp_path / "model").mkdir()
+    with RunLock() as lock:
+        lock.take(tmp_path / "model")
+        with pytest.raises(ConfigError, match=f"{tmp_path}/model: process {os.getpid()} on .* trains in this folder"):
+            clone_from_config(path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=f"out: {tmp_path}/file/model: cannot be made: Not a directory"):
+        clone_from_config(path, [f"out={tmp_path}/file/model"])

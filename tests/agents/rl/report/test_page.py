@@ -115,7 +115,9 @@ def test_run_without_a_line_is_an_error_and_a_line_cut_off_is_passed_over(tmp_pa
     folder = write_run(tmp_path / "a", [])
     with pytest.raises(ConfigError, match="no iteration has been logged yet"):
         read_run(folder)
-    (folder / "metrics.jsonl").write_text('{"step": 8, "charts/SPS": 2}\n{"step": 16, "cha', encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(
+        '{"step": 8, "wall_time": 1, "charts/SPS": 2}\n{"step": 16, "cha', encoding="utf-8"
+    )
     assert [row["step"] for row in read_run(folder).rows] == [8]
 
 

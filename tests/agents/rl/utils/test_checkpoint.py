@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,14 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.utils.checkpoint import FORMAT_VERSION, load_checkpoint, save_checkpoint
+from embodichain.agents.rl.utils.checkpoint import (
+    FORMAT_VERSION,
+    load_checkpoint,
+    remove_unfinished,
+    save_checkpoint,
+    without_links,
+    write_json,
+)
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import linear_policy
 
@@ -48,6 +58,30 @@ def test_failure_while_writing_leaves_things_as_they_were(tmp_path: Path, is_the
         assert load_checkpoint(path)["global_step"] == 7
 
 
+def test_link_in_a_files_place_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("theirs")
+    (tmp_path / "a.json").symlink_to("other")
+    write_json(tmp_path / "a.json", 1)
+    assert (tmp_path / "other").read_text() == "theirs"
+    assert (tmp_path / "a.json").read_text() == "1\n"
+    (tmp_path / "b.jsonl").symlink_to("other")
+    with pytest.raises(OSError, match="symbolic links"):
+        open(tmp_path / "b.jsonl", "a", opener=without_links)  # noqa: SIM115 (it is not opened)
+
+
+def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as living:
+        names = [f"a.pt.{pid}-{pid}.tmp" for pid in (dead.pid, os.getpid(), living.pid)]
+        for name in [*names, "a_step_8.tmp", "a.pt"]:  # the last but one as older versions named theirs
+            (tmp_path / name).write_bytes(b"half")
+        remove_unfinished(tmp_path)
+        assert living.stdin is not None
+        living.stdin.write(b"\n")
+    assert sorted(os.listdir(tmp_path)) == ["a.pt", names[2]]
+
+
 def test_name_appears_only_when_the_file_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     fsync = os.fsync
@@ -60,7 +94,7 @@ def test_name_appears_only_when_the_file_is_complete(tmp_path: Path, monkeypatch
     save_checkpoint(tmp_path / "a.b_step_7.pt", {})
     # All is on the disk before the file has its name; then the folder is, with the name.
     assert seen == [
-        ["a.b_step_7.tmp"],
+        [f"a.b_step_7.pt.{os.getpid()}-{threading.get_native_id()}.tmp"],
         ["a.b_step_7.pt"],
     ]
     assert os.listdir(tmp_path) == ["a.b_step_7.pt"]

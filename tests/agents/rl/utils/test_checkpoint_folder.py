@@ -19,7 +19,7 @@ def pointer(folder: Path, name: str) -> Any:
 def test_pointers_name_the_latest_and_the_best(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, "run")
     folder.save({"x": 1}, 8)
-    folder.save({"x": 2}, 16, success_rate=0.5)
+    folder.save({"x": 2, "best_checkpoint": "run_step_16.pt", "best_success": 0.5}, 16)
     path = folder.save({"x": 3}, 24)
     assert path == tmp_path / "run_step_24.pt"
     assert pointer(tmp_path, "latest") == {"file": "run_step_24.pt", "step": 24}
@@ -31,7 +31,7 @@ def test_pointers_name_the_latest_and_the_best(tmp_path: Path) -> None:
 def test_only_the_last_ones_are_kept_and_the_best(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, "run", keep_last=2)
     for step in (8, 16, 24, 100):
-        folder.save({}, step, success_rate=0.5 if step == 8 else None)
+        folder.save({"best_checkpoint": "run_step_8.pt", "best_success": 0.5}, step)
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_100.pt", "run_step_24.pt", "run_step_8.pt"]
 
 
@@ -39,7 +39,7 @@ def test_after_going_back_the_latest_is_not_the_one_with_most_steps(tmp_path: Pa
     folder = CheckpointFolder(tmp_path, "run")
     for step in (8, 16, 24):
         folder.save({"step": step}, step)
-    folder.point_latest(tmp_path / "run_step_16.pt")
+    folder.take_up(tmp_path / "run_step_16.pt", {})
     assert folder.load_latest()[1]["step"] == 16
     (tmp_path / "run_step_16.pt").write_bytes(b"")
     assert folder.load_latest()[1]["step"] == 8
@@ -74,17 +74,64 @@ def test_every_single_flipped_bit_is_noticed(tmp_path: Path) -> None:
         assert folder.load_latest()[0].name == "run_step_8.pt", position
 
 
-def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "run_step_8.tmp").write_bytes(b"half")
-    CheckpointFolder(tmp_path, "run").remove_unfinished()
-    assert os.listdir(tmp_path) == []
+def test_resume_points_at_the_best_again_where_a_kill_came_between_the_two_pointers(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=1)
+    folder.save({"best_checkpoint": "run_step_8.pt", "best_success": 0.5}, 8)
+    before = (tmp_path / "best.json").read_bytes()
+    best = {"best_checkpoint": "run_step_16.pt", "best_success": 0.75}
+    folder.save(best, 16)
+    (tmp_path / "best.json").write_bytes(before)  # as the kill leaves it
+    folder.take_up(*folder.load_latest())
+    assert pointer(tmp_path, "best") == {"file": "run_step_16.pt", "step": 16, "success_rate": 0.75}
+    (tmp_path / "run_step_8.pt").write_bytes(b"what the kill came before, too")
+    folder.take_up(*folder.load_latest())
+    assert not (tmp_path / "run_step_8.pt").exists()
+    folder.save(best, 24)
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_16.pt", "run_step_24.pt"]
+
+
+@pytest.mark.parametrize("text", [None, "", '{"file": "run_step_24.pt", "step": 24}'])
+def test_best_one_is_kept_also_where_its_pointer_is_damaged(tmp_path: Path, text: str | None) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=1)
+    best = {"best_checkpoint": "run_step_8.pt", "best_success": 0.5}
+    for step in (8, 16, 24, 32):
+        (tmp_path / "best.json").unlink(missing_ok=True)
+        if text is not None:
+            (tmp_path / "best.json").write_text(text)
+        folder.save(best, step)
+        assert pointer(tmp_path, "best")["file"] == "run_step_8.pt"
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_32.pt", "run_step_8.pt"]
+
+
+def test_best_one_that_could_not_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "run", keep_last=1)
+    folder.save({"best_checkpoint": "run_step_8.pt", "best_success": 0.5}, 8)
+    for step in (24, 32):
+        folder.save({"best_checkpoint": "run_step_16.pt", "best_success": 0.75}, step)
+    assert pointer(tmp_path, "best")["file"] == "run_step_8.pt"
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_32.pt", "run_step_8.pt"]
+
+
+def test_folder_that_was_removed_is_made_again_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, calls = CheckpointFolder(tmp_path / "run/checkpoints", "run", keep_last=2), []
+    folder.on_made_again = lambda: calls.append(1)
+    path = folder.save({"x": 1}, 8)
+    assert folder.load_latest()[0] == folder.newest() == path
+    assert (
+        capsys.readouterr().err
+        == f"[WARNING] {path.parent}: the folder was removed, with what was in it; it is made again\n"
+    )
+    folder.save({"x": 1}, 16)
+    assert calls == [1]
 
 
 def test_checkpoints_of_a_future_that_was_taken_back_do_not_displace_the_newest(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, "run", keep_last=1)
     for step in (8, 16, 24):
         CheckpointFolder(tmp_path, "run").save({"step": step}, step)
-    folder.point_latest(tmp_path / "run_step_8.pt")  # as a resume from it does
+    folder.take_up(tmp_path / "run_step_8.pt", {})  # as a resume from it does
     folder.save({"step": 16, "again": True}, 16)
     assert folder.load_latest()[1]["again"]
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["run_step_16.pt", "run_step_24.pt"]

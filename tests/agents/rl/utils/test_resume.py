@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.utils.resume import check_config, rewind_metrics
+from embodichain.agents.rl.utils.resume import check_config
 from embodichain.utils import ConfigError
 
 CAMERA = {"func": "record_camera_data_async", "mode": "interval"}
@@ -16,18 +15,6 @@ def config(**trainer: Any) -> dict[str, Any]:
         "trainer": {"seed": 1, "iterations": 4, "events": {"train": {}, "eval": {}}, **trainer},
         "gym_config": {"id": "A", "env": {"events": {"start": {"func": "randomize_robot_qpos"}}}},
     }
-
-
-def test_metrics_beyond_the_step_are_taken_away_and_so_is_a_line_that_was_cut_off(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    lines = [f'{{"step": {step}, "wall_time": {step - 0.5}}}' for step in (8, 16, 24)] + ['{"st']
-    path.write_text("\n".join(lines), encoding="utf-8")
-    assert rewind_metrics(path, 16) == (15.5, 24)
-    assert path.read_text(encoding="utf-8").splitlines() == lines[:2]
-
-
-def test_metrics_that_are_not_there_begin_anew(tmp_path: Path) -> None:
-    assert rewind_metrics(tmp_path / "metrics.jsonl", 16) == (0.0, 16)
 
 
 @pytest.mark.parametrize(

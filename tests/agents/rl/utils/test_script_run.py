@@ -19,6 +19,7 @@ from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.resume import find_resume_point
+from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
@@ -124,8 +125,19 @@ def test_folder_of_another_name_is_the_runs_own(env: EmbodiedEnv, tmp_path: Path
         "config.json",
         "latest.json",
         "metrics.jsonl",
+        "run.lock",
         "tiny_step_8.pt",
     ]
+
+
+def test_two_scripts_do_not_train_in_one_folder(env: EmbodiedEnv, tmp_path: Path) -> None:
+    trainer = make_trainer(env, tmp_path)
+    with RunLock() as lock:
+        lock.take(tmp_path)
+        with pytest.raises(ConfigError, match="trains in this folder"):
+            trainer.train(8)
+    trainer.train(8)
+    trainer.train(16)  # and its own lock is free again
 
 
 def test_eval_freq_0_evaluates_never(env: EmbodiedEnv, tmp_path: Path) -> None:

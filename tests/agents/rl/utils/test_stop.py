@@ -2,11 +2,44 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
+
+SIGNALS = [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
+
+
+class Exit:
+    """Takes the place of ``os._exit``: notes the code, and does nothing."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.called = threading.Event()
+
+    def __call__(self, code: int) -> None:
+        self.codes.append(code)
+        self.called.set()
+
+    def wait(self) -> list[int]:
+        assert self.called.wait(10.0)
+        return self.codes
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> Exit:
+    exits = Exit()
+    monkeypatch.setattr(os, "_exit", exits)
+    return exits
+
+
+def send(*numbers: signal.Signals) -> None:
+    for number in numbers:
+        os.kill(os.getpid(), number)
 
 
 def test_nothing_happens_without_a_signal() -> None:
@@ -14,23 +47,98 @@ def test_nothing_happens_without_a_signal() -> None:
         stop.check()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_signal_takes_effect_at_the_next_check(number: signal.Signals, code: int) -> None:
     with StopSignals() as stop:
-        os.kill(os.getpid(), number)
+        send(number)
         with pytest.raises(InterruptedTraining, match=number.name) as caught:
             stop.check()
     assert caught.value.exit_code == code
     assert isinstance(caught.value, KeyboardInterrupt)
 
 
-def test_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    codes: list[int] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
+def test_handlers_and_the_wakeup_descriptor_are_as_before_afterwards() -> None:
+    before = [signal.getsignal(number) for number, _ in SIGNALS]
     with StopSignals():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-    assert codes == [130]
+        assert [signal.getsignal(number) for number, _ in SIGNALS] != before
+    assert [signal.getsignal(number) for number, _ in SIGNALS] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert "signals" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_ignored_hangup_stays_ignored_as_nohup_has_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as stop:
+            send(signal.SIGHUP)
+            stop.check()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_step_that_does_not_end_is_left_after_the_grace_with_what_is_finished_saved(
+    exits: Exit, capfd: pytest.CaptureFixture[str]
+) -> None:
+    saved: list[str] = []
+    with StopSignals(grace=0.01) as stop:
+        stop.rescue = lambda: saved.append("it") or "Saved: all of it"  # type: ignore[func-returns-value]
+        send(signal.SIGTERM)
+        assert exits.wait() == [143]
+    assert saved == ["it"]
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0] == "SIGTERM: stopping after the present step, or in 0 s; once more stops now"
+    assert lines[1] == "SIGTERM: the present step was not waited for. Saved: all of it"
+
+
+def test_second_signal_saves_at_once_and_has_the_code_of_the_first(exits: Exit) -> None:
+    saved: list[str] = []
+    with StopSignals(grace=1000.0) as stop:
+        stop.rescue = lambda: saved.append("it") or ""  # type: ignore[func-returns-value]
+        send(signal.SIGINT, signal.SIGTERM)
+        assert exits.wait() == [130]
+    assert saved == ["it"]
+
+
+def test_third_signal_ends_the_process_where_saving_hangs(exits: Exit) -> None:
+    hanging = threading.Event()
+
+    def hang() -> str:
+        hanging.set()
+        exits.called.wait(10.0)
+        return ""
+
+    with StopSignals(grace=1000.0) as stop:
+        stop.rescue = hang
+        send(signal.SIGINT, signal.SIGINT)
+        assert hanging.wait(10.0)
+        send(signal.SIGTERM)
+        assert exits.wait()[0] == 143
+
+
+HANGING = """
+import ctypes, signal, sys
+from embodichain.agents.rl.utils.stop import StopSignals
+libc = ctypes.CDLL(None)
+with StopSignals(grace=0.05) as stop:
+    stop.rescue = lambda: "Saved"
+    lock = ctypes.create_string_buffer(64)  # a mutex, which is waited for whatever signals come
+    libc.pthread_mutex_init(lock, None)
+    libc.pthread_mutex_lock(lock)
+    print("hangs", flush=True)
+    libc.pthread_mutex_lock(lock)
+"""
+
+
+def test_call_of_a_library_that_never_returns_is_left_too() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert errors.endswith("the present step was not waited for. Saved\n")
 
 
 def test_other_threads_have_no_signals() -> None:
@@ -47,3 +155,12 @@ def test_other_threads_have_no_signals() -> None:
     thread.start()
     thread.join()
     assert failures == []
+
+
+def test_work_that_ends_within_the_grace_is_left_alone(exits: Exit) -> None:
+    with StopSignals(grace=0.1) as stop:
+        send(signal.SIGTERM)
+        with pytest.raises(InterruptedTraining):
+            stop.check()
+    time.sleep(0.15)
+    assert exits.codes == []

@@ -1,0 +1,116 @@
+"""What a training's checkpoint must hold; a whole file may still be of something else, or forged."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NotRequired
+
+from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from embodichain.agents.rl.utils.script_run import require_config
+from embodichain.utils import ConfigError
+
+__all__ = ["check_content", "loading"]
+
+_Numbers = tuple[float, float] | Annotated[list[float], Field(min_length=2, max_length=2)]
+
+
+class _Trainer(TypedDict):
+    exp_name: str
+
+
+class _Algorithm(TypedDict):
+    name: str
+    cfg: NotRequired[dict[str, Any]]
+
+
+class _Config(TypedDict):
+    trainer: _Trainer
+    policy: dict[str, Any]
+    algorithm: _Algorithm
+    gym_config: dict[str, Any]
+
+
+class _Evaluation(TypedDict):
+    success_rate: float
+    success_interval: _Numbers
+    avg_reward: float
+    avg_length: float
+    episodes: int
+    videos: list[str]
+
+
+class _Content(TypedDict):
+    """What ``Trainer.state_dict`` returns; what only its parts understand is theirs to read."""
+
+    __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
+
+    code_version: str
+    config: _Config
+    global_step: NonNegativeInt
+    iteration: NonNegativeInt
+    train_seconds: float
+    best_success: float
+    best_reward: NotRequired[float]
+    best_checkpoint: NotRequired[str | None]
+    evaluation: _Evaluation | None
+    num_threads: NotRequired[Annotated[int, Field(ge=1)]]
+    policy: dict[str, Any]
+    algorithm: dict[str, Any]
+    generators: dict[str, Any]
+    statistics: dict[str, Any]
+    collector: Any
+    env: Any
+    world_size: NotRequired[Annotated[int, Field(ge=1)]]
+    other_ranks: NotRequired[list[dict[str, Any]]]
+
+
+_CONTENT = TypeAdapter(_Content)
+
+
+def check_content(content: Mapping[str, Any], path: Path) -> None:
+    """Check that a file holds what a training saves, and says of what its parts were made.
+
+    Args:
+        content: from ``load_checkpoint``.
+        path: the file, for the message.
+
+    Raises:
+        ConfigError: it does not; one line.
+    """
+    config = content.get("config")
+    if isinstance(config, dict):
+        require_config(config, path)
+    try:
+        _CONTENT.validate_python(dict(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))  # never empty: the content itself is a dict
+        raise ConfigError(f"{path}: is not the checkpoint of a training: {place}: {first['msg']}") from None
+
+
+@contextmanager
+def loading(path: Path) -> Iterator[None]:
+    """Turn what goes wrong where objects take their state from a checkpoint into one line about the file.
+
+    Args:
+        path: of the checkpoint.
+
+    Raises:
+        ConfigError: in place of any such error; it has what was raised, and where.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"{path}: does not hold the state of this training: {type(error).__name__}: {reason} "
+            f"({where.filename}, line {where.lineno})"
+        ) from error

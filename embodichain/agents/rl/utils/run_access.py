@@ -1,0 +1,143 @@
+"""Whether a run's folder may be used: nobody else trains in it, and nothing in it leads elsewhere."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from embodichain.agents.rl.utils.checkpoint import without_links
+from embodichain.utils import ConfigError, logger
+
+__all__ = ["LOCK", "RunLock", "check_links"]
+
+LOCK = "run.lock"
+
+# What a file system answers that has no locks, or whose server has none.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_POLL = 0.2  # s
+
+
+class RunLock:
+    """Keeps a second training out of a run's folder, for as long as this process lives or until it is left.
+
+    The lock is the kernel's (``flock``) on the file ``run.lock``, which names its holder. It ends with the process,
+    however that ends, so that a file that was left behind does no harm. Over NFS it reaches the other machines where
+    the server keeps locks (version 4, or lockd) and the mount does not say ``local_lock``.
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[str] | None = None
+        self._folder: Path | None = None
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def take(self, folder: Path, patience: float = 0.0) -> None:
+        """Take the lock of a run's folder.
+
+        Args:
+            folder: the run's; it is there.
+            patience: how long to wait for another process to end, s.
+
+        Raises:
+            ConfigError: another process trains in it, or it cannot be written.
+        """
+        path = folder / LOCK
+        try:
+            # Not truncated: it may be another's, whose name is in it.
+            file = open(path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115 (held until released)
+        except OSError as error:
+            raise ConfigError(f"run folder {folder.absolute()}: cannot be written: {error}") from error
+        try:
+            self._lock(file, path, time.monotonic() + patience)
+        except BaseException:
+            file.close()
+            raise
+        self._file, self._folder = file, folder
+
+    def take_again(self) -> None:
+        """Take the lock where somebody has removed the folder, and it was made again."""
+        folder = self._folder
+        if folder is not None:
+            self.release()
+            self.take(folder)
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.truncate(0)  # so that nobody reads the name of one that is gone
+            self._file.close()
+            self._file = None
+
+    def _lock(self, file: IO[str], path: Path, deadline: float) -> None:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise ConfigError(_refusal(file, path)) from None
+                time.sleep(_POLL)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise ConfigError(f"{path}: cannot be locked: {error.strerror}") from error
+                logger.log_warning(
+                    f"{path}: this file system has no locks ({error.strerror}): nothing keeps a second training out of "
+                    "this folder, so see to it that there is none"
+                )
+                break
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n")
+        file.flush()
+
+
+def _refusal(file: IO[str], path: Path) -> str:
+    file.seek(0)
+    try:
+        holder = json.loads(file.read())
+        who = f"process {int(holder['pid'])} on {holder['host']!s:.100}"
+    except (ValueError, KeyError, TypeError):
+        who = "another process, which has not said its name yet,"
+    return f"{path.parent}: {who} trains in this folder; wait for its end, or stop it"
+
+
+def check_links(folder: Path, names: Sequence[str] | None = None) -> None:
+    """Check that what is read and written in a run's folder is in it; the folder may be somebody else's.
+
+    Args:
+        folder: the run's.
+        names: of what to look at in it; None: at everything.
+
+    Raises:
+        ConfigError: something is a link that leads out of it.
+    """
+    root = os.path.realpath(folder)
+    for path in folder.rglob("*") if names is None else _below(folder / name for name in names):
+        parts = path.relative_to(folder).parts
+        is_wandbs = parts[0] == "wandb" and len(parts) > 1  # it keeps links to its own logs there, and replaces them
+        if path.is_symlink() and not is_wandbs and not Path(os.path.realpath(path)).is_relative_to(root):
+            raise ConfigError(
+                f"{path}: a link that leads out of the run's folder, which would be read or written through it. If "
+                "it is yours, put what it leads to in its place"
+            )
+
+
+def _below(tops: Iterable[Path]) -> Iterator[Path]:
+    for top in tops:
+        yield top
+        yield from top.rglob("*")
