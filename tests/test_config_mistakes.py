@@ -295,7 +295,7 @@ def action_functor_for_a_reward(train: Config, env: Config) -> tuple[str, str]:
 @mistake
 def reward_functor_for_an_observation(train: Config, env: Config) -> tuple[str, str]:
     env["env"]["observations"]["more"] = {"func": "success_reward"}
-    return "env.observations.more.func", "takes obs, action, info, but is only given env"
+    return "env.observations.more.func", "takes action, info, but is only given env, or env and obs here"
 
 
 @mistake

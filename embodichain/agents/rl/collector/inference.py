@@ -16,7 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.collector.own_draws import OwnDraws
-from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.models import Policy, valued
 
 __all__ = ["InferencePolicy", "PolicyPublisher", "PolicySnapshot"]
 
@@ -120,7 +120,7 @@ class InferencePolicy:
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` and ``policy_version``, by the snapshot in use; see ``Policy.get_value``."""
         with self._lock:
-            td = self._module.get_value(td)
+            td = valued(self._module, td)
             td["policy_version"] = torch.full(td.batch_size, self._version, device=td["value"].device)
         return td
 

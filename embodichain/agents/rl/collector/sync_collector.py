@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.written import checked_steps
-from embodichain.agents.rl.models import Actor, policy_input
+from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 from embodichain.utils.threads import torch_threads
@@ -160,7 +160,7 @@ class SyncCollector(BaseCollector):
             self._next = TensorDict(
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
-        self.bootstrap = self.policy.get_value(self._next.copy())
+        self.bootstrap = valued(self.policy, self._next.copy())
         written["value"][num_steps].copy_(self.bootstrap["value"])
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
@@ -187,9 +187,7 @@ class SyncCollector(BaseCollector):
         return self._value(policy_input(self.policy, info["final_obs"], state, self.device, rows))
 
     def _value(self, td: TensorDict) -> torch.Tensor:
-        returned = self.policy.get_value(td)
-        # Some policies only write into what they are given.
-        value: torch.Tensor = (td if returned is None else returned)["value"]
+        value: torch.Tensor = valued(self.policy, td)["value"]
         return value
 
 

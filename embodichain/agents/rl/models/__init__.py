@@ -15,7 +15,7 @@ from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_
 from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
-from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input
+from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input, valued
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,
@@ -68,6 +68,7 @@ __all__ = [
     "register_policy",
     "rows_in_threads",
     "save_vla_model",
+    "valued",
 ]
 
 

@@ -19,7 +19,7 @@ from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.observations import flatten_dict_observation, select_entries
 
-__all__ = ["EVALUATED", "Actor", "Policy", "action_log_prob", "policy_input"]
+__all__ = ["EVALUATED", "Actor", "Policy", "action_log_prob", "policy_input", "valued"]
 
 EVALUATED = ("log_prob", "entropy", "value")
 """What ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
@@ -81,6 +81,12 @@ def policy_input(
     if state is not None:
         fields["state"] = state[rows]
     return TensorDict(fields, batch_size=flat.shape[:1])
+
+
+def valued(policy: Actor, td: TensorDict) -> TensorDict:
+    """Return what ``get_value`` makes of ``td``, with ``value``; some policies only write into what they are given."""
+    returned: TensorDict | None = policy.get_value(td)
+    return td if returned is None else returned
 
 
 def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
