@@ -6,15 +6,19 @@ CONFIG ?= configs/agents/rl/push_cube/train_config_quickstart.json
 # More arguments for `make train` (ARGS="trainer.seed=3"), for pytest under `make test` (ARGS="-m 'not learning'") or for
 # `make bench` (ARGS="--task CartPoleRL --rounds 3").
 ARGS   ?=
-# An index with other builds of PyTorch; https://download.pytorch.org/whl/cpu has small ones without CUDA.
+# The index that PyTorch is taken from; https://download.pytorch.org/whl/cpu has small builds without CUDA.
 TORCH_INDEX ?=
 
 BIN := $(VENV)/bin
-PIP_INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --no-input \
-	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint requirements.lock
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input
+# Only the files that `make lock` saw, nothing built from source. PyTorch is the exception: scripts/setup_torch.sh.
+INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps --only-binary :all:
+INSTALL_TORCH = sh scripts/setup_torch.sh $(BIN)/python $(TORCH_INDEX)
+# Built with the locked setuptools.
+INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help train test bench check format schema docs setup setup-dev lock clean
+.PHONY: help train test bench check format schema docs setup setup-dev sbom lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +33,7 @@ test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
 
 bench: setup ## Set up, then measure training beside that of other libraries, which are installed too (ARGS=...)
 	@sh scripts/setup_gl.sh $(BIN)/python
-	$(PIP_INSTALL) --no-deps --requirement benchmarks/peers/requirements.txt
+	$(INSTALL_LOCKED) --requirement requirements/bench.txt
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 check: setup-dev ## Set up, then lint, formatting and types
@@ -55,23 +59,30 @@ setup: $(VENV)/.installed ## Make the virtual environment and install the locked
 setup-dev: $(VENV)/.installed-dev ## The same with the development tools
 
 # The stamps make a second call free. Whoever has the development tools has all that `make train` needs.
-$(VENV)/.installed: pyproject.toml requirements.lock
+$(VENV)/.installed: pyproject.toml requirements/run.txt requirements/torch.txt
 	@sh scripts/setup_venv.sh $(PYTHON) $(VENV)
-	$(PIP_INSTALL) --editable .
+	$(INSTALL_LOCKED) --requirement requirements/run.txt
+	@$(INSTALL_TORCH)
+	$(INSTALL_PACKAGE)
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml requirements.lock
+$(VENV)/.installed-dev: pyproject.toml requirements/run.txt requirements/torch.txt requirements/dev.txt
 	@sh scripts/setup_venv.sh $(PYTHON) $(VENV)
-	$(PIP_INSTALL) --editable '.[dev]'
+	$(INSTALL_LOCKED) --requirement requirements/run.txt --requirement requirements/dev.txt
+	@$(INSTALL_TORCH)
+	$(INSTALL_PACKAGE)
 	@touch $@ $(VENV)/.installed
 
-$(VENV)/.installed-docs: $(VENV)/.installed
-	$(PIP_INSTALL) --editable '.[docs]'
+$(VENV)/.installed-docs: $(VENV)/.installed requirements/docs.txt
+	$(INSTALL_LOCKED) --requirement requirements/docs.txt
 	@touch $@
 
-lock: ## Resolve all versions anew and write requirements.lock (needs Python 3.11)
+sbom: setup ## Write sbom.cdx.json: what is installed in the virtual environment, in the CycloneDX format
+	@sh scripts/sbom.sh $(VENV)
+
+lock: ## Resolve all versions anew; write requirements.lock, requirements/ and THIRD_PARTY.md (needs Python 3.11, Linux)
 	@sh scripts/lock.sh $(PYTHON)
 
 clean: ## Remove the virtual environment and all caches; the runs in outputs/ stay
-	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site sbom.cdx.json *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,17 @@
+#!/bin/sh
+# Writes sbom.cdx.json, a CycloneDX bill of materials: what is installed in VENV, with licences and what needs what.
+# Usage: scripts/sbom.sh VENV
+set -eu
+
+venv=$1
+cd "$(dirname "$0")/.."
+
+# In an environment of its own, so that the tool is not in its own list.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$venv/bin/python" -m venv "$work/tools"
+"$work/tools/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    --require-hashes --no-deps --only-binary :all: --requirement requirements/tools.txt
+"$work/tools/bin/cyclonedx-py" environment --pyproject pyproject.toml --output-file "$work/sbom.json" "$venv/bin/python"
+cp "$work/sbom.json" sbom.cdx.json
+echo "sbom: sbom.cdx.json has the packages of $venv"
