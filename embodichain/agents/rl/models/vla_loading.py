@@ -164,7 +164,7 @@ def _read_folder(folder: Path) -> StoredModel:
         config = json.loads(config_path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{_PLACE}: {config_path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{_PLACE}: {config_path}: is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{_PLACE}: {config_path}: must be an object, got {type(config).__name__}")

@@ -140,6 +140,9 @@ def test_broken_folders_are_named(saved: tuple[Path, TinyVLA]) -> None:
     (folder / "config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"config\.json: is not JSON"):
         load_vla_model(folder, TINY)
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"config\.json: is not JSON: maximum recursion depth"):
+        load_vla_model(folder, TINY)
     (folder / "config.json").write_text(json.dumps([1]))
     with pytest.raises(ConfigError, match=r"config\.json: must be an object, got list"):
         load_vla_model(folder, TINY)
