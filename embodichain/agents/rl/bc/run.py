@@ -34,6 +34,7 @@ from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
+from embodichain.utils.files import read_text
 from embodichain.utils.state import freeze, thaw
 
 __all__ = ["clone_from_config", "resume_cloning"]
@@ -262,7 +263,7 @@ def _conclude(
 
 def _read_summary(out: Path) -> dict[str, Any] | None:
     try:
-        summary = json.loads((out / _SUMMARY).read_text(encoding="utf-8"))
+        summary = json.loads(read_text(out / _SUMMARY))
     except (OSError, ValueError):
         return None
     is_ours = isinstance(summary, dict) and {"steps", "success_rate"} <= summary.keys()

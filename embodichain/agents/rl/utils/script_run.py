@@ -262,10 +262,6 @@ def require_config(content: Mapping[str, Any], path: Path) -> None:
     Raises:
         ConfigError: it does not; the message has the reason that was noted when it was written.
     """
-    if not isinstance(content.get("config"), dict):
-        raise ConfigError(
-            f"{path}: is not of a training; 'embodichain bc --resume FOLDER' goes on with a behaviour cloning"
-        )
     problem = content["config"].get(_PROBLEM)
     if problem is not None:
         raise ConfigError(

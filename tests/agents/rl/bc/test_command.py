@@ -143,7 +143,7 @@ def test_resumed_cloning_equals_an_uninterrupted_one_bit_for_bit(
     Path("outputs/cut/checkpoints").mkdir(parents=True)  # left by a process that was killed before it saved
     with monkeypatch.context() as patch:
         calls = iter(range(4))  # the fourth step is begun, and the checkpoint of the second is the last
-        patch.setattr(cloning, "cloning_loss", lambda *args: (next(calls) < 3 or kill(), LOSS(*args))[1])
+        patch.setattr(cloning, "cloning_loss", lambda *args: LOSS(*args) if next(calls) < 3 else kill())
         with pytest.raises(Killed):
             clone_from_config(path)
     assert not Path("outputs/cut/bc.json").exists()
@@ -156,15 +156,13 @@ def test_resumed_cloning_equals_an_uninterrupted_one_bit_for_bit(
     weights = [Path(f"outputs/{name}/model.safetensors").read_bytes() for name in ("cut", "whole")]
     assert weights[0] == weights[1]
     # All is done: nothing is done again.
-    assert main(["resume", "outputs/cut"]) == 2
-    assert "is not of a training; 'embodichain bc --resume FOLDER' goes on with a behaviour" in capsys.readouterr().err
     assert resume_cloning("outputs/cut")["loss"] == whole["loss"]
 
 
 LOSS = cloning.cloning_loss
 
 
-def kill() -> None:
+def kill(*args: Any) -> Any:
     raise Killed
 
 
@@ -197,7 +195,7 @@ def test_kill_in_the_evaluation_loses_neither_model_nor_record(
 ) -> None:
     path = configs(tmp_path, **SMALL | {"num_eval_episodes": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(run, "_evaluate", lambda *args: kill())
+        patch.setattr(run, "_evaluate", kill)
         with pytest.raises(Killed):
             clone_from_config(path)
     record = json.loads(Path("outputs/model/bc.json").read_text())
