@@ -32,7 +32,7 @@ def one_seed(config: Path, seed: int, folder: Path, bc: list[str], train: list[s
     """Clone and train with one seed, and return the figures."""
     model = folder / f"seed_{seed}"
     start = time.perf_counter()
-    run(["embodichain.cli", "bc", str(config), f"seed={seed}", f"out={model}", *bc])
+    run(["embodichain.cli", "bc", str(config), "--allow-write", str(folder), f"seed={seed}", f"out={model}", *bc])
     bc_seconds = time.perf_counter() - start
     cloned = json.loads((model / "bc.json").read_text(encoding="utf-8"))
     path = json.loads(config.read_text(encoding="utf-8"))["train_config"]

@@ -8,6 +8,7 @@ embodichain schema --kind env --out env.schema.json
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -154,6 +155,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads has seen enough, as in `embodichain list terms | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        # Whatever is asked of such a path fails in this way, even whether there is a file.
+        print(f"error: '{str(error.filename)[:60]}...': {error.strerror}", file=sys.stderr)
+        return 2
     return code
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from embodichain.utils import ConfigError
 
-__all__ = ["add_device", "add_json", "add_run", "whole_number"]
+__all__ = ["add_device", "add_json", "add_run", "output_file", "output_folder", "parse_pairs", "whole_number"]
 
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
@@ -43,6 +45,20 @@ def whole_number(lowest: int = 1) -> Callable[[str], int]:
         return number
 
     return read
+
+
+def output_file(text: str) -> Path:
+    """Read the path of a file to be written, for ``add_argument``; there may be one already, but no folder."""
+    if text.endswith(os.sep) or os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"must be a file, but '{text}' is a folder")
+    return Path(text)
+
+
+def output_folder(text: str) -> Path:
+    """Read the path of a folder to be written into, for ``add_argument``; it need not be there."""
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"must be a folder, but '{text}' is a file")
+    return Path(text)
 
 
 def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:

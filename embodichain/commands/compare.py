@@ -19,7 +19,7 @@ from embodichain.agents.rl.report.page import table
 from embodichain.agents.rl.report.run_data import RunData, read_run
 from embodichain.agents.rl.report.statistics import bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.agents.rl.report.style import STYLE
-from embodichain.commands.arguments import add_json
+from embodichain.commands.arguments import add_json, output_file
 from embodichain.utils import ConfigError
 
 EXAMPLES = (
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="eval/success_rate",
         help="a figure of metrics.jsonl, of which the last value counts (default: %(default)s)",
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write a page with a plot and the tables")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="write a page with a plot and the tables")
     add_json(parser)
 
 

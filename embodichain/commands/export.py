@@ -12,7 +12,7 @@ from embodichain.agents.rl.export.module import actor_entries
 from embodichain.agents.rl.export.spec import describe_policy
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
-from embodichain.commands.arguments import add_run, whole_number
+from embodichain.commands.arguments import add_run, output_file, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_run(parser)
     parser.add_argument("--format", choices=list(FORMATS), default="onnx", help="default: %(default)s")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: export/policy.* in the run's folder")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="default: export/policy.* in the run's folder")
     parser.add_argument(
         "--observations",
         type=whole_number(),

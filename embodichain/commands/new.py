@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import keyword
 import re
 from pathlib import Path
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks, whose names are taken)
+from embodichain.commands.arguments import output_folder
 from embodichain.lab.gym.utils.registration import get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 
+_LONGEST = 100  # characters of a name, of which files are named
 _TEMPLATES = Path(__file__).parent / "task_template"
 
 
@@ -21,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("what", choices=["task"], help="what to write")
     parser.add_argument("name", metavar="NAME", help="of the package: small letters, digits and underscores")
-    parser.add_argument("--into", type=Path, default=Path(), metavar="FOLDER", help="where (default: here)")
+    parser.add_argument("--into", type=output_folder, default=Path(), metavar="FOLDER", help="where (default: here)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
 def _check(name: str, camel: str, folder: Path) -> None:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise ConfigError(f"'{name}': small letters, digits and underscores are needed, beginning with a letter")
+    if keyword.iskeyword(name):
+        raise ConfigError(f"'{name}': is a keyword of Python, which no package can be named by")
+    if len(name) > _LONGEST:
+        raise ConfigError(f"'{name[:20]}...': at most {_LONGEST} characters are allowed, got {len(name)}")
     if f"{camel}RL" in get_registered_env_ids():
         raise ConfigError(f"'{name}': there is a task {camel}RL already")
     if folder.exists():

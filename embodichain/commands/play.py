@@ -17,7 +17,7 @@ from embodichain.agents.rl.saved_run import find_run, open_run, without_records
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
-from embodichain.commands.arguments import RUN_HELP, add_device, whole_number
+from embodichain.commands.arguments import RUN_HELP, add_device, output_file, whole_number
 from embodichain.commands.live import check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--episodes", type=whole_number(), metavar="E", help=f"default: {_EPISODES}; with --viewer: without end"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the video (default: in the run's folder; play.mp4)")
+    parser.add_argument(
+        "--out", type=output_file, metavar="FILE", help="the video (default: in the run's folder; play.mp4)"
+    )
     parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
         "--size", nargs=2, type=whole_number(16), default=[640, 480], metavar=("W", "H"), help="pixels, even numbers"

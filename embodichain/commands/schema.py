@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from embodichain.commands.arguments import output_file
 from embodichain.schema import SCHEMAS, schema_text
 from embodichain.utils import ConfigError
 
@@ -14,7 +14,7 @@ EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--kind", choices=list(SCHEMAS), default="train", help="which file (default: %(default)s)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: the terminal)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="where to write it (default: the terminal)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from embodichain.agents.rl.report.groups import final_score
 from embodichain.agents.rl.report.run_data import read_run
 from embodichain.agents.rl.report.statistics import interquartile_mean
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.commands.arguments import add_json, whole_number
+from embodichain.commands.arguments import add_json, output_folder, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -107,7 +107,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=whole_number(), default=1, metavar="J", help="trials at a time (default: 1)")
     parser.add_argument("--metric", default="eval/success_rate", help="to be as high as can be (default: %(default)s)")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="of the study, which goes on if it is there (default: sweeps/<name>)"
+        "--out",
+        type=output_folder,
+        metavar="FOLDER",
+        help="of the study, which goes on if it is there (default: sweeps/<name>)",
     )
     add_json(parser)
     add_allow_import(parser)

@@ -13,7 +13,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import without_records
 from embodichain.agents.rl.utils.config import is_env_config
 from embodichain.commands.actions import action_numbers
-from embodichain.commands.arguments import whole_number
+from embodichain.commands.arguments import output_file, whole_number
 from embodichain.commands.live import HandAgent, check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.commands.validate import read_env_config
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="the picture (default: scene.png)")
+    parser.add_argument("--out", type=output_file, metavar="FILE", help="the picture (default: scene.png)")
     parser.add_argument("--seed", type=whole_number(0), default=1, help="of the episode that begins (default: 1)")
     parser.add_argument("--size", nargs=2, type=whole_number(16), default=[960, 720], metavar=("W", "H"), help="pixels")
     add_import(parser)

@@ -170,7 +170,7 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
     attribute = name.rpartition(".")[2]
     for candidate in [module] if module else modules:
         found = getattr(importlib.import_module(candidate), attribute, None)
-        if callable(found) and _is_offered(found, attribute, candidate, admitted):
+        if callable(found) and not _is_alias(found) and _is_offered(found, attribute, candidate, admitted):
             return found
     if not module:
         hint = nearest(name, public_names(modules))
@@ -182,6 +182,11 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
 
 def _is_made_in(value: Any, module: str) -> bool:
     return (inspect.isroutine(value) or inspect.isclass(value)) and value.__module__ == module
+
+
+def _is_alias(found: Any) -> bool:
+    """Return whether something stands for a type, as ``Callable`` or ``list[int]`` do: called, it fails."""
+    return not inspect.isclass(found) and type(found).__module__ in ("types", "typing", "typing_extensions")
 
 
 def _is_offered(found: Any, attribute: str, module: str, admitted: Sequence[str]) -> bool:

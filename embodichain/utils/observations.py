@@ -22,7 +22,9 @@ from embodichain.utils.errors import ConfigError, unknown_name
 __all__ = [
     "dict_to_tensordict",
     "entry_columns",
+    "entry_of_column",
     "entry_spaces",
+    "flat_input",
     "flatten_dict_observation",
     "nested_observation",
     "select_entries",
@@ -80,6 +82,18 @@ def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
     return flat.to(torch.float32)
 
 
+def flat_input(td: TensorDict) -> torch.Tensor:
+    """Return what :func:`flatten_dict_observation` does, as a policy gets it: an infinite number is not-a-number.
+
+    A normaliser cuts an infinite input to a large one, and a saturating network hides it: a policy would go on
+    learning from it, and nobody would hear of it. Not-a-number reaches the loss, whose step is then skipped.
+
+    Returns:
+        float32 [N, O], never a view of the observation.
+    """
+    return torch.nan_to_num(flatten_dict_observation(td), nan=torch.nan, posinf=torch.nan, neginf=torch.nan)
+
+
 def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
     """Return some of an observation's entries, by their slash-separated names.
 
@@ -129,6 +143,17 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
             columns[name] = slice(start, stop)
             start = stop
     return columns
+
+
+def entry_of_column(space: spaces.Space[Any], column: int) -> str:
+    """Return the name of the entry that a column of the flat observation belongs to; empty where it is of none.
+
+    Args:
+        space: the observation space of one environment.
+        column: of the flat observation.
+    """
+    columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
+    return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
 
 
 def _collect_leaves(td: TensorCollection, num_rows: int, leaves: list[torch.Tensor]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from embodichain.utils.errors import ConfigError, placed
+from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 
 __all__ = ["load_config_file", "load_json"]
@@ -76,7 +77,7 @@ def _place_of_second(text: str, problem: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML by the core schema of version 1.2: what it yields is what JSON could have said."""
+    """YAML by the core schema of version 1.2: what it yields is what JSON could have said; other tags are refused."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 
@@ -91,6 +92,12 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag not in _TAGS:
+            shown = node.tag.replace(f"{_TAG}:", "!!")
+            self._refuse(f"the tag '{shown:.50}' is not allowed: a config has what JSON has", node)
+        return super().construct_object(node, deep)
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         super().flatten_mapping(node)
         if len(node.value) > _MERGED:
@@ -101,6 +108,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _TAG = "tag:yaml.org,2002"
+_TAGS = {f"{_TAG}:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
 _MERGED = 1000
 for _name, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -123,13 +131,13 @@ def _load_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from error
     except RecursionError:
         raise ConfigError(f"{path}: invalid YAML: nested too deeply") from None
-    except ValueError as error:  # a number of thousands of digits, a base64 text that is none
+    except (KeyError, ValueError) as error:  # a bool that is none, by its tag; a number of thousands of digits
         raise ConfigError(f"{path}: invalid YAML: {error}") from None
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file (working directory {Path.cwd()})") from None
     except (OSError, UnicodeDecodeError) as error:

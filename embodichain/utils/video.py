@@ -1,17 +1,26 @@
-"""Videos, written by ffmpeg."""
+"""Videos, written and read by ffmpeg."""
 
 from __future__ import annotations
 
+import io
 import queue
 import subprocess
+import tempfile
 import threading
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
+from types import TracebackType
 
 import imageio_ffmpeg
 import numpy as np
 
-__all__ = ["BackgroundVideoWriter", "VideoWriter", "read_video"]
+__all__ = ["BackgroundVideoWriter", "VideoReader", "VideoWriter", "read_video"]
+
+_LONGEST_LINE = 100  # bytes of a line of a picture's header
+_LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
 
 
 class VideoWriter:
@@ -119,33 +128,108 @@ def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
     return [ffmpeg, "-y", "-v", "error", *pictures, *video, str(path)]
 
 
-def read_video(path: Path, height: int, width: int) -> np.ndarray:
+class VideoReader:
+    """Decodes a video as far as it is asked for; a small file may have more pictures than memory can hold."""
+
+    def __init__(self, path: Path, height: int, width: int) -> None:
+        """Begin at the first picture.
+
+        Args:
+            path: of the file.
+            height: of the pictures, pixels.
+            width: of the pictures, pixels.
+
+        Raises:
+            FileNotFoundError: there is no such regular file.
+        """
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is not there")
+        self.path = path
+        self.position = 0
+        """The number of the next picture."""
+        self._shape = (height, width, 3)
+        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        # PPM says the size before each picture, so that one of another size is noticed before it is read.
+        self._decoder = subprocess.Popen(
+            [
+                imageio_ffmpeg.get_ffmpeg_exe(),
+                *("-nostdin", "-v", "error", "-i", f"file:{path}"),
+                *("-an", "-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "-"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
+        )
+        self._pictures = self._decode()
+
+    def __enter__(self) -> VideoReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, count: int) -> np.ndarray:
+        """Return the next ``count`` pictures, or as many as there are, [T, height, width, 3] uint8.
+
+        Raises:
+            ValueError: the file cannot be decoded, or its pictures are of another size.
+        """
+        pictures = list(islice(self._pictures, count))
+        return np.stack(pictures) if pictures else np.zeros((0, *self._shape), np.uint8)
+
+    def skip(self, count: int) -> None:
+        """Pass over pictures, or as many as there are.
+
+        Raises:
+            ValueError: as for :meth:`read`.
+        """
+        deque(islice(self._pictures, count), maxlen=0)
+
+    def close(self) -> None:
+        """End the decoder."""
+        self._decoder.kill()
+        assert self._decoder.stdout is not None
+        self._decoder.stdout.close()
+        self._decoder.wait()
+        self._complaints.close()
+
+    def _decode(self) -> Iterator[np.ndarray]:
+        stream = self._decoder.stdout
+        assert isinstance(stream, io.BufferedReader)
+        height, width, _ = self._shape
+        while first := stream.readline(_LONGEST_LINE):
+            header = [first, stream.readline(_LONGEST_LINE), stream.readline(_LONGEST_LINE)]
+            if header != [b"P6\n", f"{width} {height}\n".encode(), b"255\n"]:
+                size = header[1].decode(errors="replace").strip().replace(" ", "x")
+                raise ValueError(f"{self.path} has pictures of {size}, not {width}x{height}")
+            picture = np.empty(self._shape, np.uint8)
+            if stream.readinto(picture.data.cast("B")) < picture.nbytes:
+                break
+            self.position += 1
+            yield picture
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self._decoder.wait():
+            self._complaints.seek(0)
+            text = self._complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip()
+            raise ValueError(f"{self.path} cannot be decoded: {text.splitlines()[-1] if text else 'ffmpeg failed'}")
+
+
+def read_video(path: Path, height: int, width: int, most: int = 10_000) -> np.ndarray:
     """Return a video's pictures, [T, height, width, 3] uint8.
 
     Args:
         path: of the file.
         height: of the pictures, pixels.
         width: of the pictures, pixels.
+        most: how many are read at most.
 
     Raises:
         FileNotFoundError: the file is not there.
-        ValueError: it cannot be decoded.
+        ValueError: it cannot be decoded, or its pictures are of another size.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there")
-    command = [
-        imageio_ffmpeg.get_ffmpeg_exe(),
-        "-v",
-        "error",
-        "-i",
-        str(path),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode:
-        raise ValueError(f"{path} cannot be decoded: {done.stderr.decode(errors='replace').strip()}")
-    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)
+    with VideoReader(path, height, width) as reader:
+        return reader.read(most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,37 @@ def test_listing_into_a_closed_pipe_is_no_error(monkeypatch: pytest.MonkeyPatch)
     with Path("out.txt").open("w", encoding="utf-8") as out:
         monkeypatch.setattr(sys, "stdout", out)
         assert run("list", "terms") == 0
+
+
+def test_path_of_300_letters_is_one_line_in_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["eval"], ["resume"], ["replay"], ["validate"], ["bc"], ["bc", "--resume"], ["rewards"]):
+        assert run(*argv, "a" * 300) == 2
+        assert "File name too long" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["export x", "play x", "view x", "compare x", "schema"])
+def test_folder_where_a_file_is_to_be_written_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in (tmp_path, f"{tmp_path}/new/"):
+        assert run(*command.split(), "--out", str(folder)) == 2
+        assert f"argument --out: must be a file, but '{folder}' is a folder" in capsys.readouterr().err
+
+
+def test_file_where_a_folder_is_to_be_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for argv in (["new", "task", "x", "--into"], ["sweep", "x", "--param", "a=0:1", "--out"]):
+        assert run(*argv, str(tmp_path / "file")) == 2
+        assert "must be a folder, but" in capsys.readouterr().err
+
+
+def test_pipe_in_place_of_a_file_is_refused_and_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / name for name in ("pipe.json", "pipe.yaml", "run/checkpoints/x_step_1.pt")]
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    for path in paths:
+        os.mkfifo(path)
+    for argv in (["validate", paths[0]], ["validate", paths[1]], ["resume", paths[2]]):
+        assert run(*map(str, argv)) == 2
+        assert "is no regular file" in capsys.readouterr().err

@@ -63,6 +63,8 @@ def test_new_task_is_valid_without_the_working_directory_on_the_path(
         ("Tidy", "small letters, digits and underscores are needed"),
         ("../tidy", "small letters, digits and underscores are needed"),
         ("json", "Python has a module of this name already"),
+        ("class", "is a keyword of Python"),
+        ("a" * 300, "at most 100 characters are allowed, got 300"),
         ("push_cube", "there is a task PushCubeRL already"),
         ("taken", "taken: is there already"),
     ],

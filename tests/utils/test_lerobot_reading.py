@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, lerobot_reading
 from embodichain.utils.lerobot_dataset import LeRobotWriter
 from embodichain.utils.lerobot_reading import read_lerobot
-from embodichain.utils.video import VideoWriter
+from embodichain.utils.video import VideoReader, VideoWriter
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -123,3 +123,59 @@ def test_video_that_is_too_short_is_refused(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(ConfigError, match="has 2 of the 3 pictures of an episode"):
         list(read_lerobot(tmp_path))
+
+
+def change(root: Path, **info: Any) -> None:
+    path = root / "meta/info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | info))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [None, [], {"action": None}, {"action": {"shape": [1]}}, {"cam": {"dtype": "video"}}]
+    + [{"cam": {"dtype": "video", "shape": shape}} for shape in (None, [16, 32], [16, 0, 3], [16, "a", 3])],
+)
+def test_features_that_are_none_are_one_line(tmp_path: Path, features: Any) -> None:
+    write(tmp_path)
+    change(tmp_path, features=features)
+    with pytest.raises(ConfigError, match=r"info\.json: features: must be an object of features"):
+        next(read_lerobot(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "info", [{"fps": None}, {"fps": 1e400}, {"data_path": None}, {"data_path": "{nothing}"}, {"video_path": 3}]
+)
+def test_description_of_the_wrong_kind_is_one_line(tmp_path: Path, info: dict[str, Any]) -> None:
+    write(tmp_path, with_video=True)
+    change(tmp_path, **info)
+    with pytest.raises(ConfigError, match="is no whole LeRobot dataset"):
+        list(read_lerobot(tmp_path))
+
+
+def test_template_of_a_path_makes_no_gigabytes(tmp_path: Path) -> None:
+    write(tmp_path)
+    change(tmp_path, data_path="{chunk_index:0999999999d}{chunk_index.__class__}")
+    with pytest.raises(ConfigError, match=r"chunk_index:0999999999d.*chunk_index\.__class__"):
+        next(read_lerobot(tmp_path))
+
+
+def test_video_with_more_pictures_than_the_episode_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, with_video=True)
+    video = tmp_path / "videos/observation.images.cam/chunk-000/file-000.mp4"
+    writer = VideoWriter(video, 32, 16, fps=10)
+    for picture in pictures([10, 60] + [0] * 500):
+        writer.write(picture)
+    writer.close()
+    readers: list[VideoReader] = []
+
+    def kept(*args: Any) -> VideoReader:
+        readers.append(VideoReader(*args))
+        return readers[-1]
+
+    monkeypatch.setattr(lerobot_reading, "VideoReader", kept)
+    first, _ = read_lerobot(tmp_path)
+    assert len(first.frames["observation.images.cam"]) == 2
+    assert [reader.position for reader in readers] == [2, 3]
+    assert all(reader._decoder.returncode is not None for reader in readers)  # ended

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import find_function_from_modules, public_names
+from embodichain.utils.module_utils import find_admitted, find_function_from_modules, public_names
 
 
 def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:
@@ -45,3 +45,60 @@ def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name
 def test_public_names_follow_the_modules_in_their_order() -> None:
     names = public_names(["embodichain.utils.validation", "embodichain.utils.utility"])
     assert names == ["RayTracing", "from_dict", "load_config_file", "load_json"]
+
+
+TERMS = """
+from collections.abc import Callable as Other
+from functools import partial
+from typing import Annotated, Any, Callable, Literal, NamedTuple, NewType, Optional, Protocol, TypeVar, Union
+
+__all__ = ["Listed", "term"]
+Listed = Annotated[float, 1]
+Numbers = list[int]
+Maybe = Optional[int]
+Name = NewType("Name", str)
+class Kind(Protocol): ...
+class Term(Kind): ...
+class Instance:
+    def __call__(self): ...
+def term(): ...
+made, half = Instance(), partial(term)
+"""
+
+
+@pytest.fixture
+def terms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "users_terms_with_types.py").write_text(TERMS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "users_terms_with_types"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Any",
+        "Callable",
+        "Other",
+        "Literal",
+        "Optional",
+        "Union",
+        "Annotated",
+        "Protocol",
+        "NamedTuple",
+        "TypeVar",
+        "Listed",
+        "Numbers",
+        "Maybe",
+        "Name",
+        "partial",
+    ],
+)
+def test_what_stands_for_a_type_is_no_function_that_a_config_may_name(terms: str, name: str) -> None:
+    for written in (name, f"{terms}.{name}"):
+        with pytest.raises(ConfigError, match=f"here: unknown function '{written}'"):
+            find_admitted(written, [terms], [], "here")
+
+
+@pytest.mark.parametrize("name", ["term", "Term", "Kind", "made", "half"])
+def test_what_a_module_makes_itself_may_be_named(terms: str, name: str) -> None:
+    assert find_admitted(name, [terms], [], "here") is getattr(sys.modules[terms], name)

@@ -19,25 +19,31 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path) -> None:
     }
     write_safetensors(tmp_path / "x.safetensors", tensors)
     back = read_safetensors(tmp_path / "x.safetensors")
-    assert list(back) == list(tensors)
+    assert back.keys() == tensors.keys()
     for name, value in tensors.items():
         assert back[name].dtype == value.dtype
         assert torch.equal(back[name], value)
 
 
-def test_file_is_laid_out_as_the_format_says(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_are_written_each(tmp_path: Path) -> None:
+    shared = torch.arange(3.0)
+    write_safetensors(tmp_path / "x.safetensors", {"a": shared, "b": shared})
+    assert read_safetensors(tmp_path / "x.safetensors")["b"].tolist() == [0, 1, 2]
+
+
+def test_writing_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.safetensors"
-    write_safetensors(path, {"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([3], dtype=torch.uint8)})
-    content = path.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    assert length % 8 == 0
-    assert header == {
-        "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
-        "b": {"dtype": "U8", "shape": [1], "data_offsets": [8, 9]},
-    }
-    # 1.0 and 2.0 as little-endian float32, then a byte
-    assert content[8 + length :] == b"\x00\x00\x80\x3f\x00\x00\x00\x40\x03"
+    write_safetensors(path, {"a": torch.ones(1)})
+    before = path.read_bytes()
+
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        write_safetensors(path, {"a": torch.zeros(1)})
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
 def test_metadata_of_other_writers_is_passed_over(tmp_path: Path) -> None:
@@ -62,6 +68,9 @@ def wrong_files() -> dict[str, bytes]:
         "wrong size": file({"a": entry | {"shape": [3]}}, b"12345678"),
         "negative": file({"a": entry | {"data_offsets": [-8, 0]}}, b"12345678"),
         "unknown dtype": file({"a": entry | {"dtype": "F3"}}, b"12345678"),
+        "overlap": file({"a": entry, "b": entry | {"data_offsets": [4, 12]}}, b"123456781234"),
+        "hole": file({"a": entry | {"data_offsets": [4, 12]}}, b"123456781234"),
+        "negative shape": file({"a": entry | {"shape": [-1, -2]}}, b"12345678"),
         "no offsets": file({"a": {"dtype": "F32", "shape": [2]}}, b"12345678"),
     }
 

@@ -71,6 +71,36 @@ def test_config_file_whose_top_level_is_no_mapping_is_refused(tmp_path: Path, te
         load_config_file(write(tmp_path, "a.json", text))
 
 
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("a: !!binary aGk=", "!!binary"),
+        ("a: !!binary a", "!!binary"),
+        ("a: !!set {b, c}", "!!set"),
+        ("a: !!timestamp 2001-12-14", "!!timestamp"),
+        ("a: !!timestamp x", "!!timestamp"),
+        ("a: !!omap [b: 1]", "!!omap"),
+        ("a: !!pairs [b: 1]", "!!pairs"),
+        ("a: !mine 1", "!mine"),
+        ("!!set {a}", "!!set"),
+    ],
+)
+def test_yaml_with_types_that_json_lacks_is_refused_with_its_place(tmp_path: Path, text: str, tag: str) -> None:
+    with pytest.raises(ConfigError, match=rf"invalid YAML at line 1, column \d: the tag '{tag}' is not allowed"):
+        load_config_file(write(tmp_path, "a.yaml", text))
+
+
+def test_tags_of_what_json_has_are_allowed(tmp_path: Path) -> None:
+    text = "a: !!str 1\nb: !!int 2\nc: !!seq [!!float 3, !!null null, !!bool true]\nd: !!map {}\n"
+    assert load_config_file(write(tmp_path, "a.yaml", text)) == {"a": "1", "b": 2, "c": [3.0, None, True], "d": {}}
+
+
+@pytest.mark.parametrize("text", ["a: !!int x", "a: !!float x", "a: !!bool x"])
+def test_tag_that_does_not_fit_its_value_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"a\.yaml: invalid YAML"):
+        load_config_file(write(tmp_path, "a.yaml", text))
+
+
 def test_yaml_says_what_json_would(tmp_path: Path) -> None:
     text = "a: 3e-4\nb: no\nc: 2026-01-02\nd: [1, -2.5, .5, 1e3, null, ~, true, 'true']\ne:\non: {f: 0x10, g: 1_000}\n"
     assert load_config_file(write(tmp_path, "a.yaml", text)) == {

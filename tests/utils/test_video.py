@@ -9,7 +9,7 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from embodichain.utils.video import BackgroundVideoWriter, VideoWriter, read_video
+from embodichain.utils.video import BackgroundVideoWriter, VideoReader, VideoWriter, read_video
 
 WIDTH, HEIGHT = 64, 48
 WRITERS = [VideoWriter, BackgroundVideoWriter]
@@ -105,3 +105,35 @@ def test_missing_ffmpeg_is_an_os_error_like_the_others(tmp_path: Path, monkeypat
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", fail)
     with pytest.raises(OSError, match=r"no ffmpeg: No ffmpeg exe"):
         VideoWriter(tmp_path / "video.mp4", WIDTH, HEIGHT, fps=10)
+
+
+def write_pictures(path: Path, values: list[int]) -> Path:
+    writer = VideoWriter(path, WIDTH, HEIGHT, fps=10)
+    for value in values:
+        writer.write(picture(value))
+    writer.close()
+    return path
+
+
+def test_reader_decodes_no_further_than_it_is_asked(tmp_path: Path) -> None:
+    # 3000 pictures that are all the same: some kB as a file, 27 MB decoded
+    path = write_pictures(tmp_path / "video.mp4", [20, 60] + [100] * 3000)
+    with VideoReader(path, HEIGHT, WIDTH) as reader:
+        reader.skip(1)
+        assert reader.read(2)[:, :, 4:28].mean(axis=(1, 2, 3)) == pytest.approx([60, 100], abs=6)
+        assert reader.position == 3
+        assert reader._decoder.poll() is None  # it waits, with what the pipe holds
+    assert reader._decoder.returncode == -9
+    assert len(read_video(path, HEIGHT, WIDTH, most=5)) == 5
+
+
+def test_pictures_of_another_size_are_refused_at_the_first(tmp_path: Path) -> None:
+    path = write_pictures(tmp_path / "video.mp4", [1] * 3)
+    with pytest.raises(ValueError, match=r"video\.mp4 has pictures of 64x48, not 32x96"):
+        read_video(path, 96, 32)  # as many bytes a picture
+
+
+def test_file_that_is_no_video_is_refused_in_ffmpegs_words(tmp_path: Path) -> None:
+    (tmp_path / "video.mp4").write_bytes(b"no video" * 100)
+    with pytest.raises(ValueError, match=r"video\.mp4 cannot be decoded: .*Invalid data"):
+        read_video(tmp_path / "video.mp4", HEIGHT, WIDTH)

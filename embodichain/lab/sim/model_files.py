@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import mujoco
+import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.checks import MENAGERIE
@@ -66,7 +67,9 @@ def load_model(name: str, place: str) -> ModelFile:
         raise ConfigError(f"{place}: {error}") from error
     except ConfigError:
         raise
-    except (ValueError, ElementTree.ParseError) as error:
+    except RecursionError:
+        raise ConfigError(f"{place}: cannot read '{name}': nested too deeply") from None
+    except (LookupError, ValueError, ElementTree.ParseError) as error:  # a LookupError for an encoding that is none
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
     _check_meshes(spec, place)
     model = ModelFile(spec)
@@ -89,9 +92,10 @@ def load_model(name: str, place: str) -> ModelFile:
         spec.delete(sensor)
     _hide_collisions(spec)
     try:
-        spec.compile()
+        compiled = spec.compile()
     except ValueError as error:
         raise ConfigError(f"{place}: cannot compile '{name}': {' '.join(str(error).split())}") from error
+    _check_finite(compiled, f"{place}: '{name}'")
     return model
 
 
@@ -189,6 +193,27 @@ def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:
     for mesh in spec.meshes:
         if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
             raise ConfigError(f"{place}: mesh '{file}' is not there.{_nearest_file(mesh.file, folder)}")
+
+
+def _check_finite(model: mujoco.MjModel, place: str) -> None:
+    """Check that all numbers of a model are finite; the engine takes infinite limits and masses as they are.
+
+    Raises:
+        ConfigError: one is not; the message names it.
+    """
+    for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # last what follows from others
+        values = getattr(model, field_name)
+        if not (isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating)):
+            continue
+        if np.isfinite(values).all():
+            continue
+        rows = values.reshape(len(values), -1)
+        row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        kind, _, what = field_name.partition("_")
+        kinds = {"body": model.body, "jnt": model.joint, "geom": model.geom, "site": model.site, "cam": model.camera}
+        owner = f" of '{kinds[kind](row).name}'" if kind in kinds else f" {row}"
+        shown = ", ".join(f"{number:g}" for number in rows[row])
+        raise ConfigError(f"{place}: {kind} {what}{owner} must be finite, got {shown}")
 
 
 def _take_home(spec: mujoco.MjSpec) -> dict[str, float]:

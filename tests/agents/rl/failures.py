@@ -29,17 +29,17 @@ class bad_reward(Functor):  # noqa: N801 (terms are named like functions)
 
 
 class bad_observation(Functor):  # noqa: N801
-    """Two numbers, of which the second is not-a-number in environment 1 from one observation on."""
+    """Two numbers, of which the second is not-a-number, or ``bad``, in environment 1 from one observation on."""
 
     def __init__(self, cfg: Any, env: Any) -> None:
         super().__init__(cfg, env)
         self.count = 0
 
-    def __call__(self, env: Any, since: int = 1) -> Tensor:
+    def __call__(self, env: Any, since: int = 1, until: int = 10**9, bad: str = "nan") -> Tensor:
         self.count += 1
         numbers = torch.zeros(env.num_envs, 2)
-        if self.count >= since:
-            numbers[1, 1] = float("nan")
+        if since <= self.count < until:
+            numbers[1, 1] = float(bad)
         return numbers
 
 

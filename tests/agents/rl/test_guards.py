@@ -137,6 +137,37 @@ def test_observation_that_is_not_a_number_is_named_and_stays_out_of_the_normalis
     assert cause.startswith("cause    the rollout's obs[1] (robot/odd): first not finite in environment 1 at step ")
 
 
+@pytest.mark.parametrize(("bad", "normalize"), [("inf", True), ("inf", False), ("-inf", True)])
+def test_infinite_observation_is_counted_and_ends_the_run_as_one_that_is_not_a_number(
+    bad: str, normalize: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A normaliser would cut it to 10, and tanh to 1: both would hide it. From the warm-up on, so that no row is whole.
+    term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": {"bad": bad}}
+    path = config(env_with("observations", **term), policy__normalize_obs=normalize)
+    assert train(["--config", path, *ALLOW]) == 1
+    assert [row["train/skipped_steps"] for row in rows()] == [2]
+    err = capsys.readouterr().err
+    assert "2 of 2 gradient steps skipped: loss or gradient not finite (obs not finite in environments [1])" in err
+    assert "error: step 16: 2 updates in a row without a gradient step" in err
+
+
+def test_single_absurd_observation_is_named_and_does_not_blind_the_normaliser(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Observations 3 to 18 are of the warm-up; the second iteration's are 23 to 26.
+    params = {"since": 24, "until": 25, "bad": "1e9"}
+    term = {"func": f"{FAILURES}.bad_observation", "mode": "add", "name": "robot/odd", "params": params}
+    path = config(env_with("observations", **term), policy__normalize_obs=True)
+    assert train(["--config", path, *ALLOW]) == 0
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    # The entry was always 0, and has the std of the smallest variance that is told apart: the root of 1e-8.
+    assert "step 16: obs[1] (robot/odd) was 1e+09 in environment 1, where 0 ± 0.0001 was expected" in warning
+    (checkpoint,) = (run_folder() / "checkpoints").glob("*.pt")
+    policy = load_checkpoint(checkpoint)["policy"]
+    assert policy["normalizer.scale"][1] > 1e3  # 1e9 among 66 numbers would have made it 1e-8
+    assert all(row["train/skipped_steps"] == 0 for row in rows())
+
+
 def test_gradient_that_is_not_a_number_is_traced_to_the_operation(capsys: pytest.CaptureFixture[str]) -> None:
     path = config(env_with(), "root_of_nothing")  # from the third of four iterations on
     assert train(["--config", path, *ALLOW]) == 1

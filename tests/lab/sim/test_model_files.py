@@ -190,3 +190,30 @@ def test_menagerie_without_its_package_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)
     with pytest.raises(ConfigError, match=r"pip install 'embodichain-mujoco\[menagerie\]'"):
         load_model("menagerie/franka", "here")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('lower="-1"', 'lower="-inf"', r"jnt range of 'j1' must be finite, got -inf, 1\.5"),
+        ('upper="1.5"', 'upper="nan"', r"jnt range of 'j1' must be finite, got -1, nan"),
+        ('effort="5"', 'effort="inf"', r"jnt actfrcrange of 'j1' must be finite, got -inf, inf"),
+        ('damping="0.3"', 'damping="inf"', "must be finite, got inf"),
+        ('mass value="1"', 'mass value="inf"', r"body \w+ of '\w+' must be finite"),
+        ('lower="-1"', 'lower="-1e999"', "cannot read .*number is too large"),
+        ("</robot>", "<x>" * 5000 + "</x>" * 5000 + "</robot>", "cannot read .*: nested too deeply"),
+        ("<robot", '<?xml version="1.0" encoding="none"?><robot', "cannot read .*unknown encoding"),
+    ],
+)
+def test_numbers_and_depths_that_no_robot_has_are_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = urdf(tmp_path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=rf"robot 'r': .*{message}") as refused:
+        load_model(str(path), "robot 'r'")
+    assert "\n" not in str(refused.value)
+
+
+def test_infinite_range_of_an_mjcf_is_one_line(tmp_path: Path) -> None:
+    joint = '<joint name="j" limited="true" range="-inf inf"/>'
+    with pytest.raises(ConfigError, match=r"jnt range of 'j' must be finite, got -inf, inf"):
+        mjcf(tmp_path, f'<worldbody><body>{joint}<geom size="1"/></body></worldbody>')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +10,14 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["BCCfg", "load_bc_config"]
+__all__ = ["BCCfg", "change_bc_config", "find_train_config", "load_bc_config"]
+
+_MAY_CHANGE = ("steps", "save_freq", "device", "num_eval_episodes")  # where a cloning is resumed
 
 
 @configclass
@@ -25,7 +28,7 @@ class BCCfg:
     """The training config whose environment and policy are meant; from the working directory, or else this config's
     folder. Its ``policy.vla_config.model_path`` is where the model is written."""
     out: str | None = None
-    """Where the model is written instead."""
+    """Where the model is written instead: a folder below ``outputs``, or one that ``--allow-write`` allows."""
     dataset: str | None = None
     """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: the environment's scripted expert acts."""
     num_episodes: PositiveInt = 100
@@ -33,7 +36,7 @@ class BCCfg:
     num_envs: PositiveInt = 16
     """Environments in which the expert acts."""
     record: str | None = None
-    """Folder for a LeRobot dataset of what the expert does; null: none is written."""
+    """Folder for a LeRobot dataset of what the expert does, with the same rule as ``out``; null: none is written."""
     steps: PositiveInt = 2000
     """Gradient steps."""
     batch_size: PositiveInt = 64
@@ -44,6 +47,8 @@ class BCCfg:
     """Of AdamW."""
     max_grad_norm: PositiveFloat = 1.0
     """Norm to which the gradient is cut."""
+    save_freq: PositiveInt = 500
+    """Gradient steps between two checkpoints, from which ``--resume`` goes on."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the weights, the minibatches and the expert's episodes."""
     device: str = "auto"
@@ -63,7 +68,34 @@ def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
     Raises:
         ConfigError: with every error found, a line each.
     """
-    data: dict[str, Any] = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
+    return _check({key: value for key, value in load_config_file(path).items() if key != "$schema"}, overrides)
+
+
+def change_bc_config(saved: Mapping[str, Any], overrides: Sequence[str], place: str) -> BCCfg:
+    """Return the config of a cloning that is resumed.
+
+    Args:
+        saved: the fields of its ``BCCfg``.
+        overrides: of what may change.
+        place: of the checkpoint, for messages.
+
+    Raises:
+        ConfigError: an override changes what decides about the training, or something is no config.
+    """
+    with placed(f"{place}: "):
+        check_plain(saved)
+        before = _check(dict(saved), ())
+    now = _check(dict(saved), overrides)
+    raise_problems(
+        f"{name}: {value!r} in the run, {getattr(now, name)!r} now; a cloning that is resumed may change "
+        f"{', '.join(_MAY_CHANGE)}"
+        for name, value in vars(before).items()
+        if name not in _MAY_CHANGE and getattr(now, name) != value
+    )
+    return now
+
+
+def _check(data: dict[str, Any], overrides: Sequence[str]) -> BCCfg:
     problems: list[str] = []
     apply_overrides(data, overrides, problems)
     cfg: BCCfg | None = None

@@ -5,7 +5,8 @@ Shapes: M frames of all episodes, B minibatch, N environments, H steps of an act
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import encode_instructions
 from embodichain.utils.lerobot_reading import read_lerobot
@@ -61,6 +63,13 @@ class Demonstrations:
         left = self.left[frames].unsqueeze(1)
         return self.action[frames.unsqueeze(1) + torch.minimum(ahead, left - 1)], ahead < left
 
+    def digest(self) -> str:
+        """Return a checksum of all of it."""
+        digest = hashlib.sha256()
+        for values in (self.left, self.action, *(self.entries[name] for name in sorted(self.entries.keys()))):
+            digest.update(values.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
     def to(self, device: torch.device) -> Demonstrations:
         """Return the same on another device."""
         return Demonstrations(self.entries.to(device), self.action.to(device), self.left.to(device), self.num_episodes)
@@ -79,27 +88,30 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
         action_dim: A.
 
     Raises:
-        ConfigError: there is no dataset, it lacks a feature, or its actions are of another size.
+        ConfigError: there is no dataset, it lacks a feature, its actions are of another size, or a number in it is not
+            finite.
     """
     episodes: list[dict[str, torch.Tensor]] = []
+    features = {"action": "action", STATE: "observation.state"}
     for episode in islice(read_lerobot(path), num_episodes):
-        length = len(episode.frames["action"])
         frames = {"action": torch.from_numpy(_rows(episode.frames, "action", path))}
+        length = len(frames["action"])
         for key in keys:
             if key == INSTRUCTION:
                 frames[key] = encode_instructions([episode.task]).repeat(length, 1)
             elif key == STATE:
-                frames[key] = torch.from_numpy(_rows(episode.frames, "observation.state", path))
+                frames[key] = torch.from_numpy(_rows(episode.frames, features[STATE], path))
             else:
-                name = f"observation.images.{key.removeprefix(IMAGE)}"
+                name = features[key] = f"observation.images.{key.removeprefix(IMAGE)}"
                 frames[key] = torch.from_numpy(_feature(episode.frames, name, path).copy())
+        _check_finite(frames, f"dataset: {path}: episode {len(episodes)}", features)
         episodes.append(frames)
     if not episodes:
         raise ConfigError(f"dataset: {path}: has no episodes")
     if episodes[0]["action"].shape[1] != action_dim:
         size = episodes[0]["action"].shape[1]
         raise ConfigError(f"dataset: {path}: has actions of size {size}, the environment's have {action_dim}")
-    return _join(episodes)
+    return _join(episodes, f"dataset: {path}")
 
 
 def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int) -> Demonstrations:
@@ -112,7 +124,7 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
         seed: of the episodes.
 
     Raises:
-        ConfigError: there is no expert, or it never succeeds.
+        ConfigError: there is no expert, it never succeeds, or it makes or is shown a number that is not finite.
     """
     expert: Any = getattr(env, "expert_action", None)
     if expert is None:
@@ -141,20 +153,62 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
             number[i] += env.num_envs
     if not kept:
         raise ConfigError(f"dataset: the scripted expert of {type(env).__name__} failed in all {num_episodes} episodes")
-    return _join([kept[i] for i in sorted(kept)])
+    place = f"dataset: the scripted expert of {type(env).__name__}"
+    for i, episode in kept.items():
+        _check_finite(episode, f"{place}: episode {i}", {})
+    return _join([kept[i] for i in sorted(kept)], place)
 
 
-def _join(episodes: Sequence[dict[str, torch.Tensor]]) -> Demonstrations:
+def _check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[str, str]) -> None:
+    """Check the frames of an episode, each [T, ...]; ``names`` says what some of them are called where they are from.
+
+    Raises:
+        ConfigError: a number is not finite: one such frame would make every parameter not-a-number.
+    """
+    for key, values in frames.items():
+        if not values.is_floating_point() or values.isfinite().all():
+            continue
+        frame, column = (~values.reshape(len(values), -1).isfinite()).nonzero()[0].tolist()
+        value = values[frame].reshape(-1)[column].item()
+        raise ConfigError(
+            f"{place}, frame {frame}: {names.get(key, key)}[{column}] is {value}; all numbers must be finite. Leave "
+            "the episode out, or mend it"
+        )
+
+
+def _warn_of_outliers(name: str, values: torch.Tensor, lengths: Sequence[int], place: str) -> None:
+    """Warn of an absurd number in [M, K], by the input normaliser's rule: in its statistics all others vanish."""
+    normalizer = RunningNormalizer(values.shape[1])
+    normalizer.update(values)
+    found = normalizer.outliers
+    if found is None:
+        return
+    frame, column = found.index
+    episode = 0
+    while frame >= lengths[episode]:
+        frame -= lengths[episode]
+        episode += 1
+    logger.log_warning(
+        f"{place}: demonstration {episode}, frame {frame}: {name}[{column}] is {found.value:.4g}, where "
+        f"{found.mean:.4g} ± {found.std:.2g} is usual; {found.count} such in all. It counts like any other, and may "
+        "hide all others from the model: mend it, or leave the episode out"
+    )
+
+
+def _join(episodes: Sequence[dict[str, torch.Tensor]], place: str) -> Demonstrations:
     lengths = [len(frames["action"]) for frames in episodes]
     left = torch.cat([torch.arange(length, 0, -1) for length in lengths])
     joined = {name: torch.cat([frames[name] for frames in episodes]).cpu() for name in episodes[0]}
+    for name in {"action", STATE} & joined.keys():
+        _warn_of_outliers(name, joined[name], lengths, place)
     action = joined.pop("action").float()
     return Demonstrations(TensorDict(joined, batch_size=[len(left)]), action, left, len(episodes))
 
 
 def _rows(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:
     """Return a feature as float32 [T, size]."""
-    values = _feature(frames, name, path).astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is told with its place
+        values = _feature(frames, name, path).astype(np.float32)
     return values.reshape(len(values), -1)
 
 

@@ -16,7 +16,7 @@ from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.written import checked_steps
 from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
-from embodichain.utils.observations import flatten_dict_observation, select_entries
+from embodichain.utils.observations import flat_input, select_entries
 from embodichain.utils.threads import torch_threads
 
 __all__ = ["SyncCollector"]
@@ -145,7 +145,7 @@ class SyncCollector(BaseCollector):
                     slots[t].copy_(step[name])
 
                 next_obs, _, terminated, truncated, info = take(action.to(env.device))
-                inputs["obs"][t + 1].copy_(flatten_dict_observation(next_obs))
+                inputs["obs"][t + 1].copy_(flat_input(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
                 if has_memory:

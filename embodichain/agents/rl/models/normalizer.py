@@ -5,15 +5,40 @@ Legend: ... any batch dimensions, O size of the normalised vector.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
 from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
 
-__all__ = ["RunningNormalizer"]
+__all__ = ["Outliers", "RunningNormalizer"]
 
-CLIP = 10.0  # deviations beyond which a normalised component is cut
+CLIP = 10.0  # std beyond which a normalised component is cut
 EPS = 1e-8  # added to the variance
+# A component is an outlier if it is further from the mean than both of these. Both are needed: a flag that is rarely
+# set is hundreds of std from its mean, and forces or counters are large numbers that vary as much.
+OUTLIER = 1e4  # in the component's own unit
+OUTLIER_STD = 1e3  # in std
+FEW = 0.1  # share of the first batch that outliers may be
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """The components of a batch that were cut before they entered the statistics.
+
+    Attributes:
+        count: how many.
+        index: of the first one in the batch [..., O].
+        value: the first one.
+        mean, std: what was expected there.
+    """
+
+    count: int
+    index: tuple[int, ...]
+    value: float
+    mean: float
+    std: float
 
 
 class RunningNormalizer(nn.Module):
@@ -24,9 +49,14 @@ class RunningNormalizer(nn.Module):
     first ``update`` vectors pass unscaled. All statistics are in the state dict.
 
     Vectors with a component that is not finite are left out: a single one would make every later input not-a-number.
+    A finite component that is absurdly far out (see ``OUTLIER``) enters the statistics cut to 10 std, as ``forward``
+    cuts it: a single 1e9 among 160,000 numbers of size 1 would else make all later ones the same to the policy.
 
     Args:
         dim: O.
+
+    Attributes:
+        outliers: what the last ``update`` has cut; None where nothing was.
     """
 
     count: torch.Tensor  # float64 []
@@ -42,6 +72,7 @@ class RunningNormalizer(nn.Module):
         self.register_buffer("m2", torch.zeros(dim, dtype=torch.float64))
         self.register_buffer("shift", torch.zeros(dim))
         self.register_buffer("scale", torch.ones(dim))
+        self.outliers: Outliers | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise float32 [..., O]; the statistics stay as they are, in training mode too."""
@@ -52,8 +83,10 @@ class RunningNormalizer(nn.Module):
         """Merge a batch [..., O], and with it those of all processes that share the training, into the statistics."""
         x = batch.reshape(-1, self.mean.shape[0]).double()
         own = moments(x)
-        if not own.isfinite().all():  # in float64 that is so only where a component is not
-            own = moments(x[x.isfinite().all(1)])
+        self.outliers = None
+        if not self._is_unremarkable(own):
+            is_kept = x.isfinite().all(1)
+            own = moments(self._without_outliers(x, is_kept, batch.shape)[is_kept])
         n, batch_mean, batch_m2 = merged_moments(get_ranks().gather(own))
         if not n:
             return
@@ -64,3 +97,44 @@ class RunningNormalizer(nn.Module):
         self.count.copy_(total)
         self.shift.copy_(self.mean)
         self.scale.copy_((self.m2 / total + EPS).rsqrt())
+
+    def _is_unremarkable(self, own: torch.Tensor) -> bool:
+        """Return whether the moments of a batch show that all of it is finite and free of outliers.
+
+        The sum of squared distances from the expected mean is at least the square of the largest. The median, which is
+        expected at the first update, is at most one std from the mean, which is less than the root of that sum.
+        """
+        n, mean, m2 = own[0], *own[1:].chunk(2)
+        expected = torch.where(self.count > 0, self.mean, mean)
+        spread = m2 + n * (mean - expected).square()
+        return bool((spread <= (OUTLIER / 2) ** 2).all())  # False for not-a-number
+
+    def _without_outliers(self, x: torch.Tensor, is_kept: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Return rows [n, O] with their outliers cut, and take note of these; ``shape`` is that of the batch."""
+        mean, std = self._expected(x[is_kept])
+        distance = x - mean
+        is_far = (distance.abs() > (OUTLIER_STD * std).clamp(min=OUTLIER)) & is_kept.unsqueeze(1)
+        if not self.count:  # nothing is known yet but this batch: what is far is one of a few, or else the others are
+            is_far &= is_far.sum(0) <= FEW * len(x)
+        found = is_far.nonzero()
+        if not len(found):
+            return x
+        row, column = found[0].tolist()
+        index = tuple(int(i) for i in torch.unravel_index(torch.tensor(row), shape[:-1]))
+        self.outliers = Outliers(
+            len(found), (*index, column), x[row, column].item(), mean[column].item(), std[column].item()
+        )
+        return torch.where(is_far, mean + distance.sign() * CLIP * std, x)
+
+    def _expected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean and std [O] so far; before the first update, of what is near the median of rows [n, O]."""
+        if self.count > 0:
+            return self.mean, (self.m2 / self.count + EPS).sqrt()
+        if not len(x):
+            return self.mean, torch.ones_like(self.mean)
+        middle = x.median(0).values
+        is_near = (x - middle).abs() <= OUTLIER
+        count = is_near.sum(0)  # at least the median itself
+        mean = torch.where(is_near, x, 0.0).sum(0) / count
+        var = torch.where(is_near, (x - mean).square(), 0.0).sum(0) / count
+        return mean, (var + EPS).sqrt()

@@ -17,7 +17,7 @@ from torch import nn
 
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils.modes import keeping_modes
-from embodichain.utils.observations import flatten_dict_observation, select_entries
+from embodichain.utils.observations import flat_input, select_entries
 
 __all__ = ["EVALUATED", "Actor", "Policy", "action_log_prob", "policy_input", "valued"]
 
@@ -72,9 +72,10 @@ def policy_input(
         rows: mask [N] bool, on the observation's device, of the environments to take; default all.
 
     Returns:
-        ``obs`` [N, O], and ``entries`` and ``state`` as the policy's attributes ask for, on ``device``.
+        ``obs`` [N, O], not-a-number where the observation is infinite, and ``entries`` and ``state`` as the policy's
+        attributes ask for, on ``device``.
     """
-    flat = flatten_dict_observation(obs)[rows].to(device)
+    flat = flat_input(obs)[rows].to(device)
     fields: dict[str, torch.Tensor | TensorDict] = {"obs": flat}
     if policy.obs_keys:
         fields["entries"] = select_entries(obs, policy.obs_keys)[rows].to(device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import io
 import json
 import pickle
 import re
@@ -18,6 +19,7 @@ from torch import nn
 
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 
 __all__ = ["OUR_MODELS", "StoredModel", "find_vla_class", "load_vla_model", "read_stored_model", "save_vla_model"]
@@ -161,7 +163,7 @@ def read_stored_model(model_path: str | Path) -> StoredModel:
 def _read_folder(folder: Path) -> StoredModel:
     config_path = folder / _CONFIG
     try:
-        config = json.loads(config_path.read_text(encoding="utf-8"))
+        config = json.loads(read_text(config_path))
     except OSError as error:
         raise ConfigError(f"{_PLACE}: {config_path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -178,7 +180,7 @@ def _read_folder(folder: Path) -> StoredModel:
 def _read_torch(path: Path) -> dict[str, torch.Tensor]:
     """Return a state dict, or of a training's checkpoint that of the policy's model."""
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
     except (OSError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ConfigError(f"{_PLACE}: {path}: cannot be read as weights: {str(error).splitlines()[0]}") from error
     if isinstance(content, dict) and isinstance(content.get("policy"), dict):

@@ -27,7 +27,7 @@ from embodichain.agents.rl.utils.nonfinite import (
 )
 from embodichain.agents.rl.utils.precision import update_precision
 from embodichain.agents.rl.utils.threads import update_threads
-from embodichain.utils.observations import entry_columns
+from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
 
@@ -162,9 +162,7 @@ class _Observer:
 
 
 def _entry(origin: Origin | None, space: spaces.Space[Any]) -> str:
-    """Return the entry of the observation that a column of the flat observation belongs to, where it is of one."""
-    if origin is None or origin.field != "obs" or not isinstance(space, spaces.Dict):
+    """Return the entry of the observation that an origin is in, where it is in one."""
+    if origin is None or origin.field != "obs":
         return ""
-    column = origin.column or 0
-    columns = entry_columns(space)
-    return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
+    return entry_of_column(space, origin.column or 0)

@@ -19,6 +19,7 @@ from typing import IO, Any
 import torch
 
 from embodichain.utils import ConfigError
+from embodichain.utils.files import read_bytes
 
 __all__ = [
     "FORMAT_VERSION",
@@ -119,7 +120,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
         ConfigError: it is of another format.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{path}: no such checkpoint") from None
     except OSError as error:

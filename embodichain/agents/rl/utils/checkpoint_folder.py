@@ -15,6 +15,7 @@ from embodichain.agents.rl.utils.checkpoint import (
     write_json,
 )
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.files import read_text
 
 __all__ = ["CheckpointFolder"]
 
@@ -142,7 +143,7 @@ class CheckpointFolder:
     def _pointed(self, name: str) -> Path | None:
         """Return the file that a pointer names, if there is one; it never leads out of the folder."""
         try:
-            pointer = json.loads((self.path / name).read_text(encoding="utf-8"))
+            pointer = json.loads(read_text(self.path / name))
             return self.path / Path(pointer["file"]).name
         except (OSError, ValueError, KeyError, TypeError):
             return None

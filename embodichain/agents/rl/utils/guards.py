@@ -15,10 +15,12 @@ from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import RolloutOrigin
 from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, Divergences
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.utils.bundle import save_bundle
+from embodichain.agents.rl.models import Policy, RunningNormalizer
+from embodichain.agents.rl.models.normalizer import CLIP
+from embodichain.agents.rl.utils.bundle import save_bundle, space_from_data
 from embodichain.agents.rl.utils.nonfinite import find_origin, parameters_are_finite
 from embodichain.utils import logger
+from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import freeze, generators_state
 
 __all__ = ["MAX_BUNDLES", "Guards", "NonFiniteError"]
@@ -62,6 +64,7 @@ class Guards:
         self._skipped_in_a_row = 0
         self._was_skipping = False
         self._was_diverging = False
+        self._had_outliers = False
 
     def on_step(self, info: dict[str, Any]) -> None:
         """Take in a step of the environments."""
@@ -72,8 +75,9 @@ class Guards:
         self._generators = freeze(generators_state())
 
     def end_warm_up(self, rollout: TensorDict) -> None:
-        """Forget the steps before the first iteration."""
+        """Forget the steps before the first iteration, but for what the input normaliser has learnt from them."""
         self._take_divergences(rollout)
+        self._check_outliers(0)
 
     def end_iteration(
         self, rollout: TensorDict, before: Mapping[str, Any], figures: Mapping[str, float], step: int
@@ -92,6 +96,7 @@ class Guards:
         Raises:
             NonFiniteError: there were no gradient steps for too long, or the parameters are not finite any more.
         """
+        self._check_outliers(step)
         num_diverged = int(get_ranks().sum(torch.tensor(self._check_physics(rollout, step))))
         asked, skipped = self._algorithm.take_step_counts()
         broken = not parameters_are_finite(self._policy)
@@ -140,6 +145,23 @@ class Guards:
         if not broken:
             warning = f"step {step}: {skipped} of {asked} gradient steps skipped: loss or gradient not finite"
             logger.log_warning(f"{warning}{_describe_origin(rollout, figures)}. {self._replay_hint()}")
+
+    def _check_outliers(self, step: int) -> None:
+        """Warn of an observation that the input normaliser has cut."""
+        normalizers = (part for part in self._policy.modules() if isinstance(part, RunningNormalizer))
+        found = next((part.outliers for part in normalizers if part.outliers is not None), None)
+        if found is not None and not self._had_outliers:
+            *where, column = found.index
+            space = self._context.get("spaces", {}).get("observation")
+            entry = entry_of_column(space_from_data(space), column) if space else ""
+            logger.log_warning(
+                f"step {step}: obs[{column}]{f' ({entry})' if entry else ''} was {found.value:.4g} in environment "
+                f"{where[0]}, where {found.mean:.4g} ± {found.std:.2g} was expected; {found.count} such "
+                f"number{'s' if found.count > 1 else ''} in this rollout. The input normaliser takes "
+                f"{'them' if found.count > 1 else 'it'} as {CLIP:g} std from the mean, so that the entry stays "
+                "readable; mend what computes it"
+            )
+        self._had_outliers = found is not None
 
     def _check_physics(self, rollout: TensorDict, step: int) -> int:
         """Return how many episodes ended by divergence."""

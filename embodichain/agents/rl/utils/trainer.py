@@ -395,8 +395,8 @@ class Trainer:
     def _warm_up(self) -> None:
         rollout = self._collect(WARM_UP_STEPS)
         self._stats.finish_rollout(rollout)
-        self._guards.end_warm_up(rollout)
         self.policy.update_normalizer(rollout["obs"])
+        self._guards.end_warm_up(rollout)
 
     def _collect(self, num_steps: int) -> TensorDict:
         """Collect a rollout; where one rank is stopped in it, none goes on to the update."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.bc.cloning import clone, cloning_loss
+from embodichain.agents.rl.bc.cloning import Cloning, cloning_loss
 from embodichain.agents.rl.bc.config import BCCfg
 from embodichain.agents.rl.bc.demonstrations import Demonstrations
 from embodichain.agents.rl.models import VLAPolicy
+from embodichain.agents.rl.utils.guards import NonFiniteError
 
 
 class Linear(nn.Module):
@@ -66,17 +68,71 @@ def test_policy_comes_to_do_what_was_shown() -> None:
     policy = VLAPolicy(Linear(), {})
     reports: list[tuple[int, float]] = []
     cfg = BCCfg("train_config.json", steps=200, batch_size=8, learning_rate=0.1)
-    loss = clone(policy, demonstrations(), cfg, lambda *report: reports.append(report))
+    cloning = Cloning(policy, demonstrations(), cfg)
+    cloning.run(lambda *report: reports.append(report))
     # the first action is 2 s; the second, shown after s = 1 and s = -1 alone, is 6 s
     torch.testing.assert_close(policy.model.net.weight, torch.tensor([[2.0], [6.0]]), atol=0.05, rtol=0)
     assert [step for step, _ in reports] == list(range(20, 201, 20))
-    assert loss == reports[-1][1] < 0.01 < reports[0][1]
+    assert cloning.loss == reports[-1][1] < 0.01 < reports[0][1]
 
 
 def test_part_that_is_frozen_in_evaluation_mode_stays_in_it() -> None:
     model = Linear()
     model.backbone = nn.Dropout(0.5).eval()
     policy = VLAPolicy(model, {})
-    clone(policy, demonstrations(), BCCfg("train_config.json", steps=2, batch_size=2), lambda *report: None)
+    Cloning(policy, demonstrations(), BCCfg("train_config.json", steps=2, batch_size=2)).run(lambda *report: None)
     assert policy.training
     assert not model.backbone.training
+
+
+class Bad(Linear):
+    """Its loss is not-a-number, or its gradient infinite, in the calls whose numbers, from 1 on, are given."""
+
+    def __init__(self, *calls: int, gradient: bool = False) -> None:
+        super().__init__()
+        self.calls = calls
+        self.gradient = gradient
+        self.count = 0
+
+    def imitation_loss(self, obs: Any, actions: Any) -> Any:
+        self.count += 1
+        loss = -self.evaluate_actions(obs, actions)[0]
+        if self.count not in self.calls:
+            return loss
+        # The root's derivative at 0 is infinite, its value is 0.
+        return loss + (0 * loss).sqrt() if self.gradient else loss * float("nan")
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_step_that_is_not_finite_is_skipped_counted_and_told_once(
+    gradient: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    policy = VLAPolicy(Bad(2, 3, 5, gradient=gradient), {})
+    cloning = Cloning(policy, demonstrations(), BCCfg("train_config.json", steps=10, batch_size=4))
+    reports: list[tuple[int, float]] = []
+    cloning.run(lambda *report: reports.append(report))
+    assert cloning.skipped == 3
+    assert all(parameter.isfinite().all() for parameter in policy.parameters())
+    # A report a step: of those that were skipped there is nothing to tell.
+    assert [step for step, loss in reports if math.isnan(loss)] == [2, 3, 5]
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert warnings == [f"[WARNING] step {n}: skipped, since its loss or gradient is not finite" for n in (2, 5)]
+
+
+def test_training_without_any_step_ends() -> None:
+    policy = VLAPolicy(Bad(*range(200)), {})
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    cloning = Cloning(policy, demonstrations(), BCCfg("train_config.json", steps=300, batch_size=2))
+    with pytest.raises(NonFiniteError, match="step 100: 100 steps in a row were skipped"):
+        cloning.run(lambda *report: None)
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+def test_parameters_that_are_not_finite_are_not_saved() -> None:
+    policy = VLAPolicy(Linear(), {})
+    cloning = Cloning(policy, demonstrations(), BCCfg("train_config.json"))
+    with torch.no_grad():
+        policy.model.net.weight[0] = float("inf")
+    with pytest.raises(NonFiniteError, match="the model's parameters are not finite any more"):
+        cloning.state_dict()

@@ -76,17 +76,28 @@ def test_environment_without_an_expert_is_told() -> None:
         from_expert(CartPoleEnv(cart_cfg(2)), 4, KEYS, seed=1)
 
 
-def write_dataset(root: Path, action_dim: int = 2, task: str = "push the red cube") -> None:
+def write_dataset(
+    root: Path,
+    action_dim: int = 2,
+    task: str = "push the red cube",
+    bad: tuple[str, float] | None = None,
+    num_episodes: int = 3,
+) -> None:
+    """Of 1, 2, 3, ... frames; ``bad`` is the last number of a feature in the second frame of the third episode."""
     features = {
-        "observation.state": {"dtype": "float32", "shape": [3], "names": None},
-        "action": {"dtype": "float32", "shape": [action_dim], "names": None},
+        "observation.state": {"dtype": "float64", "shape": [3], "names": None},
+        "action": {"dtype": "float64", "shape": [action_dim], "names": None},
     }
     writer = LeRobotWriter(root, 25, "robot", features)
-    for i in range(3):
-        length = i + 1
-        state = np.full((length, 3), i, dtype=np.float32)
-        action = np.full((length, action_dim), -i, dtype=np.float32)
-        writer.add_episode({"observation.state": state, "action": action}, task, {})
+    for i in range(num_episodes):
+        frames = {
+            "observation.state": np.full((i + 1, 3), i, dtype=np.float64),
+            "action": np.full((i + 1, action_dim), -i, dtype=np.float64),
+        }
+        if bad is not None and i == 2:
+            frames[bad[0]][1, -1] = bad[1]
+        with np.errstate(invalid="ignore"):  # the statistics of what is infinite
+            writer.add_episode(frames, task, {})
 
 
 @needs_parquet
@@ -110,6 +121,47 @@ def test_dataset_that_does_not_fit_says_why(tmp_path: Path) -> None:
     write_dataset(tmp_path / "b", task="knit a jumper")
     with pytest.raises(ConfigError, match="unknown word 'knit'"):
         from_dataset(tmp_path / "b", 5, KEYS, 2)
+
+
+@needs_parquet
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("observation.state", float("nan"), r"episode 2, frame 1: observation\.state\[2\] is nan"),
+        ("action", float("-inf"), r"episode 2, frame 1: action\[2\] is -inf"),
+        ("observation.state", 1e150, r"episode 2, frame 1: observation\.state\[2\] is inf"),  # in float32
+    ],
+)
+def test_number_that_is_not_finite_is_refused_with_episode_and_frame(
+    tmp_path: Path, name: str, value: float, told: str
+) -> None:
+    write_dataset(tmp_path, action_dim=3, bad=(name, value))
+    assert from_dataset(tmp_path, 2, KEYS, 3).num_episodes == 2  # the first two are whole
+    with pytest.raises(ConfigError, match=told):
+        from_dataset(tmp_path, 3, KEYS, 3)
+
+
+@needs_parquet
+def test_absurd_number_is_told_with_episode_and_frame(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_dataset(tmp_path, bad=("observation.state", 1e9), num_episodes=6)
+    from_dataset(tmp_path, 6, KEYS, 2)
+    assert "demonstration 2, frame 1: state[2] is 1e+09, where" in capsys.readouterr().err
+
+
+def test_number_of_the_expert_that_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = cubes(2)
+    whole = env.get_obs
+
+    def with_nan() -> TensorDict:
+        obs = whole()
+        obs["state"][1, 0] = float("nan")
+        return obs
+
+    monkeypatch.setattr(env, "get_obs", with_nan)
+    with pytest.raises(
+        ConfigError, match=r"scripted expert of PushColoredCubeEnv: episode 1, frame 0: state\[0\] is nan"
+    ):
+        from_expert(env, 2, KEYS, seed=7)
 
 
 @needs_parquet

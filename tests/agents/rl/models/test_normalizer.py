@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from embodichain.agents.rl.models import RunningNormalizer
@@ -78,3 +79,56 @@ def test_batch_without_a_finite_row_changes_nothing() -> None:
     before = {name: value.clone() for name, value in normalizer.state_dict().items()}
     normalizer.update(torch.tensor([[float("nan")]]))
     assert all(torch.equal(value, before[name]) for name, value in normalizer.state_dict().items())
+
+
+def test_absurd_number_enters_the_statistics_as_ten_std() -> None:
+    normalizer, tame = RunningNormalizer(2), RunningNormalizer(2)
+    start = torch.tensor([[-1.0, 5.0], [1.0, 7.0]])  # means 0 and 6, std 1
+    for each in (normalizer, tame):
+        each.update(start)
+    normalizer.update(torch.tensor([[[0.5, 6.0], [-1e9, 6.0]]]))
+    tame.update(torch.tensor([[[0.5, 6.0], [-10.0, 6.0]]]))
+    torch.testing.assert_close(normalizer.state_dict(), tame.state_dict())
+    found = normalizer.outliers
+    assert found is not None
+    assert (found.count, found.index, found.value, found.mean) == (1, (0, 1, 0), -1e9, 0)
+    assert found.std == pytest.approx(1.0)
+    normalizer.update(start)
+    assert normalizer.outliers is None
+
+
+def test_absurd_number_in_the_first_batch_is_found_by_the_median() -> None:
+    normalizer = RunningNormalizer(1)
+    normalizer.update(torch.tensor([[-1.0], [1.0]] * 10 + [[1e9]] + [[-1.0], [1.0]] * 2))
+    # The 24 others' mean is 0 and their std 1, so it counts as 10: mean 10 / 25, variance (24 + 100) / 25 - 0.16.
+    assert normalizer.mean.item() == pytest.approx(0.4)
+    assert (normalizer.m2 / normalizer.count).item() == pytest.approx(4.8)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [0.0] * 4999 + [1.0],  # a flag that is rarely set: 70 std
+        [0.0] * 4999 + [9000.0],  # a contact force that is rare
+        [1e7 * i for i in range(5000)],  # a counter
+        [(-1) ** i * 1e8 for i in range(5000)],
+        [1e12 + i % 2 for i in range(5000)],
+    ],
+)
+def test_ordinary_data_change_no_bit_of_the_statistics(column: list[float]) -> None:
+    data = torch.tensor(column).unsqueeze(1)
+    normalizer = RunningNormalizer(1)
+    for chunk in data.split(1000):
+        normalizer.update(chunk)
+        assert normalizer.outliers is None
+    torch.testing.assert_close(normalizer.mean, data.double().mean(0))
+    torch.testing.assert_close(normalizer.m2 / normalizer.count, data.double().var(0, unbiased=False))
+
+
+def test_entry_whose_scale_changes_for_good_is_followed() -> None:
+    torch.manual_seed(0)
+    normalizer = RunningNormalizer(1)
+    normalizer.update(torch.randn(1000, 1))
+    for _ in range(20):
+        normalizer.update(1e9 * torch.randn(1000, 1))
+    assert 1e7 < (normalizer.m2 / normalizer.count).sqrt().item() < 1e9  # cut less and less, then not at all

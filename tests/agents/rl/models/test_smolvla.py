@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch.nn import functional as F
 
-from embodichain.agents.rl.bc.cloning import clone, cloning_loss
+from embodichain.agents.rl.bc.cloning import Cloning, cloning_loss
 from embodichain.agents.rl.bc.config import BCCfg
 from embodichain.agents.rl.bc.demonstrations import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
@@ -167,7 +167,7 @@ def test_two_ways_to_do_it_are_both_learned() -> None:
     entries = TensorDict({k: v[:1].expand(2, *v.shape[1:]) for k, v in observation().items()}, batch_size=[2])
     both = Demonstrations(entries, torch.tensor([[-0.8], [0.8]]), torch.tensor([1, 1]), 1)
     cfg = BCCfg("train_config.json", steps=300, batch_size=64, learning_rate=3e-3)
-    clone(policy, both, cfg, lambda step, loss: None)
+    Cloning(policy, both, cfg).run(lambda step, loss: None)
     assert cloning_loss(policy, both, torch.tensor([0, 1])).item() < 1.5  # 1 + 0.64 with velocity 0
     with torch.no_grad():
         prefix = net._see({k: v[:1].expand(200, *v.shape[1:]) for k, v in observation().items()})
