@@ -5,9 +5,12 @@ Legend: N envs, T rollout steps.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -199,6 +202,7 @@ def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
     """Do what the other side asks for, until it closes or is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the other side ends the work
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     torch.set_num_threads(1)  # idle workers would take the physics' cores
     writer, reader = SlotWriter(), SlotReader()
     try:
@@ -222,6 +226,15 @@ def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
         except Exception as error:  # noqa: BLE001 (raised again on the other side)
             reply = ("error", _portable(error))
         pipe.send(reply)
+
+
+def _end_with_parent() -> None:
+    """End this process once the other side's is gone, even if it is in a step that never ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    time.sleep(_CLOSE_SECONDS)  # where no step is under way, the environments are closed meanwhile
+    os._exit(1)
 
 
 def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
