@@ -99,6 +99,7 @@ OPTIONAL_EXTRAS = {
     "shtab",
     "transformers",
     "viser",
+    "websockets",
     "wandb",
     "warp",
 }
