@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -80,4 +80,5 @@ class StopSignals:
         self._received = number
         # Not through a logger, which may be what was interrupted.
         text = f"{signal.Signals(number).name}: stopping after the present step; once more stops at once\n"
-        os.write(2, text.encode())
+        with suppress(OSError):  # nobody may be there to read it
+            os.write(2, text.encode())
