@@ -81,7 +81,7 @@ class TrainerCfg:
     exp_name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$")] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Of the environments; torch and numpy have seed + rank."""
+    """Of the environments; torch, numpy and Python's random have seed + rank."""
     device: str = "auto"
     """Of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     sim_device: str | None = None
