@@ -19,6 +19,7 @@ from typing import NamedTuple
 from embodichain import __version__
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import UnavailableError, unknown_name
+from embodichain.utils.printing import open_closed_descriptors
 
 __all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
@@ -122,6 +123,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
+    open_closed_descriptors()
     words = sys.argv[1:] if argv is None else argv
     if not words:
         make_parser(()).print_help(sys.stderr)
@@ -142,7 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.overrides = [*args.overrides, *overrides]
     try:
         code: int = args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

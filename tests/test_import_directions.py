@@ -100,6 +100,7 @@ OPTIONAL_EXTRAS = {
     "shtab",
     "transformers",
     "viser",
+    "websockets",
     "wandb",
     "warp",
 }

@@ -1,6 +1,12 @@
 """``embodichain bc``."""
 
-from embodichain.agents.rl.bc.command import add_arguments, run
+from __future__ import annotations
+
+import argparse
+
+from embodichain.agents.rl.bc import command
+from embodichain.agents.rl.bc.command import add_arguments
+from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
 
 __all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
@@ -9,3 +15,11 @@ EXAMPLES = (
     "--resume outputs/push_colored_cube_bc",
 )
 EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (--resume goes on)"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Clone, whatever becomes of what is printed; return the exit code."""
+    with printing_may_fail():
+        code = command.run(args)
+    discard_unwritten_output()
+    return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.utils.episode_table import EpisodeTable
 from embodichain.agents.rl.utils.evaluation import Evaluator, wilson_interval
+from embodichain.agents.rl.utils.nonfinite import non_finite_entries
 from embodichain.commands.arguments import add_device, add_json, add_run, whole_number
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate and print; return 0.
+    """Evaluate and print; return 0, or 1 where the policy is broken.
 
     Raises:
         ConfigError: there is no such run, or it cannot be built here.
@@ -49,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
     saved = find_run(args.target)
     table = EpisodeTable(args.episodes)
     with open_run(saved, min(args.envs, args.episodes), args.device, allowed_imports(args)) as opened:
+        if broken := non_finite_entries(opened.policy):
+            print(f"error: {saved.checkpoint}: not finite in the policy: {', '.join(broken)}", file=sys.stderr)
+            return 1
         seed = args.seed + _SEED_OFFSET
         evaluator = Evaluator(opened.env, args.episodes, seed, opened.device, saved.folder / "videos")
         evaluator.run(opened.policy, "", observe=table.on_step)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,9 +23,13 @@ from embodichain.agents.rl.report.groups import final_score
 from embodichain.agents.rl.report.run_data import read_run
 from embodichain.agents.rl.report.statistics import interquartile_mean
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.utils.launch import SIGNALS
+from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.commands.arguments import add_json, output_folder, whole_number
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
+from embodichain.utils.parent import with_this_parent
+from embodichain.utils.printing import printing_may_fail
 
 EXAMPLES = (
     "train_config.json --param algorithm.cfg.learning_rate=1e-4:3e-3:log --param algorithm.cfg.n_epochs=4,8",
@@ -117,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search and print; return 0, or 1 if no trial came to its end.
+    """Search and print; return 0, 1 if no trial came to its end, or 128 + the number of the signal that ended it.
 
     Raises:
         ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
@@ -125,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
     parameters = [read_parameter(text) for text in args.parameters]
     config = load_run_config(args.config, args.overrides, allowed_imports(args))
     name = config.train.trainer.exp_name
+    trainings = Trainings()
     if args.metric.startswith("eval/") and config.eval_env is None:
         raise ConfigError(f"--metric {args.metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
     folder = args.out or Path("sweeps") / name
@@ -136,12 +145,16 @@ def run(args: argparse.Namespace) -> int:
         for seed in range(1, args.seeds + 1):
             run_name = f"{name[:70]}_sweep_{number:04d}_{seed}"
             own = [*overrides, f"trainer.exp_name={run_name}", f"trainer.seed={seed}"]
-            scores.append(
-                _train(args.config, own, args.allow_import, folder / f"{run_name}.log", run_name, args.metric)
-            )
+            log = folder / f"{run_name}.log"
+            scores.append(_train(trainings, args.config, own, args.allow_import, log, run_name, args.metric))
         return float(interquartile_mean(np.array(scores)))
 
-    search(study, parameters, train, args.trials, args.jobs)
+    try:
+        with printing_may_fail(), trainings.taking_signals():
+            search(study, parameters, train, args.trials, args.jobs)
+    except InterruptedTraining as stop:
+        print("interrupted", file=sys.stderr)
+        return stop.exit_code
     done = [trial for trial in study.trials if trial.value is not None]
     best = max(done, key=lambda trial: trial.value, default=None)
     result = {
@@ -170,7 +183,7 @@ def search(
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     _tell(study, running.pop(future), future)
         except KeyboardInterrupt:
-            # The trainings were interrupted along with us, and end by themselves.
+            # The trainings have the signal, too: the pool waits for them.
             for future in running:
                 future.cancel()
             raise
@@ -191,12 +204,76 @@ class TrialFailedError(RuntimeError):
     """A training of a trial did not come to its end."""
 
 
-def _train(config: str, overrides: list[str], prefixes: list[str], log: Path, run_name: str, metric: str) -> float:
+class Trainings:
+    """The processes of a sweep's trainings. A signal to the sweep is handed on to them, and no more are begun."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._changing = threading.Lock()
+        self._received: int | None = None
+
+    def run(self, command: Sequence[str], output: IO[Any]) -> int:
+        """Run a command in a session of its own, which ends with this process; return its exit code.
+
+        Args:
+            command: the command line.
+            output: where it writes.
+
+        Raises:
+            TrialFailedError: a signal has ended the sweep.
+        """
+        with self._changing:
+            if self._received is not None:
+                raise TrialFailedError("the sweep has been interrupted")
+            # In a session of its own: Ctrl-C then reaches it once, by us.
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | with_this_parent(),
+                start_new_session=True,
+            )
+            self._running.add(process)
+            if self._received is not None:  # it came meanwhile
+                process.send_signal(self._received)
+        code = process.wait()
+        with self._changing:
+            self._running.remove(process)
+        return code
+
+    @contextmanager
+    def taking_signals(self) -> Iterator[None]:
+        """While this is entered, raise InterruptedTraining for each of the signals that end a training."""
+        numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._take) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        # Without the lock, which another thread may hold for long: it starts a process.
+        self._received = number
+        for process in tuple(self._running):
+            process.send_signal(number)
+        raise InterruptedTraining(number)
+
+
+def _train(
+    trainings: Trainings,
+    config: str,
+    overrides: list[str],
+    prefixes: list[str],
+    log: Path,
+    run_name: str,
+    metric: str,
+) -> float:
     """Train in a process of its own; return the figure that it ended with."""
     command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config, *overrides]
     command += [argument for prefix in prefixes for argument in ("--allow-import", prefix)]
     with log.open("w", encoding="utf-8") as output:
-        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ).returncode
+        code = trainings.run(command, output)
     if code != 0:
         last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
         raise TrialFailedError(f"exit code {code}: {''.join(last)} (see {log})")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodichain.agents.rl.utils.checkpoint import write_json
+from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint, write_json
 from embodichain.cli import main
 from embodichain.commands.evaluate import describe
 from tests.commands.conftest import STEP_LIMIT
@@ -48,6 +48,19 @@ def test_best_checkpoint_is_the_one_that_is_pointed_to(run_folder: Path, capsys:
     for target in ("best", f"{run_folder}/best", f"{run_folder}/checkpoints/tiny_step_16.pt"):
         assert main(["eval", target, "--episodes", "1"]) == 0
         assert capsys.readouterr().out.startswith("tiny_step_16.pt")
+
+
+def test_policy_that_is_not_finite_is_an_error_and_no_result(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run_folder / "checkpoints" / "tiny_step_16.pt"
+    content = load_checkpoint(file)
+    content["policy"]["actor.0.weight"][0, 0] = float("nan")
+    save_checkpoint(run_folder / "checkpoints" / "broken.pt", content)
+    assert main(["eval", str(run_folder / "checkpoints" / "broken.pt")]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.strip() == f"error: {run_folder}/checkpoints/broken.pt: not finite in the policy: actor.0.weight"
 
 
 @pytest.mark.parametrize("argv", [["--episodes", "0"], ["--episodes", "many"], ["--seed", "-1"]])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -67,7 +69,7 @@ def test_best_trial_is_found_with_the_middle_of_its_seeds_and_the_study_goes_on(
 ) -> None:
     calls: list[list[str]] = []
 
-    def train(config: str, overrides: list[str], *others: Any) -> float:
+    def train(trainings: Any, config: str, overrides: list[str], *others: Any) -> float:
         calls.append(overrides)
         seed = next(int(text[-1]) for text in overrides if text.startswith("trainer.seed="))
         return gamma_of(overrides) + 0.1 * seed
@@ -87,7 +89,9 @@ def test_trials_run_side_by_side_and_one_that_fails_does_not_end_the_search(
 ) -> None:
     together = threading.Barrier(2, timeout=20)
 
-    def train(config: str, overrides: list[str], prefixes: list[str], log: Path, run_name: str, metric: str) -> float:
+    def train(
+        trainings: Any, config: str, overrides: Any, prefixes: Any, log: Path, run_name: str, metric: str
+    ) -> float:
         together.wait()  # passes only where two are there at a time
         if run_name.endswith("0000_1"):
             raise TrialFailedError("exit code 1: out of luck")
@@ -117,7 +121,38 @@ def test_training_that_fails_is_a_failed_trial_with_its_last_line(tmp_path: Path
         script.write_text("#!/bin/sh\necho warning\necho error: out of luck\nexit 2\n", encoding="utf-8")
         script.chmod(0o755)
         with pytest.raises(TrialFailedError, match="exit code 2: error: out of luck"):
-            sweep._train("config.json", [], [], log, "x", "eval/success_rate")
+            sweep._train(sweep.Trainings(), "config.json", [], [], log, "x", "eval/success_rate")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_is_handed_on_to_the_trainings_and_no_more_are_begun(
+    number: int, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    begun: list[None] = []
+    script = (
+        "import os, signal, sys, time; signal.signal({0}, lambda *_: sys.exit(5)); os.kill({1}, {0}); time.sleep(60)"
+    )
+
+    def train(trainings: sweep.Trainings, *others: Any) -> float:
+        begun.append(None)
+        command = [sys.executable, "-c", script.format(int(number), os.getpid())]
+        with Path("log").open("w") as log:
+            ended.append(trainings.run(command, log))
+        return 1.0
+
+    monkeypatch.setattr(sweep, "_train", train)
+    argv = ["sweep", write_config(Path(), tiny_config()), "--param", "algorithm.cfg.gamma=0.5:0.99", "--trials", "3"]
+    assert main(argv) == code
+    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
+    assert (begun, ended) == ([None], [5])
+    assert signal.getsignal(number) is (signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def test_training_of_a_sweep_ends_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import os, sys; sys.exit(os.environ['EMBODICHAIN_PARENT'] != str(os.getppid()))"]
+    with (tmp_path / "log").open("w") as log:
+        assert sweep.Trainings().run(command, log) == 0
 
 
 def test_no_evaluation_to_go_by_and_a_missing_extra_are_errors(

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
@@ -20,10 +21,12 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
+from embodichain.agents.rl.buffer.layout import allocate_rollout
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.init_from import init_policy
 from embodichain.agents.rl.models import Policy, build_policy, check_policy
+from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
 from embodichain.agents.rl.utils.checkpoint_content import loading
@@ -40,6 +43,8 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.live_scene import LiveScene
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.memory import check_memory
+from embodichain.utils.observations import entry_spaces
 from embodichain.utils.threads import torch_threads
 
 __all__ = [
@@ -255,13 +260,15 @@ def build_learner(
 
     Raises:
         ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
-            the rollouts, a user's policy lacks something, or ``policy.init_from`` cannot be taken.
+            the rollouts, or these not the memory; a user's policy lacks something; or ``policy.init_from`` cannot be
+            taken.
     """
     with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
         policy = build_env_policy(run, env, device)
     if not is_resumed:
         init_policy(policy, run.train.policy)  # before the algorithm is made, which may keep a copy of it
     _check_chunks(run, policy.chunk_length)
+    _check_rollout_memory(run, env, policy, device)
     check_policy(
         policy,
         env.flattened_observation_space,
@@ -274,6 +281,30 @@ def build_learner(
     algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
     check_sequences(policy, run.train.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
     return policy, algorithm
+
+
+def _check_rollout_memory(run: RunConfig, env: TrainingEnv, policy: Policy, device: torch.device) -> None:
+    """Refuse rollouts that are larger than the memory there is."""
+    known, num_steps = entry_spaces(env.single_observation_space), run.train.trainer.buffer_size
+    entries = {
+        key: torch.from_numpy(np.empty((0, *known[key].shape), known[key].dtype))
+        for key in policy.obs_keys
+        if key in known
+    }
+    rollout = allocate_rollout(
+        env.num_envs,
+        num_steps // policy.chunk_length,
+        space_size(env.flattened_observation_space),
+        space_size(env.single_action_space),
+        "meta",  # of which nothing is allocated
+        extra_fields=policy.extra_fields,
+        state_size=policy.state_size,
+        entries=TensorDict(entries, batch_size=[0]) if entries else None,
+        chunk_length=policy.chunk_length,
+        log_prob_size=policy.log_prob_size,
+    )
+    what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
+    check_memory("trainer.buffer_size", what, rollout.bytes(), device)
 
 
 def build_trainer(

@@ -2,15 +2,15 @@
 
 python -m embodichain.agents.rl.train --config configs/agents/rl/push_cube/train_config.json
 python -m embodichain.agents.rl.train --resume latest
+python -m embodichain.agents.rl.train --config train_config.json --processes 2
 torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config.json --distributed
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
+import random
 import sys
 import time
 from collections.abc import Sequence
@@ -37,9 +37,11 @@ from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.launch import (
+    FailedProcessError,
     Placement,
     as_arguments,
     find_launched_run,
+    hand_back,
     num_devices,
     rank_device,
     record_launch,
@@ -60,6 +62,8 @@ from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
+from embodichain.utils.parent import end_with_parent
+from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
 
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 __all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
@@ -93,6 +97,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="several processes (unset: as trainer.distributed says)",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="with so many processes on this machine, which implies --distributed (unset: one for each GPU)",
+    )
     add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
     parser.add_argument(
         "--allow-write",
@@ -111,6 +121,7 @@ def train_from_config(
     allowed_imports: Sequence[str] = (),
     resume: str | None = None,
     allowed_writes: Sequence[str] = (),
+    processes: int | None = None,
 ) -> dict[str, Any]:
     """Train as a config says.
 
@@ -123,6 +134,7 @@ def train_from_config(
             paths, beside those in the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
         resume: go on with a run: its folder, one of its checkpoints, or ``"latest"``.
         allowed_writes: folders outside the run's own that a ``save_path`` of the config may lead into.
+        processes: how many of them it starts itself; None: one for each GPU, where it is distributed.
 
     Returns:
         What also stands in the run folder's ``summary.json``.
@@ -134,9 +146,11 @@ def train_from_config(
         NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
         LostProcessError: another process has failed.
+        FailedProcessError: one of those that it has started itself has failed.
     """
-    imports = [*allowed_imports, *imports_allowed_by_environment()]
     placement = Placement.from_environment()
+    distributed = _check_processes(processes, distributed, placement)
+    imports = [*allowed_imports, *imports_allowed_by_environment()]
     if placement is not None and (placement.world_size > 1 or distributed):
         logger.speak_as(placement.rank)
         with join_ranks() as ranks, RunLock() as lock:
@@ -153,19 +167,12 @@ def train_from_config(
     with RunLock() as lock:
         run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement(), lock)
         device = resolve_device(run.train.trainer.device)
-        is_distributed = _is_distributed(run, distributed)
-        count = num_devices(device)
-        if not is_distributed or count == 1:
-            if is_distributed:
-                logger.log_info(
-                    f"--distributed: one device here ({device}), so one process; torchrun starts as many as it is told"
-                )
+        count = _count_processes(run, distributed, processes, device)
+        if count == 1:
             return _run(run, point, device, Ranks(), Placement(), allowed_writes, lock)
     # Those that are started take the lock themselves.
     arguments = as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes)
-    folder = RunFolder(start_local_processes(count, arguments))
-    summary: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
-    return summary
+    return start_local_processes(count, arguments)
 
 
 def _run(
@@ -184,6 +191,7 @@ def _run(
         return finished
     torch.manual_seed(cfg.seed + ranks.rank)
     np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
+    random.seed(cfg.seed + ranks.rank)
     env, eval_env = build_envs(run)
     env_groups: list[TrainingEnv] = []
     stop, signals = StopSignals(), ExitStack()
@@ -233,10 +241,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_training(args: argparse.Namespace) -> int:
-    """Do what ``parse_args`` read; return the exit code."""
+    """Do what ``parse_args`` read; return the exit code.
+
+    Whatever becomes of what is printed, the training goes on. It ends with the process that has started it, where that
+    is another one of ours.
+    """
+    open_closed_descriptors()
+    end_with_parent()
+    with printing_may_fail():
+        code = _run_training(args)
+    discard_unwritten_output()
+    return code
+
+
+def _run_training(args: argparse.Namespace) -> int:
     try:
         summary = train_from_config(
-            args.config, args.distributed, args.overrides, args.allow_import, args.resume, args.allow_write
+            args.config,
+            args.distributed,
+            args.overrides,
+            args.allow_import,
+            args.resume,
+            args.allow_write,
+            args.processes,
         )
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -247,13 +274,13 @@ def run_training(args: argparse.Namespace) -> int:
     except InterruptedTraining as signal:
         print("interrupted", file=sys.stderr)
         return signal.exit_code
-    except subprocess.CalledProcessError as error:
-        print(f"error: the training has failed, see above (exit code {error.returncode})", file=sys.stderr)
-        return 1
+    except FailedProcessError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if error.code == 2 else 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    if int(os.environ.get("RANK", "0")) == 0:
+    if int(os.environ.get("RANK", "0")) == 0 and not hand_back(summary):
         print_summary(summary)
     return 0
 
@@ -291,6 +318,47 @@ def _furnish_again(run: RunConfig, folder: RunFolder, lock: RunLock) -> None:
     """Put into a run's folder, which somebody has removed, what belongs in it from the beginning."""
     lock.take_again()
     write_json(folder.path / "config.json", run.resolved, indent=2)
+
+
+def _check_processes(processes: int | None, distributed: bool | None, placement: Placement | None) -> bool | None:
+    """Return whether ``--distributed`` holds, which a number of processes implies; None: as the config says.
+
+    Raises:
+        ConfigError: the number makes no sense.
+    """
+    if processes is None:
+        return distributed
+    if processes < 1:
+        raise ConfigError(f"--processes: must be at least 1, got {processes}")
+    if distributed is False:
+        raise ConfigError("--processes: cannot go together with --no-distributed")
+    if placement is not None and placement.world_size > 1:
+        raise ConfigError(
+            f"--processes: this is one of {placement.world_size} processes that torchrun or another launcher has "
+            "started; leave it out"
+        )
+    return True
+
+
+def _count_processes(run: RunConfig, distributed: bool | None, processes: int | None, device: torch.device) -> int:
+    """Return how many processes are to share the training on this machine.
+
+    Raises:
+        ConfigError: there are not so many devices.
+    """
+    if not _is_distributed(run, distributed):
+        return 1
+    count = processes or num_devices(device)
+    if device.type != "cpu" and count > num_devices(device):
+        raise ConfigError(
+            f"--processes {count}: each needs a GPU of its own, and there are {num_devices(device)}; with "
+            "trainer.device=cpu they share the processors"
+        )
+    if count == 1 and processes is None:
+        logger.log_info(
+            f"--distributed: one device here ({device}), so one process; --processes N starts as many as it says"
+        )
+    return count
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:

@@ -205,6 +205,15 @@ def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.Ca
     assert "does not use gradient_step" in capsys.readouterr().out
 
 
+def test_learning_rate_that_is_too_high_is_named_and_not_the_algorithms_author(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert train(["--config", config(env_with(), "ppo", algorithm__cfg__learning_rate=1e38), *ALLOW]) == 1
+    err = capsys.readouterr().err
+    assert "gradients were finite and the steps too large: the learning rate of 1e+38 is too high" in err
+    assert "its algorithm" not in err
+
+
 def test_replay_repeats_the_bits_of_the_run_with_shuffled_minibatches() -> None:
     """What a replay computes is what the run computed: the same losses up to the first step that is skipped."""
     path = config(env_with(), "root_of_nothing", algorithm__cfg={"n_epochs": 2, "batch_size": 3})

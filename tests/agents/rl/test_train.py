@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import random
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.agents.rl.utils import checkpoint_folder
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.utils.launch import FailedProcessError
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -619,3 +623,107 @@ def test_tensorboard_folder_that_is_deleted_costs_tensorboard_and_nothing_else(
         "on\n"
     )
     assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]
+
+
+# --- what is printed, and where the numbers come from ---
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_training_goes_on_where_nothing_can_be_printed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, name, full)
+        assert run_main() == 0
+        full.flush()  # as the interpreter does at its end
+    assert [row["step"] for row in metrics(run_folder())] == [8, 16]
+    assert (run_folder() / "summary.json").exists()
+
+
+def test_terminal_without_the_letters_of_a_name_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert run_main(trainer__exp_name="w\xfcrfel") == 0
+    assert b"outputs/w\\xfcrfel_" in written.getvalue()
+
+
+def test_pythons_own_random_numbers_follow_from_the_seed() -> None:
+    drawn: list[float] = []
+    for seed in (1, 2, 1):
+        random.seed()
+        assert run_main(trainer__seed=seed, trainer__enable_eval=False, trainer__exp_name=f"run{len(drawn)}") == 0
+        drawn.append(random.random())
+    assert drawn[0] == drawn[2] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_envs": 10**9}, "num_envs: 1,000,000,000 environments take 1,000.0 GB of memory at least, and "),
+        ({"num_eval_envs": 10**9}, "num_envs: 1,000,000,000 environments take 1,000.0 GB of memory at least, and "),
+        # 47 bytes a step: 5 + 1 + 4 float32, 3 bool; and one slot more than there are steps
+        ({"buffer_size": 10**9}, "trainer.buffer_size: the 1,000,000,000 steps of a rollout in 2 environments take "),
+    ],
+)
+def test_sizes_beyond_the_memory_are_refused_before_anything_is_allocated(
+    changes: dict[str, int], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"trainer.{name}={value}" for name, value in changes.items()]
+    assert run_main(*arguments, "algorithm.cfg.batch_size=8") == 2
+    err = capsys.readouterr().err
+    assert f"error: {message}" in err
+    assert err.count("\n") == 1
+    assert not Path("outputs").exists()
+
+
+# --- several processes ---
+
+
+@pytest.mark.parametrize("arguments", [["--processes", "3"], ["--processes", "3", "--distributed"]])
+def test_processes_are_started_on_this_machine(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[int, list[str]]] = []
+
+    def start(count: int, given: list[str]) -> dict[str, Any]:
+        started.append((count, given))
+        return {"run_folder": "outputs/x"}
+
+    monkeypatch.setattr(train, "start_local_processes", start)
+    monkeypatch.setattr(train, "_print_summary", lambda summary: None)
+    assert run_main(*arguments, "trainer.seed=3") == 0
+    assert started == [(3, ["--config", "train_config.json", "trainer.seed=3"])]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--processes", "0"], "--processes: must be at least 1, got 0"),
+        (["--processes", "2", "--no-distributed"], "--processes: cannot go together with --no-distributed"),
+    ],
+)
+def test_number_of_processes_that_makes_no_sense_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(*arguments) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_number_of_processes_is_refused_where_torchrun_has_said_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert run_main("--processes", "2") == 2
+    assert "--processes: this is one of 4 processes that torchrun or another launcher has started" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(("code", "expected"), [(2, 2), (1, 1), (-9, 1)])
+def test_local_process_that_fails_gives_the_exit_code(
+    code: int, expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: Any) -> None:
+        raise FailedProcessError("rank 1 has failed", code)
+
+    monkeypatch.setattr(train, "start_local_processes", fail)
+    assert run_main("--processes", "2") == expected
+    assert capsys.readouterr().err == "error: rank 1 has failed\n"

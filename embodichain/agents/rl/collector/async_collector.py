@@ -40,8 +40,8 @@ class AsyncCollector(BaseCollector):
     handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
     collected, waiting, or being learned from; and they are handed out in the order in which they were begun. A rollout
     begun when k others were under way is handed out after k more updates at most, and k <= ``max_staleness``. With 0,
-    collecting and learning take turns, and the training is that of ``SyncCollector``, bit for bit on the CPU. To keep G
-    groups busy beside the learner takes G.
+    collecting and learning take turns, and so do the groups: a training is reproducible, bit for bit on the CPU, and
+    with one group it is that of ``SyncCollector``. To keep G groups busy beside the learner takes G.
 
     Rollouts have, beside the policy's fields, ``policy_version`` and ``lag`` [N, T+1] int64 (of slot T: the bootstrap
     value's), ``figures`` (see ``StepFigures``) and, no tensor, ``origin`` (see ``RolloutOrigin``). Nobody else holds
@@ -91,6 +91,7 @@ class AsyncCollector(BaseCollector):
         self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
         self._dropped_before = 0  # when the collector was started
         self._begun = 0
+        self._next_group = 0  # the one whose turn it is to begin, where groups take turns
         self._turn = 0  # the rollout to be handed over next, by the order of beginning
         self._abandoned = 0
         self._num_steps: int | None = None
@@ -171,7 +172,7 @@ class AsyncCollector(BaseCollector):
             self.publisher.publish()
             taken = self._workers[0].collect(num_steps, self.reset_every_rollout)
             self._workers[0].delivered()
-            self._workers[0].hand_out(taken)
+            self._workers[0].hand_out(taken)  # no turn: these are the first group's alone
         else:
             taken = self._next_rollout(num_steps)
         taken["lag"] = self.publisher.latest.version - taken["policy_version"]
@@ -221,15 +222,20 @@ class AsyncCollector(BaseCollector):
         return self._scalars
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each group went on after the rollout of it that the learner got last.
+        """Return where each group went on after the rollout of it that the learner got last, and whose turn it is.
 
         A training that is resumed from there collects anew what was under way; nothing is learned from twice.
         """
-        return {"version": self.publisher.latest.version, "groups": [w.state()["collector"] for w in self._workers]}
+        return {
+            "version": self.publisher.latest.version,
+            "next_group": self._next_group,
+            "groups": [worker.state()["collector"] for worker in self._workers],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         self.publisher.publish(state["version"])
+        self._next_group = state.get("next_group", 0)  # not in checkpoints from before groups took turns
         for worker, own in zip(self._workers, state["groups"], strict=True):
             worker.load_state(own)
 
@@ -261,8 +267,13 @@ class AsyncCollector(BaseCollector):
             self._error = None  # it is heard now
             raise
         self._is_learning = True
-        self._workers[taken["origin"].group].hand_out(taken)
+        self._hand_out(taken)
         return taken
+
+    def _hand_out(self, rollout: TensorDict) -> None:
+        group = rollout["origin"].group
+        self._workers[group].hand_out(rollout)
+        self._next_group = (group + 1) % self.num_groups
 
     def _describe(self, rollout: TensorDict) -> None:
         lag = rollout["lag"][:, :-1]
@@ -283,7 +294,7 @@ class AsyncCollector(BaseCollector):
     def _work(self, worker: GroupWorker) -> None:
         try:
             while True:
-                number = self._begin()
+                number = self._begin(worker.group)
                 assert self._num_steps is not None
                 rollout = worker.collect(self._num_steps, self.reset_every_rollout)
                 self._hand_over(number, rollout)
@@ -299,14 +310,16 @@ class AsyncCollector(BaseCollector):
                 self._active -= 1
                 self._changed.notify_all()
 
-    def _begin(self) -> int:
-        """Wait until a rollout may begin; return its number."""
-        with self._parked(self._may_begin):
+    def _begin(self, group: int) -> int:
+        """Wait until a group may begin a rollout; return its number."""
+        with self._parked(lambda: self._may_begin(group)):
             self._under_way += 1
             self._begun += 1
             return self._begun - 1
 
-    def _may_begin(self) -> bool:
+    def _may_begin(self, group: int) -> bool:
+        if self.max_staleness == 0 and group != self._next_group:
+            return False
         dropped = self.buffer.get_stats()["dropped"] - self._dropped_before
         return self._num_steps is not None and self._under_way - dropped <= self.max_staleness
 

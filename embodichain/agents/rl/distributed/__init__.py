@@ -1,6 +1,7 @@
 """Several processes that share one training. One process is the same with nothing to share."""
 
 from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
+from embodichain.agents.rl.distributed.meeting import RENDEZVOUS
 from embodichain.agents.rl.distributed.moments import merged_moments, moments
 from embodichain.agents.rl.distributed.ranks import (
     ProcessRanks,
@@ -12,6 +13,7 @@ from embodichain.agents.rl.distributed.ranks import (
 )
 
 __all__ = [
+    "RENDEZVOUS",
     "HungProcessError",
     "LostProcessError",
     "ProcessRanks",

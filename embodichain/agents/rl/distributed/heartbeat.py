@@ -8,9 +8,10 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Heartbeat", "HungProcessError", "LostProcessError", "NoHeartbeat", "Store"]
+__all__ = ["FolderStore", "Heartbeat", "HungProcessError", "LostProcessError", "NoHeartbeat", "Store"]
 
 LIMIT = 20.0  # s, unless the config says otherwise
 PATIENCE = 15  # times the limit, until the first iteration is finished: it compiles, loads and allocates
@@ -32,7 +33,47 @@ class Store(Protocol):
         """Write a text."""
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Read texts; waits until all are there."""
+        """Read texts, all of which were written before."""
+
+
+class FolderStore:
+    """A store for processes of one machine: a file for each key, replaced as a whole.
+
+    Args:
+        folder: which all of them can write; made where it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+
+    def set(self, key: str, value: str) -> None:
+        """Write a text.
+
+        Raises:
+            RuntimeError: the folder is gone, or full.
+        """
+        path = self._path(key)
+        new = path.with_suffix(".new")  # each key has one writer
+        try:
+            new.write_text(value, encoding="utf-8")
+            new.replace(path)
+        except OSError as error:
+            raise RuntimeError(f"{path}: cannot be written: {error.strerror}") from error
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        """Read texts.
+
+        Raises:
+            RuntimeError: one is not there.
+        """
+        try:
+            return [self._path(key).read_bytes() for key in keys]
+        except OSError as error:
+            raise RuntimeError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key.replace("/", "_")
 
 
 class Heartbeat:

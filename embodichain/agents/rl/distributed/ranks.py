@@ -1,4 +1,4 @@
-"""Several processes that share one training: what they tell each other. The only module that imports torch.distributed.
+"""Several processes that share one training: what they tell each other.
 
 Everything goes through ``get_ranks()``, which stands for all processes of the training; with one process, nothing is
 shared, and the same calls return what they were given. Results are the same on every rank to the last bit.
@@ -9,33 +9,35 @@ Legend: W processes, K tensors; ... any shape.
 from __future__ import annotations
 
 import atexit
-import hashlib
 import io
 import os
-import sys
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
-from torch.distributed.rendezvous import rendezvous
 
-from embodichain.agents.rl.distributed.heartbeat import Heartbeat, HungProcessError, LostProcessError, NoHeartbeat
+from embodichain.agents.rl.distributed.heartbeat import (
+    FolderStore,
+    Heartbeat,
+    HungProcessError,
+    LostProcessError,
+    NoHeartbeat,
+)
+from embodichain.agents.rl.distributed.meeting import meet, rendezvous_folder
 from embodichain.utils import ConfigError
+from embodichain.utils.printing import discard_unwritten_output
 
 __all__ = ["ProcessRanks", "Ranks", "adopt_process_group", "forget_process_group", "get_ranks", "join_ranks"]
 
 T = TypeVar("T")
 
 BUCKET_BYTES = 4 * 2**20  # gradients are sent in pieces of about this size
-_JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not started yet
 _NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
 _ADOPTED_LIMIT = 300.0  # s; nobody says why a process hangs there, so that it may take longer
 _FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
@@ -338,20 +340,25 @@ def forget_process_group() -> None:
 def join_ranks() -> Iterator[ProcessRanks]:
     """Meet the other processes, as ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` say (see torchrun).
 
+    With ``RENDEZVOUS`` in the environment they meet in that folder instead, and no store listens on the network.
+
     Whatever ends the block early ends the work on all ranks; torchrun, if it is there, is told why. A process that
     hangs is ended at once.
 
     Raises:
+        ConfigError: one of these variables is missing or wrong.
         LostProcessError: some process did not come.
     """
     global _RANKS
     try:
-        store, rank, world_size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
-        store = PrefixStore(_agree_on_name(store, rank, world_size), store)
+        store, rank, world_size = meet()
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOREVER)
     except (dist.DistStoreError, dist.DistNetworkError) as error:
         raise LostProcessError(f"the processes have not met: {str(error).splitlines()[0]}") from error
-    heartbeat = Heartbeat(store, rank, world_size, _end_hung)
+    # A store in a file keeps all that was ever written to it.
+    folder = rendezvous_folder()
+    signs = store if folder is None else FolderStore(folder / "alive")
+    heartbeat = Heartbeat(signs, rank, world_size, _end_hung)
     heartbeat.publish()
     dist.barrier()
     heartbeat.start()
@@ -373,38 +380,16 @@ def join_ranks() -> Iterator[ProcessRanks]:
         _RANKS = Ranks()
 
 
-def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
-    """Return a name that the processes that have now been started have in common, and no others.
-
-    torchrun keeps the store when it starts processes again, with all that the earlier ones have left in it.
-
-    Raises:
-        LostProcessError: some process did not come.
-    """
-    greetings = [f"embodichain/greeting/{r}" for r in range(world_size)]
-    store.set(greetings[rank], uuid.uuid4().hex)
-    deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
-    while time.monotonic() < deadline:
-        if store.check(greetings):
-            # Whoever sees an old greeting finds another name, to which the one that has greeted anew never agrees.
-            name = hashlib.sha256(b"".join(store.multi_get(greetings))).hexdigest()
-            store.set(f"embodichain/agreed/{name}/{rank}", "")
-            if store.check([f"embodichain/agreed/{name}/{r}" for r in range(world_size)]):
-                return name
-        time.sleep(0.05)
-    raise LostProcessError(f"not all of the {world_size} processes have come within {_JOIN_TIMEOUT}")
-
-
 def _end_hung(error: HungProcessError) -> None:
     """End this process, whose main thread cannot do it; files on the disk are complete at any moment."""
-    os.write(2, f"error: {error}\n".encode())
+    with suppress(OSError):
+        os.write(2, f"error: {error}\n".encode())
     _record(error)
     os._exit(1)
 
 
 def _exit_at_once() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    discard_unwritten_output()
     os._exit(1)
 
 

@@ -94,7 +94,7 @@ class TrainerCfg:
     ] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    """Of the environments; torch and numpy have seed + rank."""
+    """Of the environments; torch, numpy and Python's random have seed + rank."""
     device: str = "auto"
     """Of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     sim_device: str | None = None

@@ -106,8 +106,8 @@ class Guards:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped and skipped == asked else 0
         if broken:
             raise NonFiniteError(
-                f"step {step}: the update made the policy's parameters not-a-number: its algorithm descends a gradient "
-                f"that is not finite, which gradient_step would have skipped. {self._replay_hint()}"
+                f"step {step}: the update made the policy's parameters not-a-number: "
+                f"{_describe_break(asked > skipped, figures)}. {self._replay_hint()}"
             )
         if self._skipped_in_a_row >= self._max_skipped_updates:
             raise NonFiniteError(
@@ -202,6 +202,20 @@ class Guards:
         if self._last_bundle is None:
             return "There is no bundle of it"
         return f"'embodichain replay {self._last_bundle}' shows where it began"
+
+
+def _describe_break(has_stepped: bool, figures: Mapping[str, float]) -> str:
+    """Return what has made the parameters not finite.
+
+    Args:
+        has_stepped: whether ``gradient_step`` has made a step, which it does by finite gradients alone.
+        figures: what is to be logged of the iteration.
+    """
+    if not has_stepped:
+        return "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"
+    rate = figures.get("train/learning_rate")
+    of = "" if rate is None else f" of {rate:g}"
+    return f"gradients were finite and the steps too large: the learning rate{of} is too high"
 
 
 def _describe_origin(rollout: TensorDict, figures: Mapping[str, float]) -> str:

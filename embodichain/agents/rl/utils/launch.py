@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
-import uuid
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from embodichain.agents.rl.distributed import RENDEZVOUS
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.utils import ConfigError
+from embodichain.utils.parent import with_this_parent
 
 __all__ = [
+    "SIGNALS",
+    "FailedProcessError",
     "Launch",
     "Placement",
     "as_arguments",
     "find_launched_run",
+    "hand_back",
     "num_devices",
     "processor_share",
     "rank_device",
@@ -35,7 +44,34 @@ __all__ = [
     "start_local_processes",
 ]
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that ask for an end, which whoever has started trainings hands on to them."""
+
 _RECORD = "launch.json"
+_SUMMARY = "summary.json"
+_ERROR = "error_{}.json"
+_POLL = 0.1  # s between two looks whether a process has ended
+_GRACE = 30.0  # s that the others have for an end of their own once one has failed
+
+
+class FailedProcessError(RuntimeError):
+    """A process of a local training has failed.
+
+    Attributes:
+        code: its exit code; negative: minus the signal that has ended it.
+    """
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Failed(NamedTuple):
+    """A process that has ended with another code than 0."""
+
+    rank: int
+    pid: int
+    code: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +89,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which of the training's processes this is, as torchrun says by environment variables.
+    """Which of the training's processes this is, as what has started it says by environment variables.
 
     Attributes:
         rank: its number.
@@ -61,7 +97,7 @@ class Placement:
         local_rank: its number on this machine.
         local_world_size: how many there are on this machine.
         restarts: how often torchrun has started this machine's processes again.
-        launch: what it was started with.
+        launch: what it was started with; None where ``start_local_processes`` did it, which never starts it again.
     """
 
     rank: int = 0
@@ -88,14 +124,17 @@ class Placement:
             return int(text)
 
         rank, world_size = number("RANK"), number("WORLD_SIZE")
-        for name in ("MASTER_ADDR", "MASTER_PORT"):
+        is_local = RENDEZVOUS in environment  # see start_local_processes
+        for name in () if is_local else ("MASTER_ADDR", "MASTER_PORT"):
             if not environment.get(name):
                 if world_size == 1:
                     return None
                 raise ConfigError(f"{name}: RANK and WORLD_SIZE are set, so this must be too: where the processes meet")
+        if not is_local and not 0 < number("MASTER_PORT") < 2**16:
+            raise ConfigError(f"MASTER_PORT: must be from 1 to 65535, got {environment['MASTER_PORT']}")
         if rank >= world_size:
             raise ConfigError(f"RANK: must be less than WORLD_SIZE, got {rank} and {world_size}")
-        launch = Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), _parent())
+        launch = None if is_local else Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), _parent())
         return cls(
             rank,
             world_size,
@@ -187,45 +226,122 @@ def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bo
     return max(found, key=lambda path: path.stat().st_mtime).parent if found else None
 
 
-def start_local_processes(count: int, arguments: Sequence[str]) -> Path:
-    """Run a training in several processes on this machine, by torchrun, and wait for its end.
+def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run a training in several processes on this machine, and wait for its end.
+
+    They meet in a folder that this user alone can read, and talk over the loopback interface: nothing listens on a
+    network. If one fails, the others are ended; if this process is gone, they end by themselves.
 
     Args:
         count: how many.
         arguments: of the command line; ``--distributed`` is added.
 
     Returns:
-        The run's folder.
+        The run's summary.
 
     Raises:
         InterruptedTraining: a signal came; it was handed on.
-        subprocess.CalledProcessError: the training failed; it has said why.
+        FailedProcessError: a process failed; it has said why.
     """
-    run_id = str(uuid.uuid4())
-    torchrun = ["torch.distributed.run", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--rdzv-id={run_id}"]
-    own = ["-m", "embodichain.agents.rl.train", *arguments, "--distributed"]
-    command = [sys.executable, "-m", *torchrun, f"--nproc-per-node={count}", *own]
-    environment = {"OMP_NUM_THREADS": str(processor_share(count))} | os.environ
+    command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments, "--distributed"]
     received: list[int] = []
-    # In a session of its own: Ctrl-C then reaches it once, by us.
-    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+    processes: list[subprocess.Popen[bytes]] = []
 
-        def hand_on(number: int, frame: FrameType | None) -> None:
-            received.append(number)
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        for process in processes:
             process.send_signal(number)
 
-        before = {number: signal.signal(number, hand_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    with tempfile.TemporaryDirectory(prefix="embodichain_") as name, _signals_to(hand_on):
+        folder = Path(name)
         try:
-            code = process.wait()
+            for rank in range(count):
+                # In a session of its own: Ctrl-C then reaches it once, by us.
+                own = os.environ | _rank_variables(rank, count, folder)
+                processes.append(subprocess.Popen(command, env=own, start_new_session=True))
+            failed = _wait(processes, received)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-    if received:
-        raise InterruptedTraining(received[0])
-    if code:
-        raise subprocess.CalledProcessError(code, command)
-    (path,) = [path for path in Path("outputs").glob(f"*/{_RECORD}") if _read(path).get("run_id") == run_id]
-    return path.parent
+            for process in processes:
+                process.kill()
+                process.wait()
+        if received:
+            raise InterruptedTraining(received[0])
+        if failed:
+            raise _failure(failed, folder)
+        summary: dict[str, Any] = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
+        return summary
+
+
+def hand_back(summary: Mapping[str, Any]) -> bool:
+    """Give a run's summary to the process that has started this one by ``start_local_processes``, if it was so."""
+    folder = os.environ.get(RENDEZVOUS)
+    if folder is None:
+        return False
+    write_json(Path(folder) / _SUMMARY, dict(summary))
+    return True
+
+
+def _rank_variables(rank: int, count: int, folder: Path) -> dict[str, str]:
+    """Return the environment variables of a local process."""
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    return {
+        **with_this_parent(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(processor_share(count))),
+        RENDEZVOUS: str(folder),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "TORCHELASTIC_ERROR_FILE": str(folder / _ERROR.format(rank)),  # where join_ranks says why it fails
+        **{name: str(number) for name, number in numbers.items()},
+    }
+
+
+@contextmanager
+def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let a handler have the signals that end a training; they are the main thread's, in another this does nothing."""
+    is_main = threading.current_thread() is threading.main_thread()
+    # One that is ignored, as by nohup, stays so.
+    taken = [number for number in SIGNALS if is_main and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in taken}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], received: Sequence[int]) -> list[_Failed]:
+    """Return when all have ended: those that were seen to fail first. The others are ended then."""
+    failed: list[_Failed] = []
+    deadline = math.inf
+    while any(process.poll() is None for process in processes):
+        codes = [process.poll() for process in processes]
+        if not failed and not received and any(codes):
+            failed = _nonzero(processes)
+            deadline = time.monotonic() + _GRACE
+            for process in processes:
+                process.terminate()  # it may wait for those that are gone
+        if time.monotonic() > deadline:
+            return failed
+        time.sleep(_POLL)
+    return failed or _nonzero(processes)
+
+
+def _nonzero(processes: Sequence[subprocess.Popen[bytes]]) -> list[_Failed]:
+    return [
+        _Failed(rank, process.pid, process.returncode) for rank, process in enumerate(processes) if process.returncode
+    ]
+
+
+def _failure(failed: Sequence[_Failed], folder: Path) -> FailedProcessError:
+    """Return the error that names the process whose failure made the others fail, as far as that can be told."""
+    reasons = {each.rank: _read(folder / _ERROR.format(each.rank)).get("message", {}) for each in failed}
+    told = [each for each in failed if reasons[each.rank]]  # one that has only lost the others does not tell
+    killed = [each for each in failed if each.code < 0]
+    first = (told or killed or failed)[0]
+    how = f"was ended by {signal.Signals(-first.code).name}" if first.code < 0 else f"failed (exit code {first.code})"
+    why = str(reasons[first.rank].get("message", "see above")) if told else "see above"
+    message = f"the training has failed: rank {first.rank} (process {first.pid}) {how}: {why}"
+    return FailedProcessError(message, first.code)
 
 
 def _parent() -> str:

@@ -19,9 +19,11 @@ __all__ = [
     "describe_batch",
     "describe_rollout",
     "find_origin",
+    "non_finite_entries",
     "parameters_are_finite",
 ]
 
+_FEW = 4
 EXTREME = 1e6  # a number further from 0 than this is called extreme
 
 # A rollout's fields in the order in which a step makes them; in the first ones slot T is real, in all others padding.
@@ -108,9 +110,16 @@ def find_origin(rollout: TensorDict) -> Origin | None:
 
 
 def parameters_are_finite(module: nn.Module) -> bool:
-    """Return whether all parameters are numbers; the host waits for the device once."""
+    """Return whether all parameters are finite; the host waits for the device once."""
     flags = [parameter.detach().isfinite().all() for parameter in module.parameters()]
     return not flags or bool(torch.stack(flags).all())
+
+
+def non_finite_entries(module: nn.Module) -> list[str]:
+    """Return the names of the first parameters that are not finite, and of buffers with NaN (a mask may have -inf)."""
+    bad = [name for name, value in module.named_parameters() if not value.isfinite().all()]
+    bad += [name for name, value in module.named_buffers() if value.isnan().any()]
+    return bad if len(bad) <= _FEW else [*bad[:_FEW], f"{len(bad) - _FEW} more"]
 
 
 def _real_floats(rollout: TensorDict) -> Iterator[tuple[str, torch.Tensor]]:

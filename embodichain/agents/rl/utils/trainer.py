@@ -42,6 +42,7 @@ from embodichain.agents.rl.utils.threads import update_threads, warn_of_other_th
 from embodichain.agents.rl.utils.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
+from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from embodichain.utils.threads import torch_threads
 
@@ -212,13 +213,15 @@ class Trainer:
         Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
 
+        That something cannot be printed meanwhile, by whomever, ends nothing.
+
         Raises:
             UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread but in the updates: what else is computed is small.
-        with script, torch_threads(1):
+        with printing_may_fail(), script, torch_threads(1):
             self._train(iterations)
         if self._saved_iteration < self._iteration:
             raise UnsavedTrainingError(

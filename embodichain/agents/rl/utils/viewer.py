@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import rich
 
@@ -27,8 +29,11 @@ __all__ = [
     "figures_html",
     "open_server",
     "page_address",
+    "refusal",
 ]
 
+_OWN_NAMES = ("127.0.0.1", "localhost", "::1")
+_SHOWN = 100  # characters of a stranger's header at most
 HOST = "127.0.0.1"  # nobody but this machine's users
 PORT = 8080  # or the next one that is free
 _PERIOD = 0.05  # s between two pictures at least
@@ -235,15 +240,69 @@ def figures_html(columns: Mapping[str, Rows], nothing: str = "The first iteratio
 
 
 def open_server() -> Any:
-    """Return a running ``viser.ViserServer`` that this machine alone can reach."""
+    """Return a running ``viser.ViserServer`` that this machine alone can reach, by its own pages."""
     import viser  # noqa: PLC0415 (an optional extra)
 
-    with _quiet():
+    with _quiet(), _own_pages_only():
         server = viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
     # A page may otherwise ask for a way to it from the internet.
     server.request_share_url = _refuse_to_share  # type: ignore[method-assign]
     server.gui.configure_theme(show_logo=False, show_share_button=False)
     return server
+
+
+def refusal(headers: Mapping[str, str]) -> str | None:
+    """Return why a request is refused, or None.
+
+    A browser lets any page of the internet open a WebSocket to this machine, and says whose page it is. What is ours
+    has been asked for by a name of this machine, be it through a tunnel from another port, and comes from there.
+
+    Args:
+        headers: of the request, found by any case.
+    """
+    host, origin = headers.get("Host", ""), headers.get("Origin")
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:
+        name = None
+    if name not in _OWN_NAMES:
+        return f"Host '{host[:_SHOWN]}' is no name of this machine"
+    if "Upgrade" in headers and origin != f"http://{host}":
+        return f"Origin '{(origin or '')[:_SHOWN]}' is another page than http://{host}"
+    return None
+
+
+@contextmanager
+def _own_pages_only() -> Iterator[None]:
+    """Let a server that is started meanwhile refuse what is not its own page; viser has no setting for it.
+
+    Raises:
+        RuntimeError: viser starts its server in another way than it did; nothing is then to be served.
+    """
+    from websockets.asyncio import server  # noqa: PLC0415 (comes with the optional extra)
+
+    serve, is_used, was_refused = server.serve, threading.Event(), threading.Event()
+
+    def checked_serve(*args: Any, process_request: Callable[[Any, Any], Any], **kwargs: Any) -> Any:
+        def check(connection: Any, request: Any) -> Any:
+            reason = refusal(request.headers)
+            if reason is None:
+                return process_request(connection, request)
+            if not was_refused.is_set():  # once: a page may ask again and again
+                was_refused.set()
+                logger.log_warning(f"viewer: a request from outside was refused: {reason!r}")
+            return connection.respond(HTTPStatus.FORBIDDEN, f"{reason}\n")
+
+        is_used.set()
+        return serve(*args, process_request=check, **kwargs)
+
+    vars(server)["serve"] = checked_serve
+    try:
+        yield
+    finally:
+        vars(server)["serve"] = serve
+    if not is_used.is_set():
+        raise RuntimeError("viewer: this version of viser does not let its server be guarded; install another one")
 
 
 def page_address(server: Any) -> str:

@@ -21,12 +21,15 @@ from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
+from embodichain.utils.memory import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["BaseEnv", "EnvCfg"]
+
+_MIN_BYTES = 1000  # that an environment of any scene takes
 
 
 class BaseEnv(gym.Env[Any, Any]):
@@ -57,6 +60,8 @@ class BaseEnv(gym.Env[Any, Any]):
         self.num_envs = cfg.num_envs
         self.sim = SimulationManager(replace(cfg.sim_cfg, num_envs=cfg.num_envs))
         self.device = self.sim.device
+        # Before anything is allocated; the physics looks again once it knows the scene.
+        check_memory("num_envs", f"{cfg.num_envs:,} environments", cfg.num_envs * _MIN_BYTES, self.device)
         self.random = CounterRandom(cfg.seed, cfg.num_envs, self.device, cfg.first_env_id, cfg.group_size)
         self.all_env_ids = torch.arange(cfg.num_envs, device=self.device)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)

@@ -261,6 +261,22 @@ def test_training_without_staleness_equals_the_synchronous_one_bit_for_bit_also_
             assert_same(halved[part], whole[part], part)
 
 
+@pytest.mark.parametrize("num_iterations", [2, 3])  # the first half ends with the second set, or with the first
+def test_sets_take_turns_without_staleness_and_the_training_is_reproducible_also_when_it_is_resumed(
+    tmp_path: Path, num_iterations: int, jitter: Jitter
+) -> None:
+    both = {"trainer__asynchronous": {"max_staleness": 0, "env_groups": 2}}
+    whole = after(tmp_path, 5, **both)
+    again = after(tmp_path, 5, **both)
+    halved = after(tmp_path, 5, start=after(tmp_path, num_iterations, **both), **both)
+    for part in (*SAME, "env"):
+        assert_same(again[part], whole[part], part)
+    for part in ("global_step", "policy", "generators", "env"):
+        assert_same(halved[part], whole[part], part)
+    # Of 5 rollouts of 4 steps the first set has made 3, the second 2; the first has made the 16 + 1 warm-up steps, too.
+    assert whole["collector"]["next_group"] == 1
+
+
 def test_run_collects_asynchronously_evaluates_and_is_resumed_where_learning_had_come_to(
     tmp_path: Path, jitter: Jitter
 ) -> None:

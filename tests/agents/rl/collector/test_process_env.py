@@ -12,15 +12,17 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDict
+from torch.multiprocessing import get_context
 
 from embodichain.agents.rl.buffer import VLABuffer, allocate_rollout
-from embodichain.agents.rl.collector import AsyncCollector, EnvProcessError, ProcessEnv, SyncCollector
+from embodichain.agents.rl.collector import AsyncCollector, EnvProcessError, ProcessEnv, SyncCollector, process_env
 from embodichain.agents.rl.collector.shared_slots import MAX_LAYOUTS, SlotReader, SlotWriter
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
@@ -310,3 +312,28 @@ def test_environments_of_the_config_can_be_sent(tmp_path: Path) -> None:
     env = make()
     assert env.num_envs == 2
     env.close()
+
+
+def busy_env() -> RemoteEnv:
+    process_env._CLOSE_SECONDS = 0.1  # in the other process
+    return RemoteEnv(2)
+
+
+def step_for_ever(sender: Connection) -> None:
+    env: Any = ProcessEnv(busy_env)
+    sender.send(env.state_dict()["pid"])
+    env.step(torch.full((2, 1), 10.0))
+
+
+def test_busy_process_of_the_environments_ends_with_the_killed_training() -> None:
+    context = get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    training = context.Process(target=step_for_ever, args=[sender])
+    training.start()
+    pid = receiver.recv()
+    training.kill()
+    training.join()
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

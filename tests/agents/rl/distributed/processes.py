@@ -9,11 +9,12 @@ import socket
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from embodichain.agents.rl.distributed import join_ranks
+from embodichain.agents.rl.distributed import RENDEZVOUS, join_ranks
 
 # A server that has imported everything once, and forks the processes: seconds less for each.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -38,7 +39,7 @@ def environment(rank: int, world_size: int, port: int) -> dict[str, str]:
 
 
 def start_ranks(
-    world_size: int, function: Callable[..., Any], *args: Any, joined: bool = True
+    world_size: int, function: Callable[..., Any], *args: Any, joined: bool = True, folder: Path | None = None
 ) -> list[tuple[Any, Connection]]:
     """Start ``function(ranks, *args)`` in each process; return the processes and where their results arrive.
 
@@ -47,11 +48,15 @@ def start_ranks(
         function: at the top of a module.
         args: for all alike.
         joined: False: the function joins by itself; its first argument is then the rank.
+        folder: they meet in it, as those of ``start_local_processes``; None: by network.
     """
     port, started = free_port(), []
     for rank in range(world_size):
         receiver, sender = _CONTEXT.Pipe(duplex=False)
-        target = (environment(rank, world_size, port), joined, sender, function, args)
+        variables = environment(rank, world_size, port)
+        if folder is not None:
+            variables |= {RENDEZVOUS: str(folder), "GLOO_SOCKET_IFNAME": "lo"}
+        target = (variables, joined, sender, function, args)
         process = _CONTEXT.Process(target=_work, args=target, daemon=True)
         process.start()
         sender.close()
@@ -59,13 +64,15 @@ def start_ranks(
     return started
 
 
-def run_ranks(world_size: int, function: Callable[..., Any], *args: Any, joined: bool = True) -> list[Any]:
+def run_ranks(
+    world_size: int, function: Callable[..., Any], *args: Any, joined: bool = True, folder: Path | None = None
+) -> list[Any]:
     """Run a function in each process, and return the results by rank.
 
     Raises:
         RankError: one has raised, or taken more than two minutes.
     """
-    started = start_ranks(world_size, function, *args, joined=joined)
+    started = start_ranks(world_size, function, *args, joined=joined, folder=folder)
     try:
         results = [receive(receiver) for _, receiver in started]
     finally:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.distributed.heartbeat import PATIENCE, Heartbeat, HungProcessError, LostProcessError
+from embodichain.agents.rl.distributed.heartbeat import (
+    PATIENCE,
+    FolderStore,
+    Heartbeat,
+    HungProcessError,
+    LostProcessError,
+)
 
 LIMIT = 0.05
 
@@ -108,3 +115,24 @@ def test_hanging_is_not_what_takes_its_time_for_a_reason(state: str) -> None:
             two.rank0._state = "working"
         assert not two.has_hung.wait(min(4, PATIENCE / 3) * LIMIT)
     two.rank0.close()
+
+
+# --- the store of processes on one machine ---
+
+
+def test_folder_has_the_last_text_of_each_key(tmp_path: Path) -> None:
+    store, other = FolderStore(tmp_path / "alive"), FolderStore(tmp_path / "alive")
+    store.set("alive/0", "1")
+    other.set("alive/1", "2")
+    store.set("alive/0", "3")
+    assert other.multi_get(["alive/0", "alive/1"]) == [b"3", b"2"]
+    assert len(list((tmp_path / "alive").iterdir())) == 2
+
+
+def test_folder_that_is_gone_is_a_store_that_does_not_answer(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "alive")
+    (tmp_path / "alive").rmdir()
+    with pytest.raises(RuntimeError, match="cannot be written"):
+        store.set("alive/0", "1")
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        store.multi_get(["alive/0"])

@@ -6,16 +6,18 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks
+from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, join_ranks
 from embodichain.agents.rl.distributed import ranks as ranks_module
 from embodichain.utils import ConfigError
-from tests.agents.rl.distributed.processes import RankError, receive, run_ranks, start_ranks
+from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
 
 WORLDS = (2, 4)
 
@@ -190,3 +192,43 @@ def wait_for_slow_rank(ranks: ProcessRanks) -> float:
 
 def test_slow_processes_are_waited_for() -> None:
     assert run_ranks(2, wait_for_slow_rank) == [2, 2]
+
+
+# --- processes of one machine, which meet in a folder ---
+
+
+def listening_addresses(ranks: ProcessRanks) -> tuple[float, list[str]]:
+    """Return a sum over the ranks, and the local addresses (hexadecimal) at which this process listens."""
+    total = ranks.sum(torch.tensor(ranks.rank + 1.0)).item()
+    own = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # that of the listing itself
+            own.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    found = []
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            is_open = fields[3] == "0A" or table.startswith("udp")  # 0A: listening
+            if is_open and f"socket:[{fields[9]}]" in own:
+                found.append(fields[1].partition(":")[0])
+    ranks.sum(torch.zeros(()))
+    return total, found
+
+
+def test_processes_of_one_machine_listen_on_loopback_alone(tmp_path: Path) -> None:
+    for total, addresses in run_ranks(2, listening_addresses, folder=tmp_path):
+        assert total == 3  # 1 + 2
+        assert set(addresses) == {"0100007F"}  # 127.0.0.1, gloo's
+
+
+@pytest.mark.parametrize("port", ["abc", None])
+def test_variables_by_which_nobody_can_meet_are_one_line(port: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(0, 2, 1).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("MASTER_PORT") if port is None else monkeypatch.setenv("MASTER_PORT", port)
+    with (
+        pytest.raises(ConfigError, match=rf"^the processes cannot meet by .*'MASTER_PORT': {port!r}") as raised,
+        join_ranks(),
+    ):
+        pass
+    assert "\n" not in str(raised.value)

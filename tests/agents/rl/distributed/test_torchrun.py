@@ -1,4 +1,4 @@
-"""Trainings under torchrun that lose processes and machines. Each start imports everything anew, for seconds."""
+"""Trainings in processes that are really started, also by torchrun: each imports everything anew, for seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.utils.fakes import tiny_config, write_config
@@ -76,6 +76,27 @@ def test_training_goes_on_by_itself_after_three_kills(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "train_config.json", undisturbed)
     checkpoint = run_ranks(2, train_undisturbed, undisturbed, joined=False)[0]
     first, second = (load_checkpoint(path) for path in (run / "checkpoints/tiny_step_128.pt", undisturbed / checkpoint))
+    assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
+
+
+def test_processes_that_the_command_starts_train_as_those_that_met_by_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "ppo", 2)
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    assert main(["--config", "train_config.json", "--processes", "2"]) == 0
+    assert steps(only_run(tmp_path)) == [16, 32]
+    assert capfd.readouterr().out.count("peak memory") == 1
+
+    by_network = tmp_path / "by_network"
+    by_network.mkdir()
+    shutil.copy(tmp_path / "train_config.json", by_network)
+    checkpoint = run_ranks(2, train_undisturbed, by_network, joined=False)[0]
+    first, second = (
+        load_checkpoint(path) for path in (only_run(tmp_path) / "checkpoints/tiny_step_32.pt", by_network / checkpoint)
+    )
     assert all(torch.equal(first["policy"][name], second["policy"][name]) for name in first["policy"])
 
 

@@ -5,18 +5,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from embodichain.agents.rl.distributed import ranks
+from embodichain.agents.rl.utils import launch
 from embodichain.agents.rl.utils.launch import (
+    FailedProcessError,
     Launch,
     Placement,
     as_arguments,
     find_launched_run,
+    hand_back,
     num_devices,
     rank_device,
     record_launch,
@@ -61,6 +65,8 @@ def test_without_a_launcher_there_is_no_placement() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"MASTER_PORT": "abc"}, "MASTER_PORT: a launcher such as torchrun sets it to a number, got 'abc'"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT: must be from 1 to 65535, got 65536"),
         ({"MASTER_PORT": ""}, "MASTER_PORT: RANK and WORLD_SIZE are set, so this must be too"),
         ({"RANK": "one"}, "RANK: a launcher such as torchrun sets it to a number, got 'one'"),
         ({"RANK": "4"}, "RANK: must be less than WORLD_SIZE, got 4 and 4"),
@@ -159,53 +165,87 @@ def test_command_line_says_what_the_call_said() -> None:
     assert as_arguments(None, [], [], None, []) == []
 
 
-class FakeTorchrun:
-    """Takes the place of the command: a script that leaves a run's folder, and ends with a code."""
+@pytest.fixture
+def run_script(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], dict[str, Any]]:
+    """Starts so many processes that run a script in place of the training."""
+    popen, prelude = subprocess.Popen, "import json, os, signal, sys, time; rank = int(os.environ['RANK'])"
+    leave = "folder = os.environ['EMBODICHAIN_RENDEZVOUS']"
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-        self.commands: list[list[str]] = []
-        self.popen = subprocess.Popen
-        self.script = script
-        monkeypatch.setattr(subprocess, "Popen", self)
+    def start(count: int, script: str) -> dict[str, Any]:
+        def start_one(command: list[str], **kwargs: Any) -> Any:
+            assert command[1:] == ["-m", "embodichain.agents.rl.train", "--config", "a.json", "--distributed"]
+            return popen([sys.executable, "-c", f"{prelude}; {leave}\n{script}"], **kwargs)
 
-    def __call__(self, command: list[str], **kwargs: Any) -> Any:
-        self.commands.append(command)
-        (run_id,) = [word.partition("=")[2] for word in command if word.startswith("--rdzv-id=")]
-        record = json.dumps({"run_id": run_id, "agent": "a"})
-        return self.popen([sys.executable, "-c", self.script, record], **kwargs)
+        monkeypatch.setattr(subprocess, "Popen", start_one)
+        return start_local_processes(count, ["--config", "a.json"])
 
-
-LEAVES_A_RUN = "import os, sys; os.makedirs('outputs/x_1'); open('outputs/x_1/launch.json', 'w').write(sys.argv[1])"
+    return start
 
 
-def test_local_processes_are_started_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeTorchrun(monkeypatch, LEAVES_A_RUN)
-    assert start_local_processes(3, ["--config", "a.json"]) == Path("outputs/x_1")
-    (command,) = fake.commands
-    assert command[:3] == [sys.executable, "-m", "torch.distributed.run"]
-    assert "--nproc-per-node=3" in command
-    assert command[-5:] == ["-m", "embodichain.agents.rl.train", "--config", "a.json", "--distributed"]
+Run = Callable[[int, str], dict[str, Any]]
 
 
-def test_local_processes_that_fail_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeTorchrun(monkeypatch, "raise SystemExit(3)")
-    with pytest.raises(subprocess.CalledProcessError) as raised:
-        start_local_processes(2, [])
-    assert raised.value.returncode == 3
+def test_local_processes_meet_in_a_private_folder_and_listen_on_loopback_alone(
+    run_script: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    summary = run_script(
+        2,
+        "said = dict(os.environ) | {'mode': os.stat(folder).st_mode & 0o777}\n"
+        "if rank == 0: json.dump(said, open(folder + '/summary.json', 'w'))",
+    )
+    assert summary["mode"] == 0o700
+    assert [summary[f"{name}_SOCKET_IFNAME"] for name in ("GLOO", "NCCL")] == ["lo", "lo"]
+    assert not Path(summary["EMBODICHAIN_RENDEZVOUS"]).exists()
+    placement = Placement.from_environment(summary)
+    assert placement == Placement(0, 2, 0, 2, restarts=0, launch=None)
 
 
-def test_signal_is_handed_on_to_the_local_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeTorchrun(monkeypatch, "import time; print('up', flush=True); time.sleep(60)")
-    real = signal.signal
+def test_summary_is_handed_back_only_to_who_has_started_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not hand_back({"a": 1})
+    monkeypatch.setenv("EMBODICHAIN_RENDEZVOUS", str(tmp_path))
+    assert hand_back({"a": 1})
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"a": 1}
 
-    def signal_soon(number: int, handler: Any) -> Any:
-        before = real(number, handler)
-        if number == signal.SIGTERM and callable(handler) and handler.__name__ == "hand_on":
-            time.sleep(0.2)
-            os.kill(os.getpid(), number)
-        return before
 
-    monkeypatch.setattr(signal, "signal", signal_soon)
+@pytest.mark.parametrize(
+    ("fails", "message"),
+    [
+        ("raise SystemExit(3)", r"rank 1 \(process \d+\) failed \(exit code 3\): see above"),
+        ("os.kill(os.getpid(), 9)", r"rank 1 \(process \d+\) was ended by SIGKILL: see above"),
+    ],
+)
+def test_process_that_fails_is_named_and_the_others_are_ended(run_script: Run, fails: str, message: str) -> None:
+    with pytest.raises(FailedProcessError, match=f"^the training has failed: {message}$"):
+        run_script(3, f"if rank == 1: {fails}\ntime.sleep(60)")
+
+
+def test_process_that_has_said_why_it_fails_is_named_before_one_that_has_only_lost_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error_1.json"))
+    ranks._record(RuntimeError("the robot fell"))
+    failed = [launch._Failed(0, 70, 1), launch._Failed(1, 71, 1), launch._Failed(2, 72, -15)]
+    message = "the training has failed: rank 1 (process 71) failed (exit code 1): RuntimeError: the robot fell"
+    assert str(launch._failure(failed, tmp_path)) == message
+    (tmp_path / "error_1.json").unlink()
+    assert "rank 2 (process 72) was ended by SIGTERM: see above" in str(launch._failure(failed, tmp_path))
+
+
+def test_process_that_does_not_end_is_killed(run_script: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_GRACE", 0.2)
+    stubborn = "signal.signal(15, signal.SIG_IGN); open(folder + '/up', 'w').close(); time.sleep(60)"
+    fails = "while not os.path.exists(folder + '/up'): time.sleep(0.01)\n"
+    with pytest.raises(FailedProcessError, match="rank 0"):
+        run_script(2, f"if rank == 1: {stubborn}\n{fails}sys.exit(1)")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_is_handed_on_to_the_local_processes(run_script: Run, number: int, code: int) -> None:
+    parent = f"signal.signal({int(number)}, lambda *_: sys.exit({code})); os.kill({os.getpid()}, {int(number)})"
     with pytest.raises(InterruptedTraining) as raised:
-        start_local_processes(2, [])
-    assert raised.value.exit_code == 143
+        run_script(2, f"if rank == 1: {parent}\ntime.sleep(60)")
+    assert raised.value.exit_code == code

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from embodichain.agents.rl import train
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.utils import viewer
 from embodichain.agents.rl.utils.stop import InterruptedTraining
-from embodichain.agents.rl.utils.viewer import BrowserViewer, Pause, figures_html
+from embodichain.agents.rl.utils.viewer import BrowserViewer, Pause, figures_html, refusal
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import tiny_config, write_config
 
@@ -169,6 +170,57 @@ def test_page_is_served_to_this_machine_only_and_never_shared(
     assert said.out == ""  # viser's own words
     assert f"viewer: {shown.url}" in said.err
     assert "asked to be shared" in said.err
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_refused"),
+    [
+        ({"Host": "127.0.0.1:8080"}, False),
+        ({"Host": "localhost:9000"}, False),  # through a tunnel
+        ({"Host": "evil.example:8080"}, True),  # a name that a stranger lets point to this machine
+        ({"Host": "localhost.evil.example"}, True),
+        ({"Host": "[::"}, True),
+        ({}, True),
+        ({"Host": "127.0.0.1:8080", "Upgrade": "websocket", "Origin": "http://127.0.0.1:8080"}, False),
+        ({"Host": "localhost:9000", "Upgrade": "websocket", "Origin": "http://localhost:9000"}, False),
+        ({"Host": "127.0.0.1:8080", "Upgrade": "websocket", "Origin": "http://evil.example"}, True),
+        ({"Host": "127.0.0.1:8080", "Upgrade": "websocket", "Origin": "http://127.0.0.1:9999"}, True),
+        ({"Host": "127.0.0.1:8080", "Upgrade": "websocket", "Origin": "null"}, True),
+        ({"Host": "127.0.0.1:8080", "Upgrade": "websocket"}, True),
+        ({"Host": "evil.example", "Upgrade": "websocket", "Origin": "http://evil.example"}, True),
+    ],
+)
+def test_only_our_own_page_is_let_in(headers: dict[str, str], is_refused: bool) -> None:
+    assert (refusal(headers) is not None) is is_refused
+
+
+def test_foreign_page_cannot_open_a_websocket_and_our_own_can(
+    open_viewer: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    viser = pytest.importorskip("viser")
+    from websockets.exceptions import InvalidStatus  # noqa: PLC0415 (comes with the extra)
+    from websockets.sync.client import connect  # noqa: PLC0415
+
+    shown = open_viewer(CountingScene())
+    address = shown.url.replace("http", "ws")
+    protocols: Any = [f"viser-v{viser.__version__}"]
+    origins: list[Any] = ["http://evil.example", None]
+    for origin in origins:
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(address, origin=origin, subprotocols=protocols)
+    own: Any = shown.url
+    assert capsys.readouterr().err.count("a request from outside was refused: \"Origin 'http://evil.example'") == 1
+    with connect(address, origin=own, subprotocols=protocols) as client:
+        assert client.recv(timeout=10)
+    request = urllib.request.Request(shown.url, headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request)
+
+
+def test_viser_that_does_not_let_itself_be_guarded_serves_nothing() -> None:
+    pytest.importorskip("viser")
+    with pytest.raises(RuntimeError, match="this version of viser does not let"), viewer._own_pages_only():
+        pass
 
 
 def test_second_viewer_takes_the_next_port(open_viewer: Open) -> None:

@@ -1,0 +1,82 @@
+"""How the processes of a training find each other. With ``ranks.py``, all that imports torch.distributed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+
+from embodichain.agents.rl.distributed.heartbeat import LostProcessError
+from embodichain.utils import ConfigError
+
+__all__ = ["RENDEZVOUS", "meet", "rendezvous_folder"]
+
+RENDEZVOUS = "EMBODICHAIN_RENDEZVOUS"
+"""The environment variable with the folder in which the processes of one machine meet; unset: they meet by network."""
+
+_JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not started yet
+
+
+def rendezvous_folder() -> Path | None:
+    """Return the folder in which the processes of one machine meet; None where they meet by network."""
+    folder = os.environ.get(RENDEZVOUS)
+    return None if folder is None else Path(folder)
+
+
+def meet() -> tuple[Store, int, int]:
+    """Wait for the other processes; return a store that all of them share, this one's rank, and how many there are.
+
+    Raises:
+        ConfigError: the environment does not say where they meet.
+        LostProcessError: some process did not come.
+    """
+    store, rank, world_size = _open_store()
+    return PrefixStore(_agree_on_name(store, rank, world_size), store), rank, world_size
+
+
+def _open_store() -> tuple[Store, int, int]:
+    """Return the store in which the processes meet, this one's rank, and how many there are.
+
+    Raises:
+        ConfigError: the environment does not say it.
+    """
+    folder = rendezvous_folder()
+    if folder is not None:
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        return FileStore(str(folder / "store"), world_size), rank, world_size
+    try:
+        return next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
+    except ValueError as error:
+        said = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        raise ConfigError(
+            f"the processes cannot meet by the environment variables that a launcher such as torchrun sets, which are "
+            f"{said}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
+    """Return a name that the processes that have now been started have in common, and no others.
+
+    torchrun keeps the store when it starts processes again, with all that the earlier ones have left in it.
+
+    Raises:
+        LostProcessError: some process did not come.
+    """
+    greetings = [f"embodichain/greeting/{r}" for r in range(world_size)]
+    store.set(greetings[rank], uuid.uuid4().hex)
+    deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
+    while time.monotonic() < deadline:
+        if store.check(greetings):
+            # Whoever sees an old greeting finds another name, to which the one that has greeted anew never agrees.
+            name = hashlib.sha256(b"".join(store.multi_get(greetings))).hexdigest()
+            store.set(f"embodichain/agreed/{name}/{rank}", "")
+            if store.check([f"embodichain/agreed/{name}/{r}" for r in range(world_size)]):
+                return name
+        time.sleep(0.05)
+    raise LostProcessError(f"not all of the {world_size} processes have come within {_JOIN_TIMEOUT}")

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from embodichain.utils import ConfigError, memory
+from embodichain.utils.memory import available_memory, check_memory
+
+
+@pytest.fixture
+def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    paths = tmp_path / "meminfo", tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "_MEMINFO", paths[0])
+    monkeypatch.setattr(memory, "_CONTAINER_LIMIT", paths[1])
+    return paths
+
+
+def test_available_is_what_is_free_or_swapped_within_the_containers_limit(limits: tuple[Path, Path]) -> None:
+    meminfo, limit = limits
+    assert available_memory() is None
+    check_memory("num_envs", "environments", 10**18)  # nobody knows
+    meminfo.write_text("MemTotal:  9 kB\nMemAvailable:  4 kB\nSwapFree:  1 kB\n")
+    limit.write_text("max\n")
+    assert available_memory() == 5 * 1024
+    limit.write_text("4000\n")
+    assert available_memory() == 4000
+
+
+def test_more_than_there_is_is_refused_with_both_figures(limits: tuple[Path, Path]) -> None:
+    limits[1].write_text("2000000000\n")
+    check_memory("num_envs", "environments", 2_000_000_000)
+    with pytest.raises(ConfigError, match=r"^num_envs: 7 environments take 3\.0 GB of memory at least, and 2\.0 "):
+        check_memory("num_envs", "7 environments", 3_000_000_000)
