@@ -51,8 +51,9 @@ def test_without_a_file_the_schema_is_printed(capsys: pytest.CaptureFixture[str]
 
 
 def test_file_that_cannot_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: --out {tmp_path}: cannot be written: Is a directory\n"
+    path = tmp_path / "none" / "x.json"
+    assert main(["schema", "--out", str(path)]) == 2
+    assert capsys.readouterr().err == f"error: --out {path}: cannot be written: No such file or directory\n"
 
 
 @pytest.mark.parametrize("arguments", [["schemas"], ["schema", "--kind", "robot"]])

@@ -686,7 +686,7 @@ def test_processes_are_started_on_this_machine(arguments: list[str], monkeypatch
         return {"run_folder": "outputs/x"}
 
     monkeypatch.setattr(train, "start_local_processes", start)
-    monkeypatch.setattr(train, "_print_summary", lambda summary: None)
+    monkeypatch.setattr(train, "print_summary", lambda summary: None)
     assert run_main(*arguments, "trainer.seed=3") == 0
     assert started == [(3, ["--config", "train_config.json", "trainer.seed=3"])]
 

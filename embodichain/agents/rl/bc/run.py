@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from embodichain import __version__
@@ -199,6 +201,8 @@ def _clone(plan: _Plan) -> dict[str, Any]:
     """Do what is planned; all that writes into the model's folder is below here."""
     device = resolve_device(plan.cfg.device, "device")
     torch.manual_seed(plan.cfg.seed)
+    np.random.seed(plan.cfg.seed)  # noqa: NPY002 (the generator that users' models draw from)
+    random.seed(plan.cfg.seed)
     start = time.perf_counter()
     with made_folder(plan.out / "checkpoints"), RunLock() as lock:
         lock.take(plan.out)

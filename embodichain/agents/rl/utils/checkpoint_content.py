@@ -105,8 +105,8 @@ def loading(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("the checkpoint:", f"{path}:", 1)) from error
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         reason = str(error).partition("\n")[0]

@@ -6,8 +6,6 @@ import itertools
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -83,36 +81,6 @@ def shared(of_all_tests: ProcessEnv) -> ProcessEnv:
 
 def actions(value: float = 0.0) -> torch.Tensor:
     return torch.full((2, 1), value)
-
-
-BUSY = """
-import os, sys, time
-from functools import partial
-from embodichain.agents.rl.collector import ProcessEnv, process_env
-from tests.agents.rl.collector.test_process_env import RemoteEnv, actions
-import threading
-def quickly():
-    process_env._CLOSE_SECONDS = 0.05
-    return RemoteEnv(2)
-if __name__ == "__main__":
-    env = ProcessEnv(quickly)
-    env.reset()
-    threading.Thread(target=env.step, args=(actions(10.0),), daemon=True).start()
-    print(env._process.pid, flush=True)
-    time.sleep(60)
-"""
-
-
-def test_busy_process_ends_after_the_one_that_it_works_for(tmp_path: Path) -> None:
-    (tmp_path / "busy.py").write_text(BUSY)
-    with subprocess.Popen([sys.executable, str(tmp_path / "busy.py")], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        busy = int(process.stdout.readline())
-        process.kill()
-    end = time.monotonic() + 20.0
-    while _is_alive(busy):
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def _is_alive(pid: int) -> bool:
