@@ -290,7 +290,7 @@ def test_task_that_observes_something_else_than_the_run_is_one_message(
     assert main(["--resume", "latest", "trainer.iterations=3"]) == 2
     assert cli(["eval", "latest", "--episodes", "1"]) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    for line, place in zip(errors, ("the checkpoint", "tiny_step_16.pt"), strict=True):
+    for line, place in zip(errors, ("tiny_step_16.pt", "tiny_step_16.pt"), strict=True):
         assert f"{place}: does not fit the policy that its config makes here; has the task's observation" in line
         assert "actor.0.weight [4, 6] there, [4, 8] here; " in line
 
