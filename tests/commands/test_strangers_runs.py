@@ -77,6 +77,17 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
+def test_pipe_in_a_run_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run", [0.2, 0.5])
+    os.mkfifo(run / "summary.json")
+    os.mkfifo(run / "videos/cam_step_1.mp4")
+    assert main(["report", str(run)]) == 0
+    (run / "metrics.jsonl").unlink()
+    os.mkfifo(run / "metrics.jsonl")
+    assert main(["report", str(run)]) == 2
+    assert "is no regular file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("key", FORGED)
 def test_forged_summary_is_passed_over_with_a_warning(
     key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -213,7 +213,8 @@ def _evaluations(run: RunData) -> str:
 
 
 def _videos(run: RunData) -> str:
-    found = sorted((run.folder / "videos").glob("*.mp4"), key=lambda path: path.stat().st_mtime)[-_MOST_VIDEOS:]
+    files = [path for path in (run.folder / "videos").glob("*.mp4") if path.is_file()]
+    found = sorted(files, key=lambda path: path.stat().st_mtime)[-_MOST_VIDEOS:]
     parts = []
     for path in reversed(found):
         source = f"videos/{path.name}"

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 from embodichain.agents.rl.utils.metrics_file import read_rows
 from embodichain.agents.rl.utils.run_access import check_links
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 
 __all__ = ["RunData", "read_run", "read_summary"]
@@ -112,7 +113,7 @@ def read_run(folder: Path) -> RunData:
     """
     check_links(folder)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads(read_text(folder / "config.json"))
         check_plain(config)
         _CONFIG.validate_python(config)
         rows = read_rows(folder / "metrics.jsonl")
@@ -143,7 +144,7 @@ def _first_problem(error: ValidationError) -> str:
 
 def _optional(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from embodichain.agents.rl.utils.checkpoint import write_atomically
 from embodichain.utils import logger
+from embodichain.utils.files import read_bytes
 
 __all__ = ["read_rows", "rewind_metrics"]
 
@@ -41,7 +42,7 @@ def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
 
 def _read(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Return the lines that are rows, with what they say."""
-    lines = path.read_bytes().split(b"\n")
+    lines = read_bytes(path).split(b"\n")
     read = [(line, _row(line)) for line in lines]
     damaged = [i for i, (_, row) in enumerate(read[:-1], start=1) if row is None]
     if damaged:
