@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,8 +103,20 @@ class Training:
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def start(folder: Path, *arguments: str, prepare: Callable[[], object] = lambda: None) -> Training:
-    """Start the training command in a folder; ``prepare`` is called in its process first."""
+def start(
+    folder: Path,
+    *arguments: str,
+    prepare: Callable[[], object] = lambda: None,
+    main: Callable[[Sequence[str]], int] = train.main,
+) -> Training:
+    """Start a command in a folder; ``prepare`` is called in its process first.
+
+    Args:
+        folder: the working directory.
+        arguments: of the command.
+        prepare: called before it.
+        main: the command: that of trainings, or another.
+    """
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -125,7 +137,7 @@ def start(folder: Path, *arguments: str, prepare: Callable[[], object] = lambda:
 
         CheckpointFolder.save = note  # type: ignore[method-assign]
         prepare()
-        code = train.main(list(arguments))
+        code = main(list(arguments))
         sys.stdout.flush()
     except SystemExit as end:
         code = int(end.code or 0)

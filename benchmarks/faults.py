@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.fault_cloning import cloning_kind
 from benchmarks.fault_operations import KillAt, every_operation, ppo_kind
 from benchmarks.fault_runs import (
     STEPS,
@@ -382,6 +383,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     cases: dict[str, Callable[[Path], str]] = {
         "SIGKILL": lambda folder: kill_campaign(folder, args.kills, args.commands, rng),
         "kills at every file operation of PPO": lambda folder: every_operation(folder, ppo_kind(folder, 4), args.most),
+        "kills at every file operation of a cloning": lambda folder: every_operation(
+            folder, cloning_kind(folder, 5), args.most
+        ),
         "damaged checkpoints": lambda folder: damaged_checkpoints(folder, rng),
         "full disk": full_disk,
         "files that may not grow (full disk without root)": limited_files,

@@ -156,8 +156,7 @@ class _Progress:
         self._cloning = cloning
         self._told = {"episodes": data.num_episodes, "frames": data.num_frames, "digest": data.digest()}
         self._start = start
-        self._folder = CheckpointFolder(plan.out / "checkpoints", "bc", _KEEP_LAST)
-        remove_unfinished(self._folder.path)
+        self._folder = _folder_of(plan)
         saved = plan.saved
         if saved is None:
             return
@@ -197,6 +196,10 @@ class _Progress:
             self.save()
 
 
+def _folder_of(plan: _Plan) -> CheckpointFolder:
+    return CheckpointFolder(plan.out / "checkpoints", "bc", _KEEP_LAST)
+
+
 def _clone(plan: _Plan) -> dict[str, Any]:
     """Do what is planned; all that writes into the model's folder is below here."""
     device = resolve_device(plan.cfg.device, "device")
@@ -206,6 +209,10 @@ def _clone(plan: _Plan) -> dict[str, Any]:
     start = time.perf_counter()
     with made_folder(plan.out / "checkpoints"), RunLock() as lock:
         lock.take(plan.out)
+        for folder in (plan.out, plan.out / "checkpoints"):
+            remove_unfinished(folder)
+        if plan.saved is not None:  # a kill may have come before what need not be kept was deleted
+            _folder_of(plan).take_up(Path(plan.source), dict(plan.saved))
         policy, data = _build_policy_and_data(plan, device)
         with StopSignals() as stop:
             if data is None:
