@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 from embodichain.utils.errors import ConfigError
 
-__all__ = ["check_plain"]
+__all__ = ["as_json", "check_plain"]
 
 _DEPTH = 40
 _COUNT = 500_000
@@ -65,3 +66,20 @@ def _check_text(text: str, path: _Path) -> None:
 def _show(path: _Path) -> str:
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
     return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return data as a JSON file would have it: lists for tuples, and texts for keys.
+
+    Args:
+        data: nested dictionaries.
+        place: what it is, for the message.
+
+    Raises:
+        ConfigError: it holds what no file can say.
+    """
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(data))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{place} holds more than a file can say: {error}") from error
+    return plain

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
+from embodichain.utils.plain_data import as_json
 from embodichain.utils.validation import from_dict
 
 __all__ = [
@@ -262,7 +262,7 @@ def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, 
         settings["events"] = {"train": env.terms_data(parts.event_cfg), "eval": env.terms_data(parts.eval_event_cfg)}
         settings["import_modules"] = _modules_of(type(parts.policy), type(parts.algorithm), type(env))
         blocks = {"policy": _of_policy(parts.policy), "algorithm": _of_algorithm(parts.algorithm)}
-        return _as_plain({"trainer": settings, **blocks, "gym_config": gym_config})
+        return as_json({"trainer": settings, **blocks, "gym_config": gym_config}, "its config")
     except ConfigError as error:
         return {"trainer": dict(trainer), _PROBLEM: str(error).partition("\n")[0]}
 
@@ -304,11 +304,3 @@ def _modules_of(*classes: type) -> list[str]:
     """Return the modules that users' classes are in, but for the script itself, which cannot be imported again."""
     modules = dict.fromkeys(cls.__module__ for cls in classes)
     return [m for m in modules if m != "__main__" and m.partition(".")[0] != "embodichain"]
-
-
-def _as_plain(config: dict[str, Any]) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(config))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"it holds more than a file can say: {error}") from error
-    return plain

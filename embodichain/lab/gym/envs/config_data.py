@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.utils.registration import find_env_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
+from embodichain.utils.plain_data import as_json
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
@@ -21,6 +21,7 @@ SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "arti
 TOP_FIELDS = ("max_episode_steps", "num_envs")
 """Further ones, which may stand in ``env``, too."""
 
+_PLACE = "the environment's config"
 _SHIPPED = "embodichain.lab.gym.envs.managers."
 
 
@@ -44,7 +45,9 @@ def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
             env[block] = terms_data(terms)
     env["sim_cfg"]["sim_device"] = str(cfg.sim_cfg.sim_device)  # a script's may be a torch.device
     given = {key: value for key, value in top.items() if value is not None}
-    return _checked({"id": env_id, **given, "env": {key: value for key, value in env.items() if value is not None}})
+    return as_json(
+        {"id": env_id, **given, "env": {key: value for key, value in env.items() if value is not None}}, _PLACE
+    )
 
 
 def terms_data(terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def terms_data(terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
         ConfigError: a term's function has no name by which a file could call it, or its parameters are no plain data.
     """
     block = {name: to_dict(term) | {"func": _name_of(term.func, name)} for name, term in terms.items()}
-    return _checked(block)
+    return as_json(block, _PLACE)
 
 
 def _name_of(func: Callable[..., Any] | str, term: str) -> str:
@@ -64,11 +67,3 @@ def _name_of(func: Callable[..., Any] | str, term: str) -> str:
     if module == "__main__" or "<" in name:
         raise ConfigError(f"the function of the term '{term}' has no name in a module that could be imported")
     return name if module.startswith(_SHIPPED) else f"{module}.{name}"
-
-
-def _checked(data: dict[str, Any]) -> dict[str, Any]:
-    try:
-        plain: dict[str, Any] = json.loads(json.dumps(data))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"the environment's config holds more than a file can say: {error}") from error
-    return plain
