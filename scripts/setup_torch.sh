@@ -17,7 +17,7 @@ install() {
 if [ -n "$index" ]; then
     echo "setup: PyTorch is taken from TORCH_INDEX, and not checked by a hash"
     install --index-url "$index" --constraint requirements.lock torch
-elif "$python" -m pip config list | grep -qE '[.](find-links|extra-index-url)='; then
+elif "$python" -m pip config list | grep -E '[.](find-links|extra-index-url)=' >/dev/null; then
     echo "setup: pip is told to look beside its index, too (pip config list): PyTorch is taken as it is, and not checked by a hash"
     install --constraint requirements.lock torch
 else
