@@ -212,7 +212,7 @@ class PPO(BaseAlgorithm):
             batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)
             batch["sample_log_prob"] = proximal
         if rounded:
-            batch["sample_log_prob"] = old["sample_log_prob"] if weighs else rounded_log_prob(batch, old)
+            batch["sample_log_prob"] = action_log_prob(old) if weighs else rounded_log_prob(batch, old)
             if cfg.clip_value_coef is not None:
                 batch["old_value"] = old["value"]
         if self._adapts:

@@ -36,6 +36,7 @@ def test_log_prob_is_the_policys_own_where_both_names_are_there() -> None:
     assert action_log_prob(TensorDict({"sample_log_prob": one, "log_prob": two}, batch_size=[1])) is two
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("lag", [None, 2])
 @pytest.mark.parametrize(
     ("name", "settings"),
@@ -46,7 +47,7 @@ def test_log_prob_is_the_policys_own_where_both_names_are_there() -> None:
     ],
 )
 def test_update_is_the_same_under_either_name_to_the_last_bit(
-    name: str, settings: dict[str, Any], lag: int | None
+    name: str, settings: dict[str, Any], lag: int | None, precision: str
 ) -> None:
     def updated(policy_class: type[ActorCritic]) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         policy = make(policy_class)
@@ -56,7 +57,8 @@ def test_update_is_the_same_under_either_name_to_the_last_bit(
             rollout["lag"] = torch.full(rollout.batch_size, lag)
         shared: dict[str, Any] = {"n_epochs": 2, "batch_size": 8, "learning_rate": 0.01, **settings}
         algorithm = PPO(PPOCfg(**shared), policy) if name == "ppo" else GRPO(GRPOCfg(**shared), policy)
-        figures = algorithm.update(rollout)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            figures = algorithm.update(rollout)
         return policy.state_dict(), figures
 
     (ours, figures), (theirs, same) = updated(ActorCritic), updated(Renaming)
