@@ -19,7 +19,6 @@ from pydantic_core import core_schema, to_jsonable_python
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.bc.config import BCCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.utils.config import TrainCfg
@@ -30,6 +29,7 @@ from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES, ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
+from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names

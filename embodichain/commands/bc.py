@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.agents.rl.bc import command
-from embodichain.agents.rl.bc.command import add_arguments
+from embodichain.tools.cloning import command
+from embodichain.tools.cloning.command import add_arguments
 from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
 
 __all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]

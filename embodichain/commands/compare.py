@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.report.charts import Series, line_chart
-from embodichain.agents.rl.report.groups import group_runs, scores_by_task, task_of
-from embodichain.agents.rl.report.page import table
-from embodichain.agents.rl.report.run_data import RunData, read_run
-from embodichain.agents.rl.report.statistics import bootstrap_interval, compare_groups, interquartile_mean
-from embodichain.agents.rl.report.style import STYLE
 from embodichain.commands.arguments import add_json, output_file
+from embodichain.tools.report.charts import Series, line_chart
+from embodichain.tools.report.groups import group_runs, scores_by_task, task_of
+from embodichain.tools.report.page import table
+from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.tools.report.statistics import bootstrap_interval, compare_groups, interquartile_mean
+from embodichain.tools.report.style import STYLE
 from embodichain.utils import ConfigError
 
 EXAMPLES = (

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from embodichain.agents.rl.doctor import command as algorithm
 from embodichain.lab.sim.sensors.choice import choose_ray_tracing
 from embodichain.lab.sim.sensors.shot import RenderingUnavailableError
+from embodichain.tools.doctor import command as algorithm
 from embodichain.utils.machine import describe_machine
 
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")

@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from embodichain.agents.rl.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
-from embodichain.agents.rl.export.formats import RUNNER
-from embodichain.agents.rl.export.module import actor_entries
-from embodichain.agents.rl.export.spec import describe_policy
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
 from embodichain.commands.arguments import add_run, output_file, whole_number
+from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
+from embodichain.tools.export.formats import RUNNER
+from embodichain.tools.export.module import actor_entries
+from embodichain.tools.export.spec import describe_policy
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 

@@ -1,6 +1,6 @@
 """``embodichain replay``."""
 
-from embodichain.agents.rl.replay.command import add_arguments, run
+from embodichain.tools.replay.command import add_arguments, run
 
 __all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 

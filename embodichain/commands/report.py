@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from embodichain.agents.rl.report.page import write_report
 from embodichain.agents.rl.utils.resume import last_run
+from embodichain.tools.report.page import write_report
 from embodichain.utils import ConfigError
 
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")

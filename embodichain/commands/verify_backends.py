@@ -1,6 +1,6 @@
 """``embodichain verify-backends``."""
 
-from embodichain.agents.rl.verify.command import add_arguments, run
+from embodichain.tools.verify.command import add_arguments, run
 
 __all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.report import statistics
-from embodichain.agents.rl.report.page import _LARGEST_VIDEO
 from embodichain.cli import COMMANDS, make_parser
+from embodichain.tools.report import statistics
+from embodichain.tools.report.page import _LARGEST_VIDEO
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*sorted(DOCS.glob("*.md")), DOCS.parent / "README.md"]

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, WINDOW
-from embodichain.agents.rl.replay.report import StepReport, UpdateReport, format_report
 from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.guards import MAX_BUNDLES
 from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
+from embodichain.tools.replay.report import StepReport, UpdateReport, format_report
 
 ROOT = Path(__file__).parents[2]
 PAGE = " ".join((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split())

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from embodichain.agents.rl.bc.config import BCCfg
 from embodichain.agents.rl.models import LoRACfg, SmolVLACfg, TinyVLACfg, VLAConfig, VLAPolicyCfg
 from embodichain.agents.rl.models.openvla_oft import OpenVLAOFTCfg
+from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.utility import load_json
 from embodichain.utils.validation import from_dict
 

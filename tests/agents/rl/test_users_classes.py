@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.doctor import check_algorithm
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
+from embodichain.tools.doctor import check_algorithm
 from tests.agents.rl.test_guards import env_with
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle, Regression

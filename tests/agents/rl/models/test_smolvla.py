@@ -13,12 +13,12 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch.nn import functional as F
 
-from embodichain.agents.rl.bc.cloning import Cloning, cloning_loss
-from embodichain.agents.rl.bc.config import BCCfg
-from embodichain.agents.rl.bc.demonstrations import Demonstrations
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.agents.rl.models.lora import LoRACfg, add_lora
 from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
+from embodichain.tools.cloning.cloning import Cloning, cloning_loss
+from embodichain.tools.cloning.config import BCCfg
+from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -1,5 +1,0 @@
-"""Repeats an update from a bundle, and finds where it stopped being finite."""
-
-from embodichain.agents.rl.replay.run import replay_update
-
-__all__ = ["replay_update"]

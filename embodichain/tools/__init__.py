@@ -1,0 +1,1 @@
+"""Products that know the learner: reports, comparisons, self-tests, exports. The learner never knows them."""

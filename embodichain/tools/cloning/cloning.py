@@ -1,0 +1,153 @@
+"""The training of behaviour cloning. Shapes: B minibatch, H steps of an action chunk, A' numbers of an action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.algo.updates import gradient_step
+from embodichain.agents.rl.models import VLAPolicy, load_policy_state
+from embodichain.agents.rl.utils.guards import NonFiniteError
+from embodichain.agents.rl.utils.nonfinite import parameters_are_finite
+from embodichain.tools.cloning.config import BCCfg
+from embodichain.tools.cloning.demonstrations import Demonstrations
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.state import generators_state, load_generators_state
+
+__all__ = ["Cloning", "cloning_loss"]
+
+_REPORTS = 10  # in a training
+_WARM_UP = 0.2  # of the steps, in which the learning rate rises; then it falls to 0
+_MAX_SKIPPED = 100  # gradient steps in a row that may be skipped
+
+
+class Cloning:
+    """Lets a policy imitate demonstrations, by maximum likelihood or the model's own loss.
+
+    Attributes:
+        step: gradient steps so far.
+        skipped: how many of them were skipped, since loss or gradient was not finite.
+        loss: the mean of the last tenth of the steps.
+    """
+
+    def __init__(self, policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg) -> None:
+        """Set up.
+
+        Args:
+            policy: on the demonstrations' device; it is changed. Each part stays in its mode: one that its author froze
+                in evaluation mode is not trained with dropout.
+            demonstrations: what to imitate.
+            cfg: how.
+        """
+        if hasattr(policy.model, "fit_inputs"):
+            policy.model.fit_inputs(demonstrations.entries["state"])
+        self._policy = policy
+        self._demonstrations = demonstrations
+        self._cfg = cfg
+        self._parameters = list(policy.parameters())
+        self._optimizer = torch.optim.AdamW(self._parameters, lr=cfg.learning_rate, weight_decay=cfg.weight_decay)
+        self._losses: list[torch.Tensor] = []  # of the steps that were made since the last report
+        self._skipped_in_a_row = 0
+        self.step = 0
+        self.skipped = 0
+        self.loss = float("nan")
+
+    def run(self, report: Callable[[int, float], None], after_step: Callable[[], None] = lambda: None) -> None:
+        """Make the steps that are left.
+
+        Args:
+            report: called now and then with the number of steps made and the mean loss since the last call.
+            after_step: called after each step; raises what ends the training.
+
+        Raises:
+            NonFiniteError: no step could be made for too long, or the parameters are not finite any more.
+        """
+        while self.step < self._cfg.steps:
+            self._make_step()
+            if self.step % max(1, self._cfg.steps // _REPORTS) == 0 or self.step == self._cfg.steps:
+                self.loss = float(torch.stack(self._losses).mean()) if self._losses else float("nan")
+                self._losses = []
+                report(self.step, self.loss)
+            after_step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that the next steps depend on, as plain data; nothing is copied.
+
+        Raises:
+            NonFiniteError: the parameters are not finite, so that nobody should go on from them.
+        """
+        if not parameters_are_finite(self._policy):
+            raise NonFiniteError(
+                f"step {self.step}: the model's parameters are not finite any more, though every gradient was: its "
+                "numbers have become too large. A smaller learning_rate helps"
+            )
+        return {
+            "step": self.step,
+            "skipped": self.skipped,
+            "skipped_in_a_row": self._skipped_in_a_row,
+            "loss": self.loss,
+            "losses": self._losses,
+            "policy": self._policy.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "generators": generators_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any], source: str) -> None:
+        """Go on from what :meth:`state_dict` returned.
+
+        Raises:
+            ConfigError: it is of another model; the message begins with ``source``.
+        """
+        load_policy_state(self._policy, state["policy"], source)
+        self._optimizer.load_state_dict(state["optimizer"])
+        for parameter, moments in self._optimizer.state.items():
+            if any(moments[name].shape != parameter.shape for name in ("exp_avg", "exp_avg_sq")):
+                raise ConfigError(f"{source}: the optimiser's state is that of another model")
+        device = self._parameters[0].device
+        self._losses = [loss.to(device) for loss in state["losses"]]
+        self._skipped_in_a_row = state["skipped_in_a_row"]
+        self.step, self.skipped, self.loss = state["step"], state["skipped"], state["loss"]
+        load_generators_state(state["generators"])
+
+    def _make_step(self) -> None:
+        cfg, data = self._cfg, self._demonstrations
+        for group in self._optimizer.param_groups:
+            group["lr"] = cfg.learning_rate * _rate_factor(self.step, cfg.steps)
+        frames = torch.randint(data.num_frames, (cfg.batch_size,), device=data.left.device)
+        loss = cloning_loss(self._policy, data, frames)
+        norm = gradient_step(self._optimizer, self._parameters, loss, cfg.max_grad_norm)
+        self.step += 1
+        if norm.isfinite():
+            self._losses.append(loss.detach())
+            self._skipped_in_a_row = 0
+            return
+        self.skipped += 1
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row == 1:
+            logger.log_warning(f"step {self.step}: skipped, since its loss or gradient is not finite")
+        if self._skipped_in_a_row == min(_MAX_SKIPPED, cfg.steps):
+            raise NonFiniteError(
+                f"step {self.step}: {self._skipped_in_a_row} steps in a row were skipped, since loss or gradient was "
+                "not finite. The demonstrations are finite, so it is the model, or numbers that are too large for it"
+            )
+
+
+def _rate_factor(step: int, steps: int) -> float:
+    """Return the learning rate of a step, counted from 0, as a share of the highest."""
+    return min(1.0, (step + 1) / (_WARM_UP * steps)) * (1 - step / steps)
+
+
+def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
+    """Return the mean negative log-likelihood of what followed frames [B], in nats for each number of an action.
+
+    A model with an ``imitation_loss(obs, actions)`` is trained by that instead. What is beyond an episode's end does
+    not count.
+    """
+    action, is_there = demonstrations.chunks(frames, policy.chunk_length)
+    obs = demonstrations.entries[frames]
+    own_loss = getattr(policy.model, "imitation_loss", None)
+    loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
+    counted = is_there.unsqueeze(-1).expand_as(loss)
+    return (loss * counted).sum() / counted.sum()

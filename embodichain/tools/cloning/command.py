@@ -1,0 +1,71 @@
+"""``embodichain bc``: a policy imitates demonstrations, on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from embodichain.agents.rl.utils.guards import NonFiniteError
+from embodichain.agents.rl.utils.stop import InterruptedTraining
+from embodichain.agents.rl.utils.trainer import UnsavedTrainingError
+from embodichain.tools.cloning.run import clone_from_config, resume_cloning
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="config of the cloning, JSON or YAML")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FOLDER",
+        help="go on with the cloning whose model is in this folder, by its config",
+    )
+    add_allow_import(parser, "the training config")
+    parser.add_argument(
+        "--allow-write",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let out and record of the config lead into this folder, outside outputs",
+    )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Clone as a config says, or go on with it, and print what came of it; return the exit code.
+
+    Raises:
+        ConfigError: the config or something that it names cannot be used.
+    """
+    if args.resume is not None and args.config is not None and "=" in args.config:
+        args.overrides, args.config = [args.config, *args.overrides], None
+    if (args.config is None) == (args.resume is None):
+        args.command.error("one of CONFIG and --resume is needed" if args.config is None else _NOT_BOTH)
+    try:
+        if args.resume is None:
+            summary = clone_from_config(args.config, args.overrides, allowed_imports(args), args.allow_write)
+        else:
+            summary = resume_cloning(args.resume, args.overrides, allowed_imports(args))
+    except (NonFiniteError, UnsavedTrainingError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except InterruptedTraining as signal:
+        print("interrupted", file=sys.stderr)
+        return signal.exit_code
+    loss = "not finite" if summary["loss"] is None else f"{summary['loss']:.3f} nats"
+    print(f"model           {summary['model']}")
+    print(f"demonstrations  {summary['episodes']} episodes, {summary['frames']} frames")
+    print(f"training time   {summary['seconds']:.1f} s for {summary['steps']} steps, loss {loss}")
+    if summary["skipped_steps"]:
+        print(f"skipped         {summary['skipped_steps']} steps, whose loss or gradient was not finite")
+    if summary["success_rate"] is not None:
+        low, high = summary["success_interval_95"]
+        print(f"success rate    {summary['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})")
+    return 0
+
+
+_NOT_BOTH = "CONFIG and --resume: a cloning that is resumed goes on by its own config; give changes as key=value"

@@ -1,0 +1,93 @@
+"""Where a behaviour cloning writes, and what of it may be somebody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.utils.run_access import LOCK
+from embodichain.tools.cloning.config import BCCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.output import OutputFolder
+
+__all__ = ["check_content", "made_folder", "out_folder", "place", "whole"]
+
+_ROOT = Path("outputs")  # below it is written, whatever a config says
+
+
+def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Path:
+    """Return the folder of the model; there is none yet.
+
+    Raises:
+        ConfigError: none is named, one is there already, or it is not where the training looks for it.
+    """
+    model_path = run.train.policy.get("vla_config", {}).get("model_path")
+    name = cfg.out or model_path
+    if name is None:
+        raise ConfigError("out: required, since the training config's policy.vla_config has no model_path")
+    path = place(name, allowed)
+    if cfg.out is None and path.resolve() != Path(name).resolve():
+        raise ConfigError(
+            f"out: the training config's model_path '{name}' is not below {_ROOT}: allow that folder on the command "
+            f"line (--allow-write {Path(name).resolve()}), or name another one as out"
+        )
+    if (path / "config.json").exists() or any((path / "checkpoints").glob("*.pt")):
+        raise ConfigError(
+            f"out: {path}: there is a model already, or one that was begun: 'embodichain bc --resume {path}' goes on "
+            "with it. Or name another folder, or remove it"
+        )
+    return path
+
+
+def place(name: str, allowed: Sequence[str | Path]) -> Path:
+    """Return the folder that a config means: in one that the user allows, or else by the rule for ``save_path``."""
+    if any(Path(name).resolve().is_relative_to(Path(folder).resolve()) for folder in allowed):
+        return Path(name)
+    return OutputFolder(_ROOT, allowed).place(name)
+
+
+@contextmanager
+def made_folder(path: Path) -> Iterator[None]:
+    """Make a folder; where nothing came into it, it goes again with its parent."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be made: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.rmdir()
+            (path.parent / LOCK).unlink(missing_ok=True)
+            path.parent.rmdir()
+
+
+def check_content(content: Mapping[str, Any], path: Path) -> None:
+    """Check what a checkpoint has, which may be somebody else's."""
+    kinds = {"cloning": dict, "train_config": dict, "demonstrations": dict, "seconds": float, "cloning_state": dict}
+    inner = {"step": int, "skipped": int, "loss": float, "policy": dict}
+    state = content.get("cloning_state")
+    lacking = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
+    lacking += [
+        name for name, kind in inner.items() if not isinstance(state, dict) or not isinstance(state.get(name), kind)
+    ]
+    lacking += [name for name in ("episodes", "frames") if name not in (content.get("demonstrations") or {})]
+    if lacking:
+        raise ConfigError(
+            f"{path}: is no whole checkpoint of a cloning: {', '.join(lacking)} missing or of a wrong type"
+        )
+
+
+@contextmanager
+def whole(source: str) -> Iterator[None]:
+    """Turn what a checkpoint of somebody else's may raise into one line."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"{source}: is no whole checkpoint of a cloning: {type(error).__name__}: {reason}") from error

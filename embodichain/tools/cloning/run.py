@@ -1,0 +1,347 @@
+"""A behaviour cloning from its config to the model: demonstrations, training, checkpoints, trial.
+
+The folder of the model has ``checkpoints``, as that of a training, and ``bc.json``, which says how the cloning went.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from embodichain import __version__
+from embodichain.agents.rl.models import VLAPolicy, build_policy, load_policy_state, save_vla_model
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
+from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.utils.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
+from embodichain.agents.rl.utils.run_access import RunLock, check_links
+from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.utils.trainer import UnsavedTrainingError
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
+from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.cloning.cloning import Cloning
+from embodichain.tools.cloning.config import BCCfg, change_bc_config, find_train_config, load_bc_config
+from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert
+from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place, whole
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import replace
+from embodichain.utils.files import read_text
+from embodichain.utils.state import freeze, thaw
+
+__all__ = ["clone_from_config", "resume_cloning"]
+
+_KIND = "behaviour cloning"  # what a checkpoint says that it is of
+_SUMMARY = "bc.json"
+_KEEP_LAST = 2  # checkpoints: the latest, and the one before it should that be damaged
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done.
+
+    Attributes:
+        cfg: how it is cloned.
+        run: the training that is to go on from it.
+        out: folder of the model.
+        record: folder for a dataset of what the expert does.
+        saved: the checkpoint to go on from.
+        source: its path.
+    """
+
+    cfg: BCCfg
+    run: RunConfig
+    out: Path
+    record: Path | None = None
+    saved: Mapping[str, Any] | None = None
+    source: str = ""
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether all steps are made."""
+        return self.saved is not None and self.saved["cloning_state"]["step"] >= self.cfg.steps
+
+
+def clone_from_config(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    allowed_imports: Sequence[str] = (),
+    allowed_writes: Sequence[str | Path] = (),
+) -> dict[str, Any]:
+    """Train a policy by behaviour cloning as a config says, and write its model.
+
+    Args:
+        path: of the config.
+        overrides: ``steps=500`` and the like.
+        allowed_imports: prefixes of the modules that the training config may name.
+        allowed_writes: folders outside ``outputs`` that the config may let model and dataset be written into.
+
+    Returns:
+        What also stands in the model's folder as ``bc.json``.
+
+    Raises:
+        ConfigError: the config or something that it names cannot be used.
+        InterruptedTraining: SIGINT or SIGTERM came; the steps that were made are saved.
+        NonFiniteError: what is computed is not finite any more.
+    """
+    cfg = load_bc_config(path, overrides)
+    run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
+    if run.train.policy["name"] != "vla":
+        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.train.policy['name']}'")
+    if cfg.record is not None and cfg.dataset is not None:
+        raise ConfigError("record: only what the expert does is recorded, not another dataset")
+    out = out_folder(cfg, run, allowed_writes)
+    record = None if cfg.record is None else place(cfg.record, allowed_writes)
+    return _clone(_Plan(cfg, run, out, record))
+
+
+def resume_cloning(
+    folder: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Go on with a cloning from its latest checkpoint, by its own config; on the CPU as if it had not been stopped.
+
+    The demonstrations are read, or made by the expert, again; a dataset of them is not written a second time.
+
+    Args:
+        folder: of the model.
+        overrides: of what may change: ``steps=3000`` and the like.
+        allowed_imports: prefixes of the modules that the training config may name.
+
+    Returns:
+        What also stands in the model's folder as ``bc.json``.
+
+    Raises:
+        ConfigError: there is no checkpoint of a cloning, or it cannot be used here.
+        InterruptedTraining, NonFiniteError: as for :func:`clone_from_config`.
+    """
+    out = Path(folder)
+    check_links(out)
+    path, content = CheckpointFolder(out / "checkpoints", "").load_latest()
+    if content.get("kind") != _KIND:
+        raise ConfigError(f"{path}: is not of a behaviour cloning; 'embodichain resume {out}' goes on with a training")
+    if content["code_version"] != __version__:
+        logger.log_warning(
+            f"{path}: was written by version {content['code_version']}, this is {__version__}: the cloning may go on "
+            "otherwise than it would have"
+        )
+    check_content(content, path)
+    cfg = change_bc_config(content["cloning"], overrides, str(path))
+    run = load_checkpoint_config(content["train_config"], (), allowed_imports)
+    plan = _Plan(cfg, run, out, None, thaw(content), str(path))
+    summary = _read_summary(out)
+    if plan.is_trained and summary is not None and (summary["success_rate"] is not None or not cfg.num_eval_episodes):
+        logger.log_info(f"all of its {summary['steps']} steps are made; to go on, ask for more: steps=...")
+        return summary
+    logger.log_info(f"going on from {path}")
+    return _clone(plan)
+
+
+class _Progress:
+    """A cloning with what its checkpoints hold beside it."""
+
+    def __init__(self, plan: _Plan, cloning: Cloning, data: Demonstrations, start: float) -> None:
+        """Set up; ``start`` is when the work began, by ``time.perf_counter``."""
+        self._plan = plan
+        self._cloning = cloning
+        self._told = {"episodes": data.num_episodes, "frames": data.num_frames, "digest": data.digest()}
+        self._start = start
+        self._folder = _folder_of(plan)
+        saved = plan.saved
+        if saved is None:
+            return
+        with whole(plan.source):
+            cloning.load_state_dict(saved["cloning_state"], plan.source)
+            self._start -= saved["seconds"]
+        if saved["demonstrations"] != self._told:
+            logger.log_warning(
+                f"{plan.source}: the demonstrations are others than those that it began with: it goes on otherwise "
+                "than it would have"
+            )
+
+    def content(self) -> dict[str, Any]:
+        """Return what a checkpoint holds; nothing is copied."""
+        return {
+            "kind": _KIND,
+            "code_version": __version__,
+            "cloning": vars(self._plan.cfg),
+            "train_config": self._plan.run.resolved,
+            "demonstrations": self._told,
+            "seconds": time.perf_counter() - self._start,
+            "cloning_state": self._cloning.state_dict(),
+        }
+
+    def save(self) -> dict[str, Any]:
+        """Write a checkpoint, and return what it holds; where it cannot be written, a warning says so."""
+        content = self.content()
+        try:
+            self._folder.save(freeze(content), self._cloning.step)
+        except OSError as error:
+            logger.log_warning(f"the checkpoint of step {self._cloning.step} could not be written: {error}")
+        return content
+
+    def after_step(self) -> None:
+        """Save when it is due."""
+        if self._cloning.step % self._plan.cfg.save_freq == 0 and self._cloning.step < self._plan.cfg.steps:
+            self.save()
+
+
+def _folder_of(plan: _Plan) -> CheckpointFolder:
+    return CheckpointFolder(plan.out / "checkpoints", "bc", _KEEP_LAST)
+
+
+def _clone(plan: _Plan) -> dict[str, Any]:
+    """Do what is planned; all that writes into the model's folder is below here."""
+    device = resolve_device(plan.cfg.device, "device")
+    torch.manual_seed(plan.cfg.seed)
+    np.random.seed(plan.cfg.seed)  # noqa: NPY002 (the generator that users' models draw from)
+    random.seed(plan.cfg.seed)
+    start = time.perf_counter()
+    with made_folder(plan.out / "checkpoints"), RunLock() as lock:
+        lock.take(plan.out)
+        for folder in (plan.out, plan.out / "checkpoints"):
+            remove_unfinished(folder)
+        if plan.saved is not None:  # a kill may have come before what need not be kept was deleted
+            _folder_of(plan).take_up(Path(plan.source), dict(plan.saved))
+        policy, data = _build_policy_and_data(plan, device)
+        with StopSignals() as stop:
+            if data is None:
+                assert plan.saved is not None
+                finished = plan.saved
+            else:
+                finished = _train(plan, policy, data.to(device), start, stop)
+            return _conclude(plan, policy, finished, device, stop)
+
+
+def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, stop: StopSignals) -> Mapping[str, Any]:
+    """Make the steps that are left; return what the last checkpoint holds."""
+    cloning = Cloning(policy, data, plan.cfg)
+    progress = _Progress(plan, cloning, data, start)
+
+    def after_step() -> None:
+        progress.after_step()
+        stop.check()
+
+    if plan.saved is None:
+        progress.save()  # the expert's work is done, and its dataset is written
+    try:
+        cloning.run(_report, after_step)
+    except InterruptedTraining:
+        progress.save()
+        logger.log_info(f"stopped at step {cloning.step}; 'embodichain bc --resume {plan.out}' goes on from there")
+        raise
+    return progress.save()
+
+
+def _conclude(
+    plan: _Plan, policy: VLAPolicy, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
+) -> dict[str, Any]:
+    """Write model and record; then try the model out, which takes long and may be stopped, and complete the record."""
+    state, told = finished["cloning_state"], finished["demonstrations"]
+    summary = {
+        "model": str(plan.out),
+        "episodes": told["episodes"],
+        "frames": told["frames"],
+        "steps": state["step"],
+        "skipped_steps": state["skipped"],
+        "loss": state["loss"] if math.isfinite(state["loss"]) else None,
+        "seconds": round(finished["seconds"], 2),
+        "success_rate": None,
+        "success_interval_95": None,
+        "config": vars(plan.cfg),
+    }
+    try:
+        save_vla_model(policy.model, policy.model_config, plan.out)
+        write_json(plan.out / _SUMMARY, summary, indent=2)
+    except (ConfigError, OSError) as error:
+        raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' makes up for it") from error
+    result = _evaluate(plan, policy, device, stop)
+    if result is not None:
+        summary |= {"success_rate": result.success_rate, "success_interval_95": list(result.success_interval)}
+        try:
+            write_json(plan.out / _SUMMARY, summary, indent=2)
+        except OSError as error:
+            logger.log_warning(f"{plan.out / _SUMMARY}: what the evaluation found could not be written: {error}")
+    return summary
+
+
+def _read_summary(out: Path) -> dict[str, Any] | None:
+    try:
+        summary = json.loads(read_text(out / _SUMMARY))
+    except (OSError, ValueError):
+        return None
+    is_ours = isinstance(summary, dict) and {"steps", "success_rate"} <= summary.keys()
+    return summary if is_ours else None
+
+
+def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
+    """Return the environment in which the expert acts, and is recorded."""
+    cfg = plan.cfg
+    env = replace(plan.run.env, num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={})
+    if plan.record is None:
+        return env
+    return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, {"save_path": plan.record.name})})
+
+
+def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy, Demonstrations | None]:
+    """Return the policy, as it begins or, with nothing to learn, as it ended, and what there is to learn from."""
+    env = build_env(plan.run.env_id, _env_config(plan))
+    try:
+        policy = _build(plan.run, env, device)
+        if not plan.is_trained:
+            return policy, _demonstrations(plan, env, policy)
+        assert plan.saved is not None
+        load_policy_state(policy, plan.saved["cloning_state"]["policy"], plan.source)
+        return policy, None
+    finally:
+        env.close()
+
+
+def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
+    """Return the training's policy with weights as they begin."""
+    block = dict(run.train.policy)
+    block["vla_config"] = {**block.get("vla_config", {}), "model_path": None}
+    policy = build_policy(
+        block,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+    )
+    assert isinstance(policy, VLAPolicy)
+    return policy
+
+
+def _demonstrations(plan: _Plan, env: EmbodiedEnv, policy: VLAPolicy) -> Demonstrations:
+    cfg = plan.cfg
+    if cfg.dataset is not None:
+        return from_dataset(cfg.dataset, cfg.num_episodes, policy.obs_keys, env.action_manager.total_action_dim)
+    if plan.record is not None:
+        env.write_into(plan.record.parent)
+    return from_expert(env, cfg.num_episodes, policy.obs_keys, cfg.seed)
+
+
+def _report(step: int, loss: float) -> None:
+    print(f"step {step:6d}  loss {loss:.3f}", flush=True)
+
+
+def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSignals) -> Evaluation | None:
+    cfg, run = plan.cfg, plan.run
+    if not cfg.num_eval_episodes:
+        return None
+    env = build_env(run.env_id, replace(run.env, num_envs=cfg.num_envs, group_size=1, dataset={}))
+    try:
+        evaluator = Evaluator(env, cfg.num_eval_episodes, cfg.seed + EVAL_SEED_OFFSET, device, Path())
+        return evaluator.run(policy, "bc", stop.check)
+    finally:
+        env.close()

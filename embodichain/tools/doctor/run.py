@@ -1,0 +1,111 @@
+"""The list of checks, and running them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.algo import BaseAlgorithm
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.tools.doctor import actor_checks, group_checks, update_checks, value_checks
+from embodichain.tools.doctor.patient import Patient
+from embodichain.tools.doctor.report import CheckResult, Finding, skipped
+
+__all__ = ["CHECKS", "Check", "check_algorithm", "run_checks"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        func: does it; its name is the check's.
+        needs: names of checks without which this one says nothing; it is skipped where one of them failed.
+    """
+
+    func: Callable[[Patient], Finding]
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the check."""
+        return self.func.__name__
+
+
+# Later ones need what earlier ones show; the values' checks build on one another like the rungs of a ladder.
+_SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
+_FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would be in everything
+_ACTOR = (*_FINITE, "advantage_sign")
+
+CHECKS = (
+    Check(update_checks.losses_are_finite),
+    Check(update_checks.parameters_change, ("losses_are_finite",)),
+    Check(update_checks.rollout_stays_as_it_is),
+    Check(update_checks.first_ratio_is_one),
+    Check(update_checks.gradient_norm_is_cut, _SOUND),
+    Check(actor_checks.equal_rewards_move_nothing, _SOUND),
+    Check(group_checks.nothing_after_first_done, _FINITE),
+    Check(group_checks.groups_are_apart, _FINITE),
+    Check(group_checks.equal_group_returns_move_nothing, (*_FINITE, "groups_are_apart")),
+    Check(value_checks.value_at_termination, _FINITE),
+    Check(value_checks.value_of_observation, (*_FINITE, "value_at_termination")),
+    Check(value_checks.value_discounts, (*_FINITE, "value_of_observation")),
+    Check(value_checks.value_at_truncation, (*_FINITE, "value_discounts")),
+    Check(value_checks.value_at_rollout_end, (*_FINITE, "value_discounts")),
+    Check(actor_checks.advantage_sign, (*_FINITE, "nothing_after_first_done", "groups_are_apart")),
+    Check(actor_checks.policy_of_observation, _ACTOR),
+    Check(actor_checks.clipped_samples_give_no_gradient, _ACTOR),
+    Check(actor_checks.entropy_bonus_widens, _FINITE),
+    Check(actor_checks.credit_stops_at_episode_end, (*_FINITE, "groups_are_apart")),
+)
+
+
+def check_algorithm(
+    name_or_class: str | type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any] | None = None
+) -> list[CheckResult]:
+    """Examine an algorithm's ``update`` by closed-form probes.
+
+    Each check builds the algorithm anew, with a little policy and a rollout whose outcome can be computed by hand. A
+    check that another one explains is skipped, so that the first to fail is the one to look at.
+
+    Args:
+        name_or_class: a registered name, or the class.
+        cfg_kwargs: settings, as in ``algorithm.cfg``; those that a probe fixes are replaced.
+
+    Returns:
+        A result for each check, in the order of ``CHECKS``.
+
+    Raises:
+        ConfigError: the name is unknown, or a setting is unknown, missing or not allowed.
+    """
+    return list(run_checks(name_or_class, cfg_kwargs))
+
+
+def run_checks(
+    name_or_class: str | type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any] | None = None
+) -> Iterator[CheckResult]:
+    """Yield each result of ``check_algorithm`` as soon as it is there."""
+    algo_class = get_algo_class(name_or_class) if isinstance(name_or_class, str) else name_or_class
+    patient = Patient(algo_class, cfg_kwargs or {})
+    broken: set[str] = set()
+    for check in CHECKS:
+        explained = [name for name in check.needs if name in broken]
+        start = time.perf_counter()
+        finding = skipped(f"says nothing while {explained[0]} does not pass") if explained else _run(check, patient)
+        if finding.status == "failed" or explained:
+            broken.add(check.name)
+        yield CheckResult(**asdict(finding), name=check.name, seconds=time.perf_counter() - start)
+
+
+def _run(check: Check, patient: Patient) -> Finding:
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been
+        torch.manual_seed(0)
+        try:
+            return check.func(patient)
+        except BaseException as error:
+            error.add_note(f"raised while embodichain's doctor ran the check '{check.name}'")
+            raise

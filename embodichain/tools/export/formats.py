@@ -1,0 +1,163 @@
+"""The formats of an exported policy: how it is written, and how it is run again. Legend: N observations."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.jit._trace import TracerWarning
+
+from embodichain.tools.export.module import DeployedPolicy
+from embodichain.utils import ConfigError
+
+__all__ = ["FORMATS", "RUNNER", "Format", "load_runner"]
+
+Spec = Mapping[str, Any]
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+RUNNER = Path(__file__).with_name("onnx_runner.py")
+"""The runner of ONNX files; it needs NumPy and ONNX Runtime, and nothing of this package."""
+_KEY = "embodichain"  # of the specification in a file's metadata
+_EXAMPLES = 2  # observations that a policy is traced with
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format.
+
+    Attributes:
+        suffix: of the files.
+        write: ``write(module, spec, path)``.
+        load: ``load(path)`` returns a function from inputs [N, ...] by name to outputs by name.
+    """
+
+    suffix: str
+    write: Callable[[DeployedPolicy, Spec, Path], None]
+    load: Callable[[Path], Run]
+
+
+def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+    """Write an ONNX file.
+
+    Raises:
+        ConfigError: the extra ``export`` is not installed.
+    """
+    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--format onnx: not installed: {', '.join(missing)}. Install: pip install 'embodichain-mujoco[export]'"
+        )
+    with _quiet():
+        program = torch.onnx.export(
+            _exported(module),
+            (_example(module),),
+            dynamo=True,
+            input_names=list(module.inputs),
+            output_names=module.outputs,
+            external_data=False,
+            verbose=False,
+        )
+    assert program is not None
+    program.model.metadata_props[_KEY] = json.dumps(spec)
+    program.save(path)
+
+
+def _load_onnx(path: Path) -> Run:
+    runner = load_runner().PolicyRunner(path)
+
+    def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        names = [output.name for output in runner.session.get_outputs()]
+        return dict(zip(names, runner.session.run(None, dict(inputs)), strict=True))
+
+    return run
+
+
+def load_runner(path: Path = RUNNER) -> ModuleType:
+    """Return the runner's module, from its file: it is written to be copied beside a policy."""
+    spec = importlib.util.spec_from_file_location("onnx_runner", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _write_torchscript(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+    with _quiet():
+        with torch.no_grad():
+            traced = torch.jit.trace(module, (_example(module),), check_trace=False)
+        torch.jit.save(traced, path, _extra_files={_KEY: json.dumps(spec)})
+
+
+def _load_torchscript(path: Path) -> Run:
+    files = {_KEY: ""}
+    with _quiet():
+        loaded = torch.jit.load(path, map_location="cpu", _extra_files=files)
+    return _run_torch(loaded, json.loads(files[_KEY]))
+
+
+def _write_pt2(module: DeployedPolicy, spec: Spec, path: Path) -> None:
+    with _quiet():
+        torch.export.save(_exported(module), path, extra_files={_KEY: json.dumps(spec)})
+
+
+def _load_pt2(path: Path) -> Run:
+    files = {_KEY: ""}
+    with _quiet():
+        loaded = torch.export.load(path, extra_files=files).module()
+    return _run_torch(loaded, json.loads(files[_KEY]))
+
+
+FORMATS = {
+    "onnx": Format(".onnx", _write_onnx, _load_onnx),
+    "torchscript": Format(".pt", _write_torchscript, _load_torchscript),
+    "pt2": Format(".pt2", _write_pt2, _load_pt2),
+}
+"""By the names that ``export --format`` takes."""
+
+
+def _run_torch(loaded: Callable[[list[Tensor]], tuple[Tensor, ...]], spec: Spec) -> Run:
+    def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        with torch.no_grad():
+            outputs = loaded([torch.from_numpy(inputs[name]) for name in spec["inputs"]])
+        return {name: output.numpy() for name, output in zip(spec["outputs"], outputs, strict=True)}
+
+    return run
+
+
+def _example(module: DeployedPolicy) -> list[Tensor]:
+    return [torch.zeros(_EXAMPLES, *shape, dtype=dtype) for shape, dtype in module.inputs.values()]
+
+
+def _exported(module: DeployedPolicy) -> torch.export.ExportedProgram:
+    batch = torch.export.Dim("batch", min=1, max=65536)
+    with torch.no_grad():
+        return torch.export.export(
+            module, (_example(module),), dynamic_shapes=([{0: batch} for _ in module.inputs],), strict=False
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to ourselves what torch tells its own developers: deprecations, and packages that we do not need."""
+    exporter = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = exporter.level
+    exporter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for category in (DeprecationWarning, FutureWarning, TracerWarning):
+                warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        exporter.setLevel(level)

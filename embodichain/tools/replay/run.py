@@ -1,0 +1,168 @@
+"""Repeats the update of a bundle, looking at every gradient step."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.algo.updates import watching_steps
+from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.utils.bundle import space_from_data
+from embodichain.agents.rl.utils.nonfinite import (
+    Origin,
+    describe_batch,
+    describe_rollout,
+    find_origin,
+    parameters_are_finite,
+)
+from embodichain.agents.rl.utils.precision import update_precision
+from embodichain.agents.rl.utils.threads import update_threads
+from embodichain.tools.replay.report import StepReport, UpdateReport
+from embodichain.utils.observations import entry_of_column
+from embodichain.utils.state import generators_state, load_generators_state
+from embodichain.utils.validation import from_dict
+
+__all__ = ["replay_update"]
+
+
+def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu") -> UpdateReport:
+    """Build policy and algorithm as they were before an update, and make it again; no environment is needed.
+
+    Args:
+        bundle: from ``load_bundle``, of the kind ``"update"``, with its tensors on ``device``.
+        device: where to update.
+
+    Raises:
+        ConfigError: the bundle's policy or algorithm cannot be built here.
+    """
+    policy, algorithm = _build(bundle, device)
+    rollout = bundle["rollout"]
+    origin = find_origin(rollout)
+    figures = bundle["figures"].items()
+    tensors = {name: value for name, value in policy.state_dict().items() if isinstance(value, torch.Tensor)}
+    before = [name for name, value in tensors.items() if not value.isfinite().all()]
+    observer = _Observer(policy, algorithm)
+    precision = update_precision(bundle["config"]["trainer"]["precision"], algorithm.device)
+    with _as_in(bundle, policy), watching_steps(observer.watch), precision:
+        algorithm.update(rollout)
+    return UpdateReport(
+        rollout=describe_rollout(rollout),
+        origin=origin,
+        entry=_entry(origin, space_from_data(bundle["spaces"]["observation"])),
+        parameters=before,
+        reward_terms=[name for name, value in figures if name.startswith("rewards/") and not math.isfinite(value)],
+        steps=observer.steps,
+        skipped_in_run=bundle["skipped"],
+        is_broken=not parameters_are_finite(policy),
+    )
+
+
+def _build(bundle: Mapping[str, Any], device: torch.device | str) -> tuple[Policy, BaseAlgorithm]:
+    config, made = bundle["config"], {name: space_from_data(data) for name, data in bundle["spaces"].items()}
+    observation = made["observation"]
+    assert isinstance(observation, spaces.Dict)
+    policy = build_policy(config["policy"], made["flat"], made["action"], device, observation_space=observation)
+    policy.load_state_dict(bundle["policy"])
+    block = config["algorithm"]
+    settings = block.get("cfg", {})
+    from_dict(get_algo_class(block["name"]).cfg_class, settings, "algorithm.cfg")
+    algorithm = build_algo(block["name"], settings, policy, device)
+    algorithm.load_state_dict(bundle["algorithm"])
+    algorithm.set_progress(bundle["progress"])
+    return policy, algorithm
+
+
+@contextmanager
+def _as_in(bundle: Mapping[str, Any], policy: Policy) -> Iterator[None]:
+    """Take the run's number of threads, for this policy, and its random generators for a while."""
+    generators = generators_state()
+    load_generators_state(bundle["generators"])
+    try:
+        with update_threads(policy, bundle["num_threads"]):
+            yield
+    finally:
+        load_generators_state(generators)
+
+
+class _Observer:
+    """Takes down what each gradient step is made of."""
+
+    def __init__(self, policy: Policy, algorithm: BaseAlgorithm) -> None:
+        self.steps: list[StepReport] = []
+        self._policy = policy
+        self._has_skipped = False
+        self._batch: TensorDict | None = None
+        self._terms: dict[str, torch.Tensor] = {}
+        # What a loss is computed from can be seen where it is a method of its own, from a batch to the loss and its
+        # terms.
+        self._loss: Any = getattr(algorithm, "loss", None)
+        if callable(self._loss):
+            vars(algorithm)["loss"] = self._observed_loss
+
+    def watch(self, loss: torch.Tensor) -> None:
+        """Look at a step between the gradients and the optimiser."""
+        value = loss.item()
+        parts = [parameter.grad for parameter in self._policy.parameters() if parameter.grad is not None]
+        is_skipped = not bool(torch.nn.utils.get_total_norm(parts).isfinite())
+        gradients: dict[str, float] = {}
+        for name, parameter in self._policy.named_parameters():
+            if parameter.grad is not None:
+                share = (~parameter.grad.isfinite()).float().mean().item()
+                gradients |= {name: share} if share else {}
+        loss_is_finite = math.isfinite(value)
+        self.steps.append(
+            StepReport(
+                index=len(self.steps),
+                loss=value,
+                terms={name: term.item() for name, term in self._terms.items()},
+                gradients=gradients if loss_is_finite else {},
+                fields=describe_batch(self._batch) if is_skipped and self._batch is not None else [],
+                operation=self._find_operation() if gradients and loss_is_finite and not self._has_skipped else "",
+                is_skipped=is_skipped,
+            )
+        )
+        self._has_skipped |= is_skipped
+
+    def _observed_loss(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._loss(*args, **kwargs)
+        match args, result:
+            case (TensorDict() as batch,), (torch.Tensor(), dict() as terms):
+                self._batch = batch
+                self._terms = {name: term for name, term in terms.items() if isinstance(term, torch.Tensor)}
+        return result
+
+    def _find_operation(self) -> str:
+        """Return the operation of the loss whose derivative is not-a-number, and the line of code that it is in."""
+        if self._batch is None:
+            return ""
+        parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
+        generators = generators_state()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with torch.autograd.detect_anomaly():
+                loss, _ = self._loss(self._batch)
+                load_generators_state(generators)
+                try:
+                    torch.autograd.grad(loss, parameters, allow_unused=True)
+                except RuntimeError as error:
+                    name = str(error).partition("'")[2].partition("'")[0]
+                    lines = [line.strip() for warning in told for line in str(warning.message).splitlines()]
+                    places = [line for line in lines if line.startswith("File ")]
+                    return f"{name} ({places[-1]})" if places else name
+        return ""
+
+
+def _entry(origin: Origin | None, space: spaces.Space[Any]) -> str:
+    """Return the entry of the observation that an origin is in, where it is in one."""
+    if origin is None or origin.field != "obs":
+        return ""
+    return entry_of_column(space, origin.column or 0)

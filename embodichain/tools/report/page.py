@@ -1,0 +1,285 @@
+"""A run's report: one HTML file that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.utils.evaluation import wilson_interval
+from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
+from embodichain.tools.report.differences import differences_from_defaults
+from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.tools.report.style import STYLE
+
+__all__ = ["REPORT", "make_page", "reward_shares", "table", "write_report"]
+
+REPORT = "report.html"
+_LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
+_MOST_VIDEOS = 3
+_LEARNING = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "std")
+_FEW_LINES = 8
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` into a run's folder, from what is there; return its path.
+
+    Raises:
+        ConfigError: the folder is not a run's.
+        OSError: it cannot be written.
+    """
+    page = make_page(read_run(folder))
+    path = folder / REPORT
+    write_atomically(path, lambda file: file.write(page.encode()))
+    return path
+
+
+def make_page(run: RunData) -> str:
+    """Return the page."""
+    sections = [
+        ("Result", _result(run)),
+        ("Learning", _learning(run)),
+        ("Reward", _rewards(run)),
+        ("Metrics", _charts_of(run, "metrics/", "")),
+        ("Evaluations", _evaluations(run)),
+        ("Videos", _videos(run)),
+        ("The update", _update(run)),
+        ("What to do next", _commands(run)),
+        ("Config", _config(run)),
+        ("Machine and versions", _machine(run)),
+    ]
+    shown = [(title, content) for title, content in sections if content]
+    links = "".join(f'<a href="#{_anchor(title)}">{escape(title)}</a>' for title, _ in shown)
+    body = "".join(
+        f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>' for title, content in shown
+    )
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}</style></head><body><header><h1>{escape(run.name)}</h1>"
+        f"<p>{escape(_subtitle(run))}</p><nav>{links}</nav></header><main>{body}</main></body></html>\n"
+    )
+
+
+def reward_shares(run: RunData) -> list[tuple[str, float, float, float]]:
+    """Return name, first value, last value and last share of each reward term, the largest share first.
+
+    First and last are means over a tenth of the iterations; a share is of the sum of the last values' sizes.
+    """
+    rows = []
+    for name in run.names("rewards/"):
+        _, values = run.series(name)
+        if len(values):
+            few = max(1, len(values) // 10)
+            rows.append((name.removeprefix("rewards/"), float(values[:few].mean()), float(values[-few:].mean())))
+    total = sum(abs(last) for _, _, last in rows) or 1.0
+    return sorted(((*row, abs(row[2]) / total) for row in rows), key=lambda row: -row[3])
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return an HTML table of texts; the first column is the rows' name."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _subtitle(run: RunData) -> str:
+    algorithm, policy = run.config["algorithm"]["name"], run.config["policy"]["name"]
+    task = run.config.get("gym_config", {}).get("id", "?")
+    return f"{task}: {algorithm}, {policy}, seed {run.config['trainer'].get('seed')}: {run.folder.name}"
+
+
+def _result(run: RunData) -> str:
+    last, summary = run.rows[-1], run.summary
+    tiles = []
+    rate, interval = summary.get("success_rate"), summary.get("success_interval_95")
+    if rate is not None and interval is not None:
+        low, high = interval
+        episodes = summary.get("episodes", "?")
+        tiles.append((f"{rate:.1%}", f"success of {episodes} episodes (95 %: {low:.1%} to {high:.1%})"))
+    elif last.get("charts/success_rate_avg_100") is not None:
+        tiles.append((f"{last['charts/success_rate_avg_100']:.0%}", "success in training, last 100 episodes"))
+    if last.get("charts/episode_reward_avg_100") is not None:
+        tiles.append((f"{last['charts/episode_reward_avg_100']:.4g}", "return in training, last 100 episodes"))
+    tiles.append((number(last["step"]), f"environment steps, {len(run.rows)} iterations"))
+    seconds = last.get("time/train_seconds")
+    if seconds is not None:
+        tiles.append((_duration(seconds), "collecting and learning"))
+        tiles.append((number(last["step"] / max(seconds, 1e-9)), "environment steps a second"))
+    if not summary:
+        tiles.append(("unfinished", "this training did not come to its end, or goes on"))
+    return (
+        '<div class="tiles">'
+        + "".join(
+            f'<div class="tile"><b>{escape(value)}</b><span>{escape(about)}</span></div>' for value, about in tiles
+        )
+        + "</div>"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _learning(run: RunData) -> str:
+    success = [
+        Series("training, with exploration", *run.series("charts/success_rate_avg_100")),
+        Series("evaluation", *run.series("eval/success_rate"), has_points=True),
+    ]
+    returns = [
+        Series("training", *run.series("charts/episode_reward_avg_100")),
+        Series("evaluation", *run.series("eval/avg_reward"), has_points=True),
+    ]
+    lengths = [Series("length", *run.series("charts/episode_length_avg_100"))]
+    steps, seconds = run.series("time/train_seconds")
+    charts = [
+        line_chart("success rate", _there(success), is_share=True),
+        line_chart("return", _there(returns)),
+        line_chart("episode length, steps", _there(lengths)),
+        line_chart("success rate over time", _over_time(success, steps, seconds), "s of training", is_share=True),
+    ]
+    return _cards(charts)
+
+
+def _there(lines: list[Series]) -> list[Series]:
+    return [one for one in lines if len(one.x)]
+
+
+def _over_time(lines: list[Series], steps: np.ndarray, seconds: np.ndarray) -> list[Series]:
+    if not len(steps):
+        return []
+    return [
+        Series(one.name, np.interp(one.x, steps, seconds).tolist(), one.y, has_points=one.has_points)
+        for one in _there(lines)
+    ]
+
+
+def _rewards(run: RunData) -> str:
+    shares = reward_shares(run)
+    if not shares:
+        return ""
+    lines = [Series(name, *run.series(f"rewards/{name}")) for name, *_ in shares]
+    bars = "".join(
+        f"<tr><td>{escape(name)}</td><td>{first:.4g}</td><td>{last:.4g}</td><td>{share:.1%}</td>"
+        f'<td class="bar"><span style="width:{share:.1%};background:{COLOURS[i % len(COLOURS)]}"></span></td></tr>'
+        for i, (name, first, last, share) in enumerate(shares)
+    )
+    head = "<th>term</th><th>first</th><th>last</th><th>share</th><th></th>"
+    explained = (
+        "Weighted terms, mean of a step. First and last are of a tenth of the training; shares are of the last sizes."
+    )
+    charts = [line_chart("reward terms", lines[i : i + _FEW_LINES]) for i in range(0, len(lines), _FEW_LINES)]
+    return (
+        f"{_cards(charts)}<p>{explained} <code>embodichain rewards</code> says more.</p>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{bars}</tbody></table></div>'
+    )
+
+
+def _charts_of(run: RunData, prefix: str, unit: str) -> str:
+    names = run.names(prefix)
+    charts = [line_chart(name.removeprefix(prefix) + unit, _there([Series(name, *run.series(name))])) for name in names]
+    return _cards(charts) if charts else ""
+
+
+def _evaluations(run: RunData) -> str:
+    episodes = run.config["trainer"].get("num_eval_episodes", 0)
+    rows = []
+    for row in run.rows:
+        rate = row.get("eval/success_rate")
+        if rate is None or not 0 <= rate <= 1:
+            continue
+        low, high = wilson_interval(rate, episodes)
+        cells = [f"{row['step']:,}", f"{rate:.1%}", f"{low:.1%} to {high:.1%}"]
+        cells += [
+            f"{row[name]:.4g}" if row.get(name) is not None else "" for name in ("eval/avg_reward", "eval/avg_length")
+        ]
+        rows.append([*cells, _duration(row.get("time/train_seconds", 0.0))])
+    if not rows:
+        return ""
+    about = f"<p>{episodes} episodes each, the same ones every time, without exploration.</p>"
+    return about + table(["steps", "success", "95 % interval", "return", "length", "training"], rows)
+
+
+def _videos(run: RunData) -> str:
+    files = [path for path in (run.folder / "videos").glob("*.mp4") if path.is_file()]
+    found = sorted(files, key=lambda path: path.stat().st_mtime)[-_MOST_VIDEOS:]
+    parts = []
+    for path in reversed(found):
+        source = f"videos/{path.name}"
+        if path.stat().st_size <= _LARGEST_VIDEO:
+            source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode()
+        parts.append(
+            f'<figure><video controls autoplay muted loop playsinline src="{escape(source)}"></video>'
+            f"<figcaption>{escape(path.name)}</figcaption></figure>"
+        )
+    return f'<div class="cards">{"".join(parts)}</div>' if parts else ""
+
+
+def _update(run: RunData) -> str:
+    charts = []
+    for name in _LEARNING:
+        line = Series(name, *run.series(f"train/{name}"))
+        if len(line.x):
+            charts.append(line_chart(name.replace("_", " "), [line]))
+    rate = Series("learning rate", *run.series("train/learning_rate"))
+    if len(rate.x):
+        charts.append(line_chart("learning rate", [rate]))
+    parts = [Series(n, *run.series(f"time/{n}_seconds")) for n in ("collect", "update")]
+    if _there(parts):
+        charts.append(line_chart("seconds of an iteration", _there(parts)))
+    return _cards(charts) if charts else ""
+
+
+def _cards(charts: Sequence[str]) -> str:
+    return '<div class="cards">' + "".join(f'<div class="card">{chart}</div>' for chart in charts) + "</div>"
+
+
+def _commands(run: RunData) -> str:
+    folder = run.folder
+    more = 2 * int(run.config["trainer"].get("iterations", 1))
+    commands = [
+        ("evaluate it on episodes that it was not chosen by", f"embodichain eval {folder}"),
+        ("make a video", f"embodichain play {folder}"),
+        ("train on", f"embodichain resume {folder} trainer.iterations={more}"),
+        ("take it to a robot", f"embodichain export {folder} --format onnx"),
+        ("look at the reward", f"embodichain rewards {folder}"),
+    ]
+    return "".join(f"<p>{escape(about)}</p><pre>{escape(command)}</pre>" for about, command in commands)
+
+
+def _config(run: RunData) -> str:
+    rows = differences_from_defaults(run.config)
+    whole = escape(json.dumps(run.config, indent=2, ensure_ascii=False))
+    return (
+        "<p>What differs from the defaults:</p>"
+        + table(["setting", "value", "default"], rows)
+        + f"<details><summary>the whole config, as it was resolved</summary><pre>{whole}</pre></details>"
+    )
+
+
+def _machine(run: RunData) -> str:
+    if not run.machine:
+        return ""
+    facts = {key: value for key, value in run.machine.items() if value not in (None, [], {})}
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in facts.items()]
+    if "peak_memory_mb" in run.summary:
+        rows.append(("peak memory", f"{run.summary['peak_memory_mb']:,.0f} MB"))
+    return table(["", ""], rows)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {inner}" for name, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

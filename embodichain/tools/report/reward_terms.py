@@ -1,0 +1,153 @@
+"""What each term of a reward does to the return, and where it leads. Legend: E episodes, I iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from embodichain.tools.report.run_data import RunData
+
+__all__ = ["OTHER", "Rescored", "TermFacts", "misleading_terms", "rescore", "term_facts"]
+
+OTHER = "(other)"
+"""What the return has beside the named terms, such as what a task adds or takes away itself."""
+_PREFIX = "rewards/"
+_RISE = 1.0  # standard deviations of what is left of a figure without its trend
+_SHARE = 0.02  # of the sizes of all terms: a smaller rise moves nothing
+_SUCCESS_RISE = 0.05
+_SOLVED = 0.95
+_FEWEST = 8  # iterations
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class TermFacts:
+    """Of a reward term over episodes.
+
+    Attributes:
+        mean: of an episode's sum of the weighted term.
+        size: mean absolute value of that sum.
+        share_of_variance: cov(term, return) / var(return): all terms' add up to 1; one that works against the return is
+            negative. None where the return is the same in all episodes.
+        correlation: with success, in [-1, 1]; None where either is the same in all episodes.
+    """
+
+    mean: float
+    size: float
+    share_of_variance: float | None
+    correlation: float | None
+
+
+def term_facts(columns: Columns) -> dict[str, TermFacts]:
+    """Return the facts on each term, the largest share of variance first.
+
+    Args:
+        columns: ``return``, ``success`` and ``rewards/<term>``, [E] each, as an ``EpisodeTable`` has them.
+    """
+    total, success = columns["return"], columns["success"]
+    terms = {name.removeprefix(_PREFIX): values for name, values in columns.items() if name.startswith(_PREFIX)}
+    other = total - sum(terms.values()) if terms else total
+    if np.abs(other).max() > 1e-3 * max(np.abs(total).max(), 1e-9):
+        terms[OTHER] = other
+    variance = float(total.var())
+    facts = {
+        name: TermFacts(
+            mean=float(values.mean()),
+            size=float(np.abs(values).mean()),
+            share_of_variance=_covariance(values, total) / variance if variance > 1e-12 else None,
+            correlation=correlation(values, success),
+        )
+        for name, values in terms.items()
+    }
+    return dict(sorted(facts.items(), key=lambda item: -(item[1].share_of_variance or 0.0)))
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Return Pearson's correlation of two columns [E], or None where one of them does not vary."""
+    scale = float(a.std() * b.std())
+    return _covariance(a, b) / scale if scale > 1e-12 else None
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """What other weights make of recorded episodes.
+
+    Attributes:
+        columns: as those given, with the terms and the return that the weights make.
+        of_success: mean return of the episodes that succeed; None: none does.
+        of_failure: of those that do not.
+        correlation: of return and success; None where either does not vary.
+    """
+
+    columns: dict[str, np.ndarray]
+    of_success: float | None
+    of_failure: float | None
+    correlation: float | None
+
+
+def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
+    """Return what recorded episodes [E] would have been paid with other weights.
+
+    Args:
+        columns: as for :func:`term_facts`.
+        factors: by term: its new weight divided by the one that it was recorded with.
+    """
+    new = dict(columns)
+    total = columns["return"].copy()
+    for name, factor in factors.items():
+        values = columns[_PREFIX + name]
+        new[_PREFIX + name] = factor * values
+        total += (factor - 1.0) * values
+    new["return"] = total
+    is_success = columns["success"] > 0.5
+
+    def mean(rows: np.ndarray) -> float | None:
+        return float(total[rows].mean()) if rows.any() else None
+
+    return Rescored(new, mean(is_success), mean(~is_success), correlation(total, columns["success"]))
+
+
+def misleading_terms(run: RunData) -> dict[str, str]:
+    """Return the terms that rose during a training while success did not, with what was seen.
+
+    Looked at are the whole training and its second half, from the first quarter of it to the last. A term rises where
+    it gains more than the standard deviation of its ups and downs, and 2 % of all terms' sizes, and success where it
+    gains 5 %; above 95 % of success nothing is asked of it.
+    """
+    steps, success = run.series("charts/success_rate_avg_100")
+    if len(success) < _FEWEST or _ends(success)[1] >= _SOLVED:
+        return {}
+    found = {}
+    sizes = sum(float(np.abs(values).mean()) for _, values in map(run.series, run.names(_PREFIX)))
+    for name in run.names(_PREFIX):
+        term_steps, values = run.series(name)
+        for part, since in (("the whole training", 0), ("its second half", len(steps) // 2)):
+            of_term = values[term_steps >= steps[since]]
+            of_success = success[since:]
+            if min(len(of_term), len(of_success)) < _FEWEST // 2:
+                continue
+            (first, last), (before, after) = _ends(of_term), _ends(of_success)
+            needed = max(_RISE * _noise(of_term), _SHARE * sizes)
+            if last - first > needed and after - before < _SUCCESS_RISE:
+                seen = f"rose from {first:.3g} to {last:.3g} over {part}"
+                found[name.removeprefix(_PREFIX)] = f"{seen}, and success went from {before:.0%} to {after:.0%}"
+                break
+    return found
+
+
+def _covariance(a: np.ndarray, b: np.ndarray) -> float:
+    return float(((a - a.mean()) * (b - b.mean())).mean())
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    few = max(1, len(values) // 4)
+    return float(values[:few].mean()), float(values[-few:].mean())
+
+
+def _noise(values: np.ndarray) -> float:
+    """Return the standard deviation around the straight line through values [I], and not quite nothing."""
+    at = np.arange(len(values))
+    line = np.polyval(np.polyfit(at, values, 1), at)
+    return float((values - line).std()) + 1e-6 * float(np.abs(values).max())

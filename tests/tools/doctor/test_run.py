@@ -1,0 +1,194 @@
+"""Which checks fail for which mistake."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, get_registered_algo_names
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.models import Policy
+from embodichain.tools.doctor import CheckResult, check_algorithm
+from embodichain.tools.doctor.run import CHECKS
+from embodichain.utils import ConfigError, configclass
+from tests.tools.doctor.sick import SickPPO, with_bugs
+from tests.tools.doctor.sick_groups import SickGroups, with_group_bugs
+
+GROUP_CHECKS = {"equal_group_returns_move_nothing", "groups_are_apart", "nothing_after_first_done"}
+VALUE_CHECKS = {
+    "value_at_rollout_end",
+    "value_at_termination",
+    "value_at_truncation",
+    "value_discounts",
+    "value_of_observation",
+}
+SHIPPED = [n for n in get_registered_algo_names() if get_algo_class(n).__module__.startswith("embodichain.")]
+# The mistake, the one check that is to fail, and words of the cause that it is to name.
+MISTAKES = [
+    ("loss is NaN", "losses_are_finite", "division by zero"),
+    ("loss is a tensor", "losses_are_finite", "float(...)"),
+    ("no optimiser step", "parameters_change", "no optimiser step"),
+    ("rewards scaled in place", "rollout_stays_as_it_is", "in place"),
+    ("normaliser updated early", "first_ratio_is_one", "normaliser is updated within update()"),
+    ("obs shifted by one", "first_ratio_is_one", "of different slots"),
+    ("obs normalised", "first_ratio_is_one", "before the policy sees them"),
+    ("actions clipped", "first_ratio_is_one", "clipped?"),
+    ("log-probs of other samples", "first_ratio_is_one", "joins fields of different slots"),
+    ("no gradient clipping", "gradient_norm_is_cut", "clip_grad_norm_"),
+    ("bootstrap at termination", "value_at_termination", "bootstraps at termination"),
+    ("no value loss", "value_at_termination", "value loss"),
+    ("value of the new episode at truncation", "value_at_truncation", "the new episode's observation"),
+    ("value before the last at truncation", "value_at_truncation", "the observation before the last"),
+    ("truncation as termination", "value_at_truncation", "treats a time limit as termination"),
+    ("no bootstrap at the rollout's end", "value_at_rollout_end", "rollout['value'] of slot T"),
+    ("returns transposed", "value_of_observation", "different orders"),
+    ("no discount", "value_discounts", "gamma is not applied"),
+    ("advantage sign", "advantage_sign", "wrong sign"),
+    ("actor detached", "advantage_sign", "do not reach the actor"),
+    ("no eps", "equal_rewards_move_nothing", "divided by their deviation"),
+    ("no ratio clipping", "clipped_samples_give_no_gradient", "not clipped"),
+    ("ratio always clipped", "clipped_samples_give_no_gradient", "clipped ratio is taken everywhere"),
+    ("entropy sign", "entropy_bonus_widens", "wrong sign"),
+    ("no entropy", "entropy_bonus_widens", "not in the loss"),
+    ("chain not cut", "credit_stops_at_episode_end", "(1 - done_t)"),
+    ("chain not cut at truncation", "credit_stops_at_episode_end", "(1 - done_t)"),
+]
+
+
+# The same for algorithms that compare within groups.
+GROUP_MISTAKES = [
+    ("no eps", "losses_are_finite", "division by zero"),
+    ("no baseline", "equal_group_returns_move_nothing", "zero spread"),
+    ("one group of all", "groups_are_apart", "over all environments"),
+    ("groups interleaved", "groups_are_apart", "not consecutive"),
+    ("nothing masked", "nothing_after_first_done", "not left out"),
+    ("masked from the first done on", "nothing_after_first_done", "begins too early"),
+    ("returns not cut", "credit_stops_at_episode_end", "(1 - done_t)"),
+]
+
+
+def by_status(results: list[CheckResult]) -> dict[str, set[str]]:
+    return {status: {r.name for r in results if r.status == status} for status in ("passed", "failed", "skipped")}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_algorithm_passes_what_applies_to_it(name: str) -> None:
+    statuses = by_status(check_algorithm(name))
+    assert statuses["failed"] == set()
+    assert statuses["skipped"] == (GROUP_CHECKS if name == "ppo" else VALUE_CHECKS)
+
+
+def test_sound_copy_of_ppo_passes_all_but_the_checks_of_groups() -> None:
+    statuses = by_status(check_algorithm(SickPPO))
+    assert statuses["failed"] == set()
+    assert statuses["skipped"] == GROUP_CHECKS
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[row[0] for row in MISTAKES])
+def test_planted_mistake_fails_the_check_that_names_it_and_no_other(mistake: str, check: str, words: str) -> None:
+    (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")
+    assert failure.name == check
+    assert words in failure.cause
+    assert failure.expected
+    assert failure.got
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("mistake", "check", "words"), GROUP_MISTAKES, ids=[row[0] for row in GROUP_MISTAKES])
+def test_planted_mistake_in_groups_fails_the_check_that_names_it(mistake: str, check: str, words: str) -> None:
+    (failure,) = (result for result in check_algorithm(with_group_bugs(mistake)) if result.status == "failed")
+    assert failure.name == check
+    assert words in failure.cause
+
+
+def test_sound_groups_pass_all_but_the_checks_of_a_critic() -> None:
+    statuses = by_status(check_algorithm(SickGroups))
+    assert statuses["failed"] == set()
+    assert statuses["skipped"] == VALUE_CHECKS | {"entropy_bonus_widens"}
+
+
+def test_two_mistakes_fail_two_checks() -> None:
+    statuses = by_status(check_algorithm(with_bugs("entropy sign", "truncation as termination")))
+    assert statuses["failed"] == {"entropy_bonus_widens", "value_at_truncation"}
+
+
+def test_check_that_another_one_explains_is_skipped_and_says_so() -> None:
+    results = {result.name: result for result in check_algorithm(with_bugs("no optimiser step"))}
+    assert results["advantage_sign"].status == "skipped"
+    assert results["advantage_sign"].cause == "says nothing while parameters_change does not pass"
+
+
+def test_results_are_the_same_each_time_and_the_callers_random_numbers_go_on() -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    first = check_algorithm(with_bugs("actions clipped"))
+    assert torch.equal(torch.rand(2), expected)
+    again = check_algorithm(with_bugs("actions clipped"))
+    assert [(r.name, r.status, r.got) for r in first] == [(r.name, r.status, r.got) for r in again]
+    assert [r.name for r in first] == [check.name for check in CHECKS]
+
+
+class PlainPolicyGradient(BaseAlgorithm):
+    """Without critic, clipping, entropy, time, gradient clipping: what does not apply is skipped."""
+
+    def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
+        super().__init__(cfg, policy)
+        self.cfg = cfg
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        transitions = rollout[:, :-1]
+        optimizer = torch.optim.SGD(self.policy.parameters(), lr=0.5)
+        reward = transitions["reward"] - transitions["reward"].mean()
+        loss = -(self.policy.evaluate_actions(transitions)["sample_log_prob"] * reward).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.cfg.max_grad_norm)
+        optimizer.step()
+        return {"loss": float(loss.detach())}
+
+
+def test_what_does_not_apply_is_skipped_with_a_reason() -> None:
+    results = {result.name: result for result in check_algorithm(PlainPolicyGradient)}
+    assert results["value_at_termination"].cause == "the algorithm trains no critic, and its config has no vf_coef"
+    assert results["clipped_samples_give_no_gradient"].cause == "the config has no clip_coef"
+    assert results["entropy_bonus_widens"].cause == "the config has no ent_coef"
+    assert results["credit_stops_at_episode_end"].cause == "no action gets credit for the reward of the next step"
+
+
+@configclass
+class StrictCfg(AlgorithmCfg):
+    """A config with a setting that has no default."""
+
+    alpha: float  # type: ignore[misc]  # a base class's defaults do not keep a config class from requiring more
+
+
+class Strict(PlainPolicyGradient):
+    """Its config requires something."""
+
+    cfg_class = StrictCfg
+
+
+def test_unknown_name_and_wrong_settings_are_the_users_mistakes() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'ppo'"):
+        check_algorithm("ppoo")
+    with pytest.raises(ConfigError, match=r"cfg.alpha: required, but missing"):
+        check_algorithm(Strict)
+    with pytest.raises(ConfigError, match=r"cfg.clip_coeff: unknown key. Did you mean 'clip_coef'"):
+        check_algorithm("ppo", {"clip_coeff": 0.1})
+    assert check_algorithm(Strict, {"alpha": 1.0})
+
+
+class Broken(PlainPolicyGradient):
+    """Raises."""
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        raise KeyError("log_prob")
+
+
+def test_error_of_the_algorithm_comes_through_with_the_name_of_the_check() -> None:
+    with pytest.raises(KeyError, match="log_prob") as info:
+        check_algorithm(Broken)
+    assert "losses_are_finite" in info.value.__notes__[0]

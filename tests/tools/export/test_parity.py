@@ -1,0 +1,195 @@
+"""Exported policies act as the policies do. Shapes: N = 20 environments, 50 steps: 1,000 observations."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
+from embodichain.tools.export.module import actor_entries
+
+pytest.importorskip("onnxscript")
+
+NET: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
+CNN = {
+    "type": "cnn",
+    "keys": ["sensor/cam/color"],
+    "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [4], "hidden_sizes": [8]},
+}
+SPACE = spaces.Dict(
+    {
+        "robot": spaces.Dict({"qpos": spaces.Box(-9, 9, (2,)), "qvel": spaces.Box(-9, 9, (3,))}),
+        "sensor": spaces.Dict({"cam": spaces.Dict({"color": spaces.Box(0, 255, (8, 8, 3), np.uint8)})}),
+        "task": spaces.Dict({"hidden": spaces.Box(-9, 9, (2, 2))}),
+    }
+)
+VLA_SPACE = spaces.Dict(
+    {
+        "image": spaces.Dict({"cam": spaces.Box(0, 255, (8, 8, 3), np.uint8)}),
+        "state": spaces.Box(-9, 9, (4,)),
+        "instruction": spaces.Box(0, 30, (3,), np.int64),
+    }
+)
+_LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
+_VISION = {**_LAYERS, "image_size": 16, "patch_size": 8}
+_LANGUAGE = {**_LAYERS, "vocab_size": 32, "num_key_value_heads": 1}
+_SMOLVLA = {"denoising_steps": 3, "scale_factor": 2}
+LIMIT = 0.0625
+ACTIONS = spaces.Box(-LIMIT, LIMIT, (3,))
+BLOCKS: dict[str, dict[str, Any]] = {
+    "actor-critic": {"name": "actor_critic", "actor": NET, "critic": NET, "normalize_obs": True},
+    "squashed": {"name": "actor_critic", "actor": NET, "critic": NET, "squash": True},
+    "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
+    "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
+    "CNN": {"name": "actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
+    "GRU": {"name": "actor_critic_recurrent", "actor": NET, "critic": NET, "hidden_size": 8, "normalize_obs": True},
+    "chunks": {"name": "actor_critic", "actor": NET, "critic": NET, "chunk_length": 2},
+    "VLA": {
+        "name": "vla",
+        "vla_config": {"model_config": {"chunk_length": 2, "channels": [4, 4], "width": 8, "heads": 2, "depth": 1}},
+    },
+    **{
+        f"VLA {name}": {
+            "name": "vla",
+            "vla_config": {
+                "model_class": f"embodichain.agents.rl.models.{name}",
+                "model_config": {"chunk_length": 2, "vision": _VISION, "language": _LANGUAGE, **more},
+            },
+        }
+        for name, more in (("SmolVLA", _SMOLVLA), ("OpenVLAOFT", {}))
+    },
+}
+
+
+class RandomEnv:
+    """Observations without sense; an episode ends by chance, every tenth step."""
+
+    num_envs = 20
+    device = torch.device("cpu")
+    single_action_space = ACTIONS
+
+    def __init__(self, space: spaces.Dict = SPACE) -> None:
+        self._generator = torch.Generator().manual_seed(0)
+        self._space = space
+
+    def reset(self, seed: int) -> tuple[TensorDict, dict[str, Any]]:
+        return self._obs(), {}
+
+    def step(self, action: Tensor) -> tuple[TensorDict, None, Tensor, Tensor, dict[str, Any]]:
+        done = torch.rand(self.num_envs, generator=self._generator) < 0.1
+        return self._obs(), None, done, torch.zeros_like(done), {}
+
+    step_chunk = step
+
+    def _obs(self) -> TensorDict:
+        return TensorDict(self._draw(self._space), batch_size=[self.num_envs])
+
+    def _draw(self, space: spaces.Space[Any]) -> Any:
+        if isinstance(space, spaces.Dict):
+            return {name: self._draw(part) for name, part in space.items()}
+        assert isinstance(space, spaces.Box)
+        shape = (self.num_envs, *space.shape)
+        if space.dtype.kind == "f":
+            return torch.randn(shape, generator=self._generator)
+        dtype = torch.uint8 if space.dtype == np.uint8 else torch.int64
+        return torch.randint(int(space.high.max()) + 1, shape, dtype=dtype, generator=self._generator)
+
+
+def space_of(kind: str) -> spaces.Dict:
+    return VLA_SPACE if kind.startswith("VLA") else SPACE
+
+
+def policy_of(kind: str) -> Policy:
+    if kind in ("VLA SmolVLA", "VLA OpenVLAOFT"):
+        pytest.importorskip("transformers", reason="needs the extra vla")
+    torch.manual_seed(0)
+    policy = build_policy(BLOCKS[kind], 9, ACTIONS, "cpu", observation_space=space_of(kind)).eval()
+    policy.update_normalizer(3 * torch.randn(100, 9) + 1)
+    return policy
+
+
+def export(kind: str, file_format: str, folder: Path) -> tuple[DeployedPolicy, Any, list[Any]]:
+    policy, space = policy_of(kind), space_of(kind)
+    entries = actor_entries(BLOCKS[kind], space, policy)
+    module = DeployedPolicy(policy, space, entries, ACTIONS, []).eval()
+    env: Any = RandomEnv(space)
+    steps = record_steps(env, policy, torch.device("cpu"), entries, 1000, seed=0)
+    chosen = FORMATS[file_format]
+    spec = {
+        "inputs": {name: {"shape": list(x[0])} for name, x in module.inputs.items()},
+        "outputs": module.outputs,
+        "memory": module.memory,
+    }
+    path = folder / f"policy{chosen.suffix}"
+    chosen.write(module, spec, path)
+    return module, chosen.load(path), steps
+
+
+IN_ONNX = [
+    "actor-critic",
+    "actor-only",
+    "CNN",
+    "GRU",
+    "VLA",
+    "VLA SmolVLA",
+    "VLA OpenVLAOFT",
+]  # an export takes seconds
+OTHERS = [(kind, file_format) for kind in ("CNN", "GRU") for file_format in ("torchscript", "pt2")]
+OTHERS += [("squashed", "torchscript"), ("asymmetric", "pt2"), ("chunks", "torchscript")]
+
+
+@pytest.mark.parametrize(("kind", "file_format"), [*((kind, "onnx") for kind in IN_ONNX), *OTHERS])
+def test_exported_policy_acts_as_the_policy(kind: str, file_format: str, tmp_path: Path) -> None:
+    module, run, steps = export(kind, file_format, tmp_path)
+    assert sum(len(step.action) for step in steps) == 1000
+    assert check_parity(run, module, steps) <= 1e-5
+    # Some actions are beyond the limits before they are clipped, or else clipping is not tested.
+    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind == "squashed"
+
+
+def test_entries_that_only_the_critic_reads_are_not_needed() -> None:
+    needed = {
+        kind: actor_entries(BLOCKS[kind], space_of(kind), policy_of(kind)) for kind in ("asymmetric", "CNN", "VLA")
+    }
+    assert needed["asymmetric"] == ["robot/qpos", "robot/qvel"]
+    assert needed["CNN"] == ["robot/qpos", "robot/qvel", "task/hidden", "sensor/cam/color"]
+    assert needed["VLA"] == ["image/cam", "state", "instruction"]
+
+
+def test_difference_is_found(tmp_path: Path) -> None:
+    policy = policy_of("GRU")
+    entries = actor_entries(BLOCKS["GRU"], SPACE, policy)
+    module = DeployedPolicy(policy, SPACE, entries, ACTIONS, []).eval()
+    env: Any = RandomEnv()
+    steps = record_steps(env, policy, torch.device("cpu"), entries, 100, seed=0)
+
+    def run(inputs: Any, shift: float = 0.0) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            action, state = module([torch.from_numpy(inputs[name]) for name in module.inputs])
+        return {"action": action.numpy() + np.float32(shift), "next_state": state.numpy()}
+
+    assert check_parity(run, module, steps) == 0.0
+    for shift in (2e-5, float("nan")):
+        with pytest.raises(ParityError, match="step 0 of 5: the exported policy's action differs"):
+            check_parity(partial(run, shift=shift), module, steps)
+    # A memory that is not cleared where episodes begin shows, too.
+    never = [type(step)(step.inputs, step.action, np.zeros(20, dtype=bool)) for step in steps]
+    with pytest.raises(ParityError):
+        check_parity(run, module, never)
+
+
+def test_memory_is_not_taken_for_an_entry_of_the_same_name() -> None:
+    space = spaces.Dict({"state": spaces.Box(-9, 9, (4,))})
+    policy = build_policy(BLOCKS["GRU"], 4, ACTIONS, "cpu", observation_space=space).eval()
+    module = DeployedPolicy(policy, space, ["state"], ACTIONS, [])
+    assert module.memory == "memory"
+    assert {name: shape for name, (shape, _) in module.inputs.items()} == {"state": (4,), "memory": (8,)}

@@ -1,0 +1,150 @@
+"""The report of a run, as a file and in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.tools.report.differences import differences_from_defaults
+from embodichain.tools.report.page import reward_shares, write_report
+from embodichain.tools.report.run_data import read_run
+from embodichain.utils import ConfigError
+from tests.tools.report.runs import write_run
+
+TERMS = [{"rewards/reach": 0.3, "rewards/cost": -0.1 * (i + 1), "metrics/height": 0.2} for i in range(10)]
+SUCCESS = [None, 0.2, None, 0.4, None, 0.6, None, 0.8, None, 1.0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = write_run(tmp_path / "tiny_20260101_120000", SUCCESS, rows=TERMS)
+    (run / "videos" / "cam_step_1000.mp4").write_bytes(b"not really a video")
+    summary = {"success_rate": 1.0, "success_interval_95": [0.72, 1.0], "episodes": 10, "peak_memory_mb": 512.0}
+    (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    machine = {"processor": "an abacus <of wood>", "cores": 2, "versions": {"torch": "2.13.0"}}
+    (run / "machine.json").write_text(json.dumps(machine), encoding="utf-8")
+    return run
+
+
+class Tags(HTMLParser):
+    """Checks that elements are closed in their order, and keeps what they refer to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.refers_to: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.refers_to += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "line", "rect"):
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+
+def test_report_has_its_parts_and_needs_nothing_from_elsewhere(folder: Path) -> None:
+    path = write_report(folder)
+    assert path == folder / "report.html"
+    text = path.read_text(encoding="utf-8")
+    tags = Tags(text)
+    assert tags.stack == []
+    anchors = [target for target in tags.refers_to if target.startswith("#")]
+    assert all(f'id="{anchor[1:]}"' in text for anchor in anchors)
+    assert [target for target in tags.refers_to if not target.startswith(("#", "data:video/mp4;base64,"))] == []
+    for part in (
+        "100.0%", "success of 10 episodes", "reward terms", "height", "72.0% to 100.0%", "cam_step_1000.mp4",
+        f"embodichain resume {folder}", f"embodichain export {folder} --format onnx", "algorithm.cfg.gamma",
+        "an abacus &lt;of wood&gt;", "torch 2.13.0", "512 MB",
+    ):  # fmt: skip
+        assert part in text, part
+    assert text.count("<svg") >= 6
+
+
+def test_large_video_is_linked(folder: Path) -> None:
+    (folder / "videos" / "cam_step_1000.mp4").write_bytes(bytes(8_000_001))
+    assert 'src="videos/cam_step_1000.mp4"' in write_report(folder).read_text(encoding="utf-8")
+
+
+def test_unfinished_run_has_a_report_that_says_so(tmp_path: Path) -> None:
+    text = write_report(write_run(tmp_path / "a", [None, None])).read_text(encoding="utf-8")
+    assert "did not come to its end" in text
+    assert "Evaluations</h2>" not in text
+    assert Tags(text).stack == []
+
+
+def test_shares_of_reward_terms(folder: Path) -> None:
+    # The last tenth is the last iteration: 0.3 and -1.0, of 1.3 together.
+    (first, second) = reward_shares(read_run(folder))
+    assert (first[0], second[0]) == ("cost", "reach")
+    assert first[1:] == pytest.approx((-0.1, -1.0, 1 / 1.3))
+    assert second[1:] == pytest.approx((0.3, 0.3, 0.3 / 1.3))
+
+
+def test_differences_are_what_the_defaults_do_not_say(folder: Path) -> None:
+    rows = {path: (value, default) for path, value, default in differences_from_defaults(read_run(folder).config)}
+    assert rows["algorithm.cfg.gamma"] == ("0.9", "0.99")
+    assert rows["policy.normalize_obs"] == ("true", "false")
+    assert rows["trainer.num_envs"] == ("2", "null")
+    assert rows["policy.actor"][0].startswith('{"type": "mlp"')
+    assert "algorithm.cfg.clip_coef" not in rows  # 0.2 is the default
+    assert "trainer.seed" not in rows
+    unknown: dict[str, Any] = {"trainer": {}, "policy": {"name": "mine", "width": 3}, "algorithm": {"name": "a2c"}}
+    assert differences_from_defaults(unknown) == [("policy.width", "3", "")]
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"trainer": {}}'])
+def test_folder_that_is_no_run_is_an_error(content: str | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(f"{tmp_path}: is not the folder of a run")):
+        read_run(tmp_path)
+
+
+def test_run_without_a_line_is_an_error_and_a_line_cut_off_is_passed_over(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", [])
+    with pytest.raises(ConfigError, match="no iteration has been logged yet"):
+        read_run(folder)
+    (folder / "metrics.jsonl").write_text(
+        '{"step": 8, "wall_time": 1, "charts/SPS": 2}\n{"step": 16, "cha', encoding="utf-8"
+    )
+    assert [row["step"] for row in read_run(folder).rows] == [8]
+
+
+# --- in a browser ---
+
+
+def test_browser_shows_the_report_without_an_error_or_a_request(folder: Path, browser: Any) -> None:
+    path = write_report(folder)
+    page = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
+    requests: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(path.as_uri())
+    assert errors == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+    charts = page.locator("svg.chart").all()
+    assert len(charts) >= 6
+    for chart in charts:
+        box = chart.bounding_box()
+        assert box["width"] > 200
+        assert box["x"] + box["width"] <= 800  # nothing sticks out of the page
+        for text in chart.locator("text").all():
+            inner = text.bounding_box()
+            assert inner["x"] >= box["x"] - 1
+            assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 800
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
+    page.locator("nav a", has_text="Config").click()
+    assert page.locator("#config").is_visible()

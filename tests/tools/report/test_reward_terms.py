@@ -1,0 +1,96 @@
+"""The reward's terms, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embodichain.tools.report.reward_terms import OTHER, misleading_terms, rescore, term_facts
+from embodichain.tools.report.run_data import read_run
+from tests.tools.report.runs import write_run
+
+# Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.
+NEAR, COST = np.array([1.0, 3.0, 5.0, 7.0]), np.full(4, -1.0)
+COLUMNS = {"success": np.array([0.0, 0, 1, 1]), "return": NEAR + COST, "rewards/near": NEAR, "rewards/cost": COST}
+
+
+def test_facts_of_terms() -> None:
+    facts = term_facts(COLUMNS)
+    assert list(facts) == ["near", "cost"]
+    near, cost = facts.values()
+    assert (near.mean, near.size) == (4.0, 4.0)
+    assert near.share_of_variance == pytest.approx(1.0)
+    # cov = mean of (-3, -1, 1, 3) x (-0.5, -0.5, 0.5, 0.5) = 1; std = sqrt(5) and 0.5
+    assert near.correlation == pytest.approx(1 / (5**0.5 * 0.5))
+    assert (cost.mean, cost.size, cost.share_of_variance, cost.correlation) == (-1.0, 1.0, 0.0, None)
+
+
+def test_shares_of_variance_add_up_and_may_be_negative() -> None:
+    against = -0.5 * NEAR
+    facts = term_facts({**COLUMNS, "rewards/cost": against, "return": NEAR + against})
+    # return = near / 2: cov(near, return) / var(return) = 2, and -1 for the other
+    assert [fact.share_of_variance for fact in facts.values()] == pytest.approx([2.0, -1.0])
+
+
+def test_what_no_term_explains_is_named() -> None:
+    facts = term_facts({**COLUMNS, "return": NEAR + COST + 2.5})
+    assert facts[OTHER].mean == pytest.approx(2.5)
+    assert OTHER not in term_facts(COLUMNS)
+
+
+def test_return_that_never_varies_has_no_shares() -> None:
+    same = {"success": np.ones(3), "return": np.ones(3), "rewards/a": np.ones(3)}
+    assert term_facts(same)["a"].share_of_variance is None
+    assert rescore(same, {}).correlation is None
+    assert rescore(same, {}).of_failure is None
+
+
+def test_other_weights_pay_otherwise() -> None:
+    scored = rescore(COLUMNS, {"near": -1.0, "cost": 2.0})
+    assert scored.columns["return"].tolist() == [-3, -5, -7, -9]
+    assert scored.columns["rewards/cost"].tolist() == [-2] * 4
+    assert (scored.of_success, scored.of_failure) == (-8.0, -4.0)
+    assert scored.correlation == pytest.approx(-1 / (5**0.5 * 0.5))
+    assert COLUMNS["return"].tolist() == [0, 2, 4, 6]  # the recording stays
+
+
+def logged(tmp_path: Path, term: list[float], success: list[float]) -> dict[str, str]:
+    pairs = zip(term, success, strict=True)
+    rows = [{"rewards/near": value, "charts/success_rate_avg_100": rate} for value, rate in pairs]
+    return misleading_terms(read_run(write_run(tmp_path / "run", [None] * len(rows), rows=rows)))
+
+
+RISING, FLAT = [0.1 * i for i in range(16)], [1.0 + 0.1 * (i % 2) for i in range(16)]
+GETS_BETTER = [0.05 * i for i in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("term", "success", "is_flagged"),
+    [
+        (RISING, [0.2] * 16, True),
+        (RISING, GETS_BETTER, False),
+        (FLAT, [0.2] * 16, False),
+        (RISING, [0.97] * 16, False),  # solved
+        (RISING[:4], [0.2] * 4, False),  # too short to say
+        # Both rise, then success falls while the term goes on rising.
+        (RISING, [0.1 * i for i in range(8)] + [0.7 - 0.05 * i for i in range(8)], True),
+    ],
+)
+def test_term_that_rises_while_success_does_not_is_flagged(
+    term: list[float], success: list[float], is_flagged: bool, tmp_path: Path
+) -> None:
+    found = logged(tmp_path, term, success)
+    assert bool(found) == is_flagged
+    if found:
+        assert found["near"].startswith("rose from")
+
+
+def test_rise_that_is_next_to_nothing_beside_the_other_terms_is_passed_over(tmp_path: Path) -> None:
+    rows = [
+        {"rewards/near": near, "rewards/smooth": -0.01 + 0.0001 * i, "charts/success_rate_avg_100": 0.2}
+        for i, near in enumerate(RISING)
+    ]
+    found = misleading_terms(read_run(write_run(tmp_path / "run", [None] * len(rows), rows=rows)))
+    assert list(found) == ["near"]
