@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.models import LoRACfg, SmolVLACfg, TinyVLACfg, VLAConfig, VLAPolicyCfg
-from embodichain.agents.rl.models.openvla_oft import OpenVLAOFTCfg
+from embodichain.agents.rl.models.vla.openvla_oft import OpenVLAOFTCfg
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.utility import load_json
 from embodichain.utils.validation import from_dict

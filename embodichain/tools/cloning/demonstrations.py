@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import RunningNormalizer
-from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE
+from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name

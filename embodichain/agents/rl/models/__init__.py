@@ -10,11 +10,9 @@ from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.gaussian import TanhSquash
-from embodichain.agents.rl.models.lora import LoRACfg
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
 from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input, valued
 from embodichain.agents.rl.models.registry import (
     build_policy,
@@ -22,10 +20,12 @@ from embodichain.agents.rl.models.registry import (
     register_policy,
 )
 from embodichain.agents.rl.models.saved_state import load_policy_state
-from embodichain.agents.rl.models.smolvla import SmolVLA, SmolVLACfg
-from embodichain.agents.rl.models.tiny_vla import TinyVLA, TinyVLACfg
-from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
-from embodichain.agents.rl.models.vla_policy import VLAConfig, VLAPolicy, VLAPolicyCfg
+from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
+from embodichain.agents.rl.models.vla.lora import LoRACfg
+from embodichain.agents.rl.models.vla.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
+from embodichain.agents.rl.models.vla.policy import VLAConfig, VLAPolicy, VLAPolicyCfg
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA, SmolVLACfg
+from embodichain.agents.rl.models.vla.tiny_vla import TinyVLA, TinyVLACfg
 
 __all__ = [
     "CNN",

@@ -21,7 +21,7 @@ from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecur
 from embodichain.agents.rl.models.actor_only import ActorOnly
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy
-from embodichain.agents.rl.models.vla_policy import VLAPolicy
+from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import entry_spaces

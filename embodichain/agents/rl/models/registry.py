@@ -22,8 +22,8 @@ from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, bui
 from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, space_size
 from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.vla_loading import OUR_MODELS, find_vla_class
-from embodichain.agents.rl.models.vla_policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
+from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
+from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name

@@ -20,9 +20,9 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.models.from_transformers import need_transformers, transformers_config
-from embodichain.agents.rl.models.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.from_transformers import need_transformers, transformers_config
+from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
+from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict

@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import nn
 
 from embodichain.agents.rl.models.gaussian import bounded, component_entropy, component_log_prob
-from embodichain.agents.rl.models.vla_model_cfg import VLAModel, VLAModelCfg
+from embodichain.agents.rl.models.vla.model_cfg import VLAModel, VLAModelCfg
 from embodichain.utils import configclass
 
 __all__ = ["GaussianVLA", "GaussianVLACfg"]

@@ -16,9 +16,9 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
-from embodichain.agents.rl.models.lora import LoRACfg, add_lora
 from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.vla_loading import build_vla_model, find_vla_class, read_stored_model
+from embodichain.agents.rl.models.vla.loading import build_vla_model, find_vla_class, read_stored_model
+from embodichain.agents.rl.models.vla.lora import LoRACfg, add_lora
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.observations import entry_spaces

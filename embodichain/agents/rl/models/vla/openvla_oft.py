@@ -18,9 +18,9 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.models.from_transformers import need_transformers, transformers_config
-from embodichain.agents.rl.models.vla_model_cfg import VLAModel, VLAModelCfg
-from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.from_transformers import need_transformers, transformers_config
+from embodichain.agents.rl.models.vla.model_cfg import VLAModel, VLAModelCfg
+from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict

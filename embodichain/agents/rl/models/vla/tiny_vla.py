@@ -16,9 +16,9 @@ from pydantic import Field, PositiveInt, model_validator
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.transformer import Transformer
-from embodichain.agents.rl.models.vla_observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
+from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.transformer import Transformer
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.instructions import VOCABULARY

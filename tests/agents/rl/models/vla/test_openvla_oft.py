@@ -10,9 +10,9 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import VLAPolicy
-from embodichain.agents.rl.models.lora import LoRACfg, add_lora
-from embodichain.agents.rl.models.openvla_oft import OpenVLAOFT
-from embodichain.agents.rl.models.vla_loading import load_vla_model, save_vla_model
+from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
+from embodichain.agents.rl.models.vla.lora import LoRACfg, add_lora
+from embodichain.agents.rl.models.vla.openvla_oft import OpenVLAOFT
 from embodichain.utils import ConfigError
 
 LAYERS = {"intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from embodichain.agents.rl.models.vla_observation import IMAGE, INSTRUCTION, STATE
+from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.instructions import INSTRUCTION_LENGTH

@@ -1,0 +1,1 @@
+"""Vision-language-action models, and the policy around them."""
