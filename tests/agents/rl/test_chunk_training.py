@@ -13,7 +13,7 @@ from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
-from tests.agents.rl.collector.test_async_training import GRPO_CONFIG, SAME, after
+from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after
 from tests.agents.rl.test_guards import ALLOW, config, env_with
 from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
 

@@ -1,9 +1,9 @@
 """Collectors: what runs the policy in the environments and fills rollouts."""
 
-from embodichain.agents.rl.collector.async_collector import AsyncCollector
+from embodichain.agents.rl.collector.asynchronous.async_collector import AsyncCollector
+from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
+from embodichain.agents.rl.collector.asynchronous.process_env import EnvProcessError, ProcessEnv
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.collector.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
-from embodichain.agents.rl.collector.process_env import EnvProcessError, ProcessEnv
 from embodichain.agents.rl.collector.step_figures import RolloutOrigin, StepFigures
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
 

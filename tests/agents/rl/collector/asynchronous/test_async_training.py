@@ -28,7 +28,7 @@ from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
-from tests.agents.rl.collector.test_async_collector import assert_chained
+from tests.agents.rl.collector.asynchronous.test_async_collector import assert_chained
 from tests.agents.rl.conftest import Jitter
 from tests.agents.rl.utils.fakes import (
     IdleAlgorithm,

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy
 from embodichain.agents.rl.collector.base import StepCallback
 from embodichain.agents.rl.collector.divergence import Divergences
-from embodichain.agents.rl.collector.inference import InferencePolicy
 from embodichain.agents.rl.collector.step_figures import RolloutOrigin, StepFigures
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
 from embodichain.agents.rl.vec_env import VecEnv

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.collector.own_draws import OwnDraws
+from embodichain.agents.rl.collector.asynchronous.own_draws import OwnDraws
 from embodichain.agents.rl.models import Policy, valued
 
 __all__ = ["InferencePolicy", "PolicyPublisher", "PolicySnapshot"]

@@ -20,15 +20,16 @@ from tensordict import TensorDict
 from torch.multiprocessing import get_context
 
 from embodichain.agents.rl.buffer import VLABuffer, allocate_rollout
-from embodichain.agents.rl.collector import AsyncCollector, EnvProcessError, ProcessEnv, SyncCollector, process_env
-from embodichain.agents.rl.collector.shared_slots import MAX_LAYOUTS, SlotReader, SlotWriter
+from embodichain.agents.rl.collector import AsyncCollector, EnvProcessError, ProcessEnv, SyncCollector
+from embodichain.agents.rl.collector.asynchronous import process_env
+from embodichain.agents.rl.collector.asynchronous.shared_slots import MAX_LAYOUTS, SlotReader, SlotWriter
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
-from tests.agents.rl.collector.test_async_training import CONFIGS
+from tests.agents.rl.collector.asynchronous.test_async_training import CONFIGS
 from tests.agents.rl.utils.fakes import ChunkedEnv, assert_same, linear_policy, tiny_config, write_config
 
 T, H = 4, 3
@@ -206,7 +207,7 @@ def test_error_of_the_beginning_is_raised_here() -> None:
 
 
 def test_process_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embodichain.agents.rl.collector.process_env._CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr("embodichain.agents.rl.collector.asynchronous.process_env._CLOSE_SECONDS", 0.2)
     env = ProcessEnv(partial(RemoteEnv, 2))
     raised = []
 

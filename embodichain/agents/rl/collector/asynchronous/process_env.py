@@ -25,7 +25,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torch.multiprocessing import get_context
 
-from embodichain.agents.rl.collector.shared_slots import SlotReader, SlotWriter
+from embodichain.agents.rl.collector.asynchronous.shared_slots import SlotReader, SlotWriter
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw

@@ -15,9 +15,9 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
+from embodichain.agents.rl.collector.asynchronous.env_set import GroupWorker
+from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.collector.group_worker import GroupWorker
-from embodichain.agents.rl.collector.inference import InferencePolicy, PolicyPublisher
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger

@@ -1,0 +1,1 @@
+"""Collection in the background, beside the updates."""
