@@ -19,9 +19,9 @@ from pydantic_core import core_schema, to_jsonable_python
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
-from embodichain.agents.rl.utils.config import TrainCfg
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from embodichain.agents.rl.config.dialects import OLD_PATHS
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.utils.legacy import OLD_PATHS
 from embodichain.lab.gym.utils.gym_utils import ENV_KEYS, TOP_KEYS, config_to_cfg
 from embodichain.lab.gym.utils.inline_env import read_inline_env
 from embodichain.utils import ConfigError

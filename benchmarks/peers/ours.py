@@ -7,7 +7,7 @@ from tensordict import TensorDict
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
 from embodichain.agents.rl.build import RunFolder, build_learner, build_trainer
-from embodichain.agents.rl.utils.config import resolve_device
+from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.utils.stop import StopSignals
 from embodichain.lab.gym.envs import EmbodiedEnv
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, WINDOW
-from embodichain.agents.rl.utils.config import TrainerCfg
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.utils.guards import MAX_BUNDLES
 from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
 from embodichain.tools.replay.report import StepReport, UpdateReport, format_report

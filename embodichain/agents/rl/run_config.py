@@ -14,8 +14,8 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import AlgorithmCfg
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.models.registry import check_policy_block
-from embodichain.agents.rl.utils.config import (
+from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides, split_overrides
+from embodichain.agents.rl.config.trainer_cfg import (
     TrainCfg,
     TrainerCfg,
     inline_env,
@@ -23,7 +23,7 @@ from embodichain.agents.rl.utils.config import (
     read_train_config,
     resolve_device,
 )
-from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides, split_overrides
+from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames

@@ -31,10 +31,10 @@ from embodichain.agents.rl.build import (
     for_rank,
 )
 from embodichain.agents.rl.conclusion import conclude, finished_summary, print_summary
+from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.config import resolve_device
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.launch import (
     FailedProcessError,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides
+from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.plain_data import check_plain

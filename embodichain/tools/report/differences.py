@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
-from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import MISSING
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.algo.registry import find_algo_name
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.evaluation import RecordsVideos
 from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink

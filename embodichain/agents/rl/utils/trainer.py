@@ -18,11 +18,12 @@ from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
+from embodichain.agents.rl.config.schedule import Schedule
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.utils.bundle import spaces_to_data
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.config import TrainerCfg
 from embodichain.agents.rl.utils.episode_stats import EpisodeStats
 from embodichain.agents.rl.utils.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
 from embodichain.agents.rl.utils.guards import Guards
@@ -35,7 +36,6 @@ from embodichain.agents.rl.utils.rank_parts import (
     with_all_parts,
 )
 from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, ScalarWriter, make_progress
-from embodichain.agents.rl.utils.schedule import Schedule
 from embodichain.agents.rl.utils.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.utils.threads import update_threads, warn_of_other_threads, worthwhile_threads

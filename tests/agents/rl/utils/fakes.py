@@ -15,8 +15,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.agents.rl.utils.config import TrainerCfg
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 CART_POLE_ENV = CONFIGS / "agents/rl/basic/cart_pole/gym_config.json"

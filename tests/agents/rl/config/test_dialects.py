@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.trainer_cfg import load_train_config
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
-from embodichain.agents.rl.utils.config import load_train_config
-from embodichain.agents.rl.utils.legacy import modernise
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from embodichain.agents.rl.utils.schedule import Schedule, parse_period
+from embodichain.agents.rl.config.schedule import Schedule, parse_period
 from embodichain.utils import ConfigError
 
 

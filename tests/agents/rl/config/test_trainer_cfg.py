@@ -8,7 +8,7 @@ import pytest
 import torch
 import yaml
 
-from embodichain.agents.rl.utils.config import TrainCfg, load_train_config, resolve_device
+from embodichain.agents.rl.config.trainer_cfg import TrainCfg, load_train_config, resolve_device
 from embodichain.utils import ConfigError
 from tests.agents.rl.utils.fakes import tiny_config, write_config
 

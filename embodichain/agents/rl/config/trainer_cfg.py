@@ -12,9 +12,9 @@ import torch
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-from embodichain.agents.rl.utils.legacy import modernise
-from embodichain.agents.rl.utils.overrides import apply_overrides, name_overrides
-from embodichain.agents.rl.utils.schedule import parse_period
+from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
+from embodichain.agents.rl.config.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.utility import load_config_file

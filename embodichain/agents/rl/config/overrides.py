@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from embodichain.agents.rl.utils.legacy import OLD_PATHS
+from embodichain.agents.rl.config.dialects import OLD_PATHS
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, placed
 from embodichain.utils.plain_data import check_plain
