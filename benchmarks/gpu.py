@@ -29,7 +29,7 @@ from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs.tasks.rl import build_env
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "agents" / "rl"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.train import train_from_config
-from embodichain.agents.rl.utils import trainer as trainer_module
-from embodichain.agents.rl.utils.trainer import Trainer
+from embodichain.agents.rl.trainer import trainer as trainer_module
+from embodichain.agents.rl.trainer.trainer import Trainer
 
 SPENT = {"copy": 0.0, "write": 0.0, "train": 0.0}
 COUNTS = dict.fromkeys(SPENT, 0)

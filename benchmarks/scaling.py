@@ -32,7 +32,7 @@ import torch
 
 from embodichain.agents.rl.distributed import ProcessRanks, get_ranks, join_ranks
 from embodichain.agents.rl.train import train_from_config
-from embodichain.agents.rl.utils.trainer import Trainer
+from embodichain.agents.rl.trainer.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs/agents/rl/push_cube/train_config_quickstart.json"

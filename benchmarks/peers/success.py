@@ -37,7 +37,7 @@ from benchmarks.peers.worker import LEARNERS, process_environment
 from benchmarks.time_to_success import EVAL_EPISODES, EVAL_SEED, time_to
 from embodichain.agents.rl.build import build_envs
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.trainer.evaluation import Evaluator
 
 
 class Deterministic(Policy):

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.utils.viewer import (
+from embodichain.agents.rl.trainer.viewer import (
     check_viewer_is_installed,
     close_server,
     figures_html,

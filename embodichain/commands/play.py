@@ -14,8 +14,8 @@ import torch
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import find_run, open_run, without_records
-from embodichain.agents.rl.utils.episode_table import EpisodeTable
-from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.trainer.episode_table import EpisodeTable
+from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
 from embodichain.commands.arguments import RUN_HELP, add_device, output_file, whole_number
 from embodichain.commands.live import check_live_arguments, play_live

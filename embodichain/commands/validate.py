@@ -10,7 +10,7 @@ from typing import cast
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
+from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.gym.utils.registration import get_env_spec

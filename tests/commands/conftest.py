@@ -13,7 +13,7 @@ import torch
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 LINEAR: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [], "activation": "tanh"}}
 # Of qf (cart, pole), qpos and qvel: found by hand. Two powers of two, whose products are exact: their sum is the same

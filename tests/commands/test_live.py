@@ -24,7 +24,7 @@ from embodichain.commands.validate import read_env_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
-from tests.agents.rl.utils.fakes import CART_POLE_ENV
+from tests.agents.rl.fakes import CART_POLE_ENV
 
 CPU = torch.device("cpu")
 Start = Callable[..., tuple[str, threading.Thread, list[int]]]

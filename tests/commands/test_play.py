@@ -15,7 +15,7 @@ from embodichain.cli import main
 from embodichain.commands.agents import RandomAgent, ZeroAgent
 from embodichain.lab.sim.sensors.opengl import opengl_problem
 from embodichain.utils.video import read_video
-from tests.agents.rl.utils.fakes import CART_POLE_ENV
+from tests.agents.rl.fakes import CART_POLE_ENV
 
 SMALL = ("--size", "64", "48", "--episodes", "1")
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")

@@ -16,7 +16,7 @@ from embodichain.cli import main
 from embodichain.commands import sweep
 from embodichain.commands.sweep import Parameter, TrialFailedError, read_parameter
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 
 pytest.importorskip("optuna")
 

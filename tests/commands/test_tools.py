@@ -12,7 +12,7 @@ import pytest
 from embodichain.cli import main
 from embodichain.commands.doctor import give_advice
 from embodichain.utils.machine import describe_machine
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
 def listed(capsys: pytest.CaptureFixture[str], *argv: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.config.trainer_cfg import load_train_config
-from tests.agents.rl.utils.fakes import IdleAlgorithm, ScriptedEnv, linear_policy, tiny_config, write_config
+from tests.agents.rl.fakes import IdleAlgorithm, ScriptedEnv, linear_policy, tiny_config, write_config
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/asynchronous.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"```json\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -34,6 +34,9 @@ from embodichain.agents.rl.conclusion import conclude, finished_summary, print_s
 from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.trainer.profiler import Profiler
+from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
+from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.agents.rl.utils.checkpoint import write_json
 from embodichain.agents.rl.utils.guards import NonFiniteError
 from embodichain.agents.rl.utils.launch import (
@@ -48,7 +51,6 @@ from embodichain.agents.rl.utils.launch import (
     share_processors,
     start_local_processes,
 )
-from embodichain.agents.rl.utils.profiler import Profiler
 from embodichain.agents.rl.utils.resume import (
     ResumePoint,
     changes_of_env_file,
@@ -58,8 +60,6 @@ from embodichain.agents.rl.utils.resume import (
 )
 from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
-from embodichain.agents.rl.utils.trainer import Trainer, UnsavedTrainingError
-from embodichain.agents.rl.utils.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent

@@ -21,7 +21,7 @@ import pytest
 
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.collector import AsyncCollector, InferencePolicy, PolicyPublisher
-from tests.agents.rl.utils.fakes import ScriptedEnv
+from tests.agents.rl.fakes import ScriptedEnv
 
 REPEATS = int(os.environ.get("EMBODICHAIN_STRESS", "0"))
 HANG = 60.0  # seconds until a test that hangs ends the run, with the stacks of all threads

@@ -26,7 +26,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
 from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after
+from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.agents.rl.test_guards import ALLOW, config, env_with
-from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
 
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},

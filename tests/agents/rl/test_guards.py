@@ -18,7 +18,7 @@ from embodichain.agents.rl.utils.bundle import load_bundle
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
 
 FAILURES = "tests.agents.rl.failures"
 ALLOW = ["--allow-import", FAILURES]

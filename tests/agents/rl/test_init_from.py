@@ -12,7 +12,7 @@ import torch
 
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from tests.agents.rl.utils.fakes import assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
 GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}
 

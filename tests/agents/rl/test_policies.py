@@ -14,8 +14,8 @@ from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.train import train_from_config
 from embodichain.utils import ConfigError
+from tests.agents.rl.fakes import tiny_config, write_config
 from tests.agents.rl.probes import IMAGE, ColourEnv, MemoryEnv, ProbeEnv
-from tests.agents.rl.utils.fakes import tiny_config, write_config
 
 MLP: dict[str, Any] = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "tanh"}}
 CNN: dict[str, Any] = {

@@ -17,16 +17,16 @@ import pytest
 import torch
 
 from embodichain.agents.rl.train import main, train_from_config
+from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.evaluation import Evaluator
 from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import (
+from tests.agents.rl.fakes import (
     CART_POLE_ENV,
     PUSH_CUBE_ENV,
     assert_same,

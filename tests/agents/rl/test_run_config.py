@@ -15,7 +15,7 @@ from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.lab.gym.utils import registration
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from embodichain.tools.cloning.config import load_bc_config
 from embodichain.tools.cloning.run import clone_from_config, resume_cloning
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import assert_same
+from tests.agents.rl.fakes import assert_same
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHIPPED = REPOSITORY / "configs/agents/rl/push_colored_cube"

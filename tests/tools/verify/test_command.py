@@ -12,7 +12,7 @@ import torch
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main
 from embodichain.tools.verify import command as command_module
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.warp_scenes import needs_warp
 
 pytestmark = needs_warp

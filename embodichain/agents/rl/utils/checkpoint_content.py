@@ -11,7 +11,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from embodichain.agents.rl.utils.script_run import require_config
+from embodichain.agents.rl.trainer.script_run import require_config
 from embodichain.utils import ConfigError
 
 __all__ = ["check_content", "loading"]

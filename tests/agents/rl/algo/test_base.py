@@ -11,7 +11,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import configclass
 from embodichain.utils.state import freeze
-from tests.agents.rl.utils.fakes import assert_same, linear_policy
+from tests.agents.rl.fakes import assert_same, linear_policy
 
 
 class Bare(BaseAlgorithm):

@@ -14,7 +14,7 @@ from embodichain.agents.rl.algo.chunks import LogProbLevel, at_level, chunk_rewa
 from embodichain.agents.rl.algo.grpo_math import discounted_returns
 from embodichain.agents.rl.models import ActorCritic
 from tests.agents.rl.algo.test_ppo import FixedPolicy
-from tests.agents.rl.utils.fakes import linear_policy
+from tests.agents.rl.fakes import linear_policy
 
 LEVELS: tuple[LogProbLevel, ...] = ("token", "action", "chunk")
 

@@ -14,9 +14,9 @@ from torch import nn
 from embodichain.agents.rl.algo import GRPO, BaseAlgorithm, GRPOCfg, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorOnly, Policy
-from embodichain.agents.rl.utils.precision import update_precision
+from embodichain.agents.rl.trainer.precision import update_precision
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import assert_same
+from tests.agents.rl.fakes import assert_same
 
 
 class TablePolicy(Policy):

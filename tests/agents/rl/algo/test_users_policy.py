@@ -12,7 +12,7 @@ from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg
 from embodichain.agents.rl.algo.updates import evaluate_batch
 from embodichain.agents.rl.models import MLP, ActorCritic, action_log_prob
 from tests.agents.rl.algo.test_ppo import make_rollout
-from tests.agents.rl.utils.fakes import assert_same
+from tests.agents.rl.fakes import assert_same
 
 
 class Renaming(ActorCritic):

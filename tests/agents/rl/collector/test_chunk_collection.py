@@ -11,12 +11,12 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import RolloutBuffer, VLABuffer, num_env_steps
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, PolicySnapshot, RolloutOrigin, SyncCollector
-from embodichain.agents.rl.utils.episode_stats import EpisodeStats
-from embodichain.agents.rl.utils.evaluation import Evaluator
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.agents.rl.vec_env import StepsChunks
 from embodichain.utils import ConfigError
 from tests.agents.rl.conftest import Jitter
-from tests.agents.rl.utils.fakes import ChunkedEnv, ScriptedEnv, linear_policy
+from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
 
 T, H = 4, 3
 

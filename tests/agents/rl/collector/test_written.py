@@ -12,7 +12,7 @@ from torch import Tensor
 
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import ChunkedEnv, ScriptedEnv, linear_policy
+from tests.agents.rl.fakes import ChunkedEnv, ScriptedEnv, linear_policy
 
 ALL = ("reward", "done", "terminated", "truncated")
 

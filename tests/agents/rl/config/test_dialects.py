@@ -11,7 +11,7 @@ from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.trainer_cfg import load_train_config
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
 def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ import yaml
 
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg, load_train_config, resolve_device
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 
 
 def load(folder: Path, config: dict[str, Any], *overrides: str) -> TrainCfg:

@@ -18,7 +18,7 @@ from embodichain.agents.rl.distributed import RENDEZVOUS, join_ranks
 
 # A server that has imported everything once, and forks the processes: seconds less for each.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["embodichain.agents.rl.train", "tests.agents.rl.utils.fakes"])
+_CONTEXT.set_forkserver_preload(["embodichain.agents.rl.train", "tests.agents.rl.fakes"])
 
 
 class RankError(Exception):

@@ -19,7 +19,7 @@ import torch
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 
 ROOT = Path(__file__).resolve().parents[4]
 MODULE = "tests.agents.rl.distributed.faults"

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.stop import InterruptedTraining
-from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import run_ranks
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from tests.agents.rl.fakes import tiny_config, write_config
 
 
 def config(folder: Path, **changes: Any) -> str:

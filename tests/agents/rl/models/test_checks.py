@@ -16,7 +16,7 @@ from torch.distributions import Independent, Normal
 from embodichain.agents.rl.models import ActorCritic, Policy, check_policy, register_policy
 from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import linear_policy
+from tests.agents.rl.fakes import linear_policy
 
 OBS, ACTION = 3, 2
 GRPO_READS = ("log_prob", "entropy")

@@ -26,7 +26,7 @@ from embodichain.agents.rl.utils.checkpoint import (
     write_json,
 )
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import linear_policy
+from tests.agents.rl.fakes import linear_policy
 
 
 class NotData:

@@ -18,7 +18,7 @@ from embodichain.agents.rl.utils.run_log import (
     make_progress,
 )
 from embodichain.utils import ConfigError
-from tests.agents.rl.utils.fakes import ListSink, read_tensorboard
+from tests.agents.rl.fakes import ListSink, read_tensorboard
 
 
 def test_every_sink_gets_the_scalars_and_the_last_of_each_is_kept() -> None:

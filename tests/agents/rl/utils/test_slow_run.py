@@ -8,7 +8,7 @@ import pytest
 
 from embodichain.agents.rl.utils.run_log import make_progress
 from embodichain.agents.rl.utils.slow_run import find_quickstart
-from tests.agents.rl.utils.fakes import CONFIGS
+from tests.agents.rl.fakes import CONFIGS
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from embodichain.agents.rl.collector import SyncCollector, written
 from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
-from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.sim import sim_manager

@@ -31,7 +31,7 @@ from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.conftest import Jitter
-from tests.agents.rl.utils.fakes import ScriptedEnv, linear_policy
+from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 T = 4
 

@@ -20,17 +20,17 @@ from embodichain.agents.rl.build import RunFolder, build_env_groups, build_envs,
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.agents.rl.utils.stop import InterruptedTraining
-from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from tests.agents.rl.collector.asynchronous.test_async_collector import assert_chained
 from tests.agents.rl.conftest import Jitter
-from tests.agents.rl.utils.fakes import (
+from tests.agents.rl.fakes import (
     IdleAlgorithm,
     ListSink,
     ScriptedEnv,

@@ -30,7 +30,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
 from tests.agents.rl.collector.asynchronous.test_async_training import CONFIGS
-from tests.agents.rl.utils.fakes import ChunkedEnv, assert_same, linear_policy, tiny_config, write_config
+from tests.agents.rl.fakes import ChunkedEnv, assert_same, linear_policy, tiny_config, write_config
 
 T, H = 4, 3
 

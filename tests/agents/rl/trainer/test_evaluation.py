@@ -12,12 +12,12 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.agents.rl.utils.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
-from tests.agents.rl.utils.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy
+from tests.agents.rl.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy
 
 
 def evaluate(env: ScriptedEnv, num_episodes: int, policy: Policy | None = None) -> Evaluation:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.utils.episode_table import EpisodeTable
-from embodichain.agents.rl.utils.evaluation import Evaluator
-from tests.agents.rl.utils.fakes import ScriptedEnv, linear_policy
+from embodichain.agents.rl.trainer.episode_table import EpisodeTable
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 
 @pytest.mark.parametrize("num_envs", [1, 2, 5])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.utils.profiler import Profiler
-from tests.agents.rl.utils.fakes import tiny_config, write_config
+from embodichain.agents.rl.trainer.profiler import Profiler
+from tests.agents.rl.fakes import tiny_config, write_config
 
 
 class Clock:
@@ -17,7 +17,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("embodichain.agents.rl.utils.profiler.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("embodichain.agents.rl.trainer.profiler.time.perf_counter", lambda: self.now)
 
 
 @pytest.fixture

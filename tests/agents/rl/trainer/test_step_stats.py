@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.utils.episode_stats import EpisodeStats
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 
 REWARD = "charts/episode_reward_avg_100"
 LENGTH = "charts/episode_length_avg_100"

@@ -18,7 +18,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models import ActorCritic, Policy
 
-CONFIGS = Path(__file__).resolve().parents[4] / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 CART_POLE_ENV = CONFIGS / "agents/rl/basic/cart_pole/gym_config.json"
 PUSH_CUBE_ENV = CONFIGS / "agents/rl/push_cube/gym_config.json"
 

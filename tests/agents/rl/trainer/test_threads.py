@@ -8,9 +8,9 @@ from torch import nn
 
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
-from embodichain.agents.rl.utils.threads import update_threads, worthwhile_threads
+from embodichain.agents.rl.trainer.threads import update_threads, worthwhile_threads
 from embodichain.utils.threads import torch_threads
-from tests.agents.rl.utils.fakes import linear_policy
+from tests.agents.rl.fakes import linear_policy
 
 
 def policy_with(*shapes: tuple[int, ...], state_size: int = 0, sequence_length: int | None = None):

@@ -18,8 +18,8 @@ import torch
 from torch.profiler import ProfilerActivity, record_function
 
 from embodichain.agents.rl.collector import AsyncCollector
+from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
-from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.utils import logger
 
 __all__ = ["Profiler", "Section"]

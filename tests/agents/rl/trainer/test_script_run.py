@@ -17,10 +17,10 @@ from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_polic
 from embodichain.agents.rl.run_config import load_checkpoint_config
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main
+from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.agents.rl.utils.resume import find_resume_point
 from embodichain.agents.rl.utils.run_access import RunLock
-from embodichain.agents.rl.utils.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
@@ -29,7 +29,7 @@ from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
-from tests.agents.rl.utils.fakes import (
+from tests.agents.rl.fakes import (
     CART_POLE_ENV,
     NETWORK,
     PUSH_CUBE_ENV,

@@ -13,8 +13,8 @@ from embodichain.agents.rl.algo.registry import find_algo_name
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, check_policy
+from embodichain.agents.rl.trainer.evaluation import RecordsVideos
 from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.evaluation import RecordsVideos
 from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.vec_env import VecEnv
