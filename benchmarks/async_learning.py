@@ -32,10 +32,10 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
 

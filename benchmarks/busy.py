@@ -25,8 +25,8 @@ from tempfile import TemporaryDirectory
 import torch
 
 from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.run_log import RunLog
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "configs/agents/rl/push_cube/train_config_quickstart.json"

@@ -29,7 +29,7 @@ from benchmarks.fault_runs import (
     start,
     write_config,
 )
-from embodichain.agents.rl.utils import checkpoint
+from embodichain.agents.rl.checkpoint import file as checkpoint
 from embodichain.utils.utility import load_json
 
 __all__ = ["KillAt", "Kind", "every_operation", "ppo_kind"]

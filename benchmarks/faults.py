@@ -48,8 +48,8 @@ from benchmarks.fault_runs import (
     write_config,
 )
 from embodichain.agents.rl.algo import ppo
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.run_log import TensorBoardSink
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.metrics.sinks import TensorBoardSink
 from embodichain.lab.gym.envs import EmbodiedEnv
 
 CAMERA = {

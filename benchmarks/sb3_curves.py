@@ -32,9 +32,9 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, load_run_config
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.run_log import RunLog
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004

@@ -37,10 +37,10 @@ import torch
 from matplotlib.figure import Figure
 
 from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.tools.report.statistics import compare_groups
 
 EVAL_SEED = 1_000_004

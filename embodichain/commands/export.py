@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from embodichain.agents.rl.checkpoint.file import write_atomically, write_json
 from embodichain.agents.rl.saved_run import find_run, open_run
-from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
 from embodichain.commands.arguments import add_run, output_file, whole_number
 from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
 from embodichain.tools.export.formats import RUNNER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from embodichain.agents.rl.utils.resume import last_run
+from embodichain.agents.rl.checkpoint.resume import last_run
 from embodichain.tools.report.page import write_report
 from embodichain.utils import ConfigError
 

@@ -19,9 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from embodichain.agents.rl.distributed.launch import SIGNALS
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.utils.launch import SIGNALS
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.commands.arguments import add_json, output_folder, whole_number
 from embodichain.tools.report.groups import final_score
 from embodichain.tools.report.run_data import read_run

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint, write_json
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint, write_json
 from embodichain.cli import main
 from embodichain.commands.evaluate import describe
 from tests.commands.conftest import STEP_LIMIT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
 from tests.tools.report.runs import write_run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from tests.pages import REPOSITORY, commands_of, files_of, run_all, shell_variables, write_files
 
 PAGE = (REPOSITORY / "docs/coming_from.md").read_text(encoding="utf-8")

@@ -22,19 +22,19 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.buffer.layout import allocate_rollout
+from embodichain.agents.rl.checkpoint.content import loading
+from embodichain.agents.rl.checkpoint.file import remove_unfinished, write_json
+from embodichain.agents.rl.checkpoint.resume import ResumePoint
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.init_from import init_policy
+from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.models import Policy, build_policy, check_policy
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.run_config import RunConfig, check_sizes, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import BrowserViewer, NoViewer, Viewer
-from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
-from embodichain.agents.rl.utils.checkpoint_content import loading
-from embodichain.agents.rl.utils.metrics_file import rewind_metrics
-from embodichain.agents.rl.utils.resume import ResumePoint
-from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.build import RunFolder
+from embodichain.agents.rl.checkpoint.file import remove_unfinished, write_json
+from embodichain.agents.rl.checkpoint.resume import ResumePoint
+from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
-from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
-from embodichain.agents.rl.utils.resume import ResumePoint
 from embodichain.tools.report.page import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import logger

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from embodichain.agents.rl.checkpoint.content import check_content, loading
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.resume import last_run
+from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.models import Policy, build_policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.checkpoint_content import check_content, loading
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.resume import last_run
-from embodichain.agents.rl.utils.run_access import check_links
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env

@@ -30,16 +30,19 @@ from embodichain.agents.rl.build import (
     build_trainer,
     for_rank,
 )
+from embodichain.agents.rl.checkpoint.file import write_json
+from embodichain.agents.rl.checkpoint.resume import (
+    ResumePoint,
+    changes_of_env_file,
+    check_config,
+    find_resume_point,
+    find_run_folder,
+)
+from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.conclusion import conclude, finished_summary, print_summary
 from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.trainer.profiler import Profiler
-from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
-from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
-from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.guards import NonFiniteError
-from embodichain.agents.rl.utils.launch import (
+from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
     Placement,
     as_arguments,
@@ -51,15 +54,12 @@ from embodichain.agents.rl.utils.launch import (
     share_processors,
     start_local_processes,
 )
-from embodichain.agents.rl.utils.resume import (
-    ResumePoint,
-    changes_of_env_file,
-    check_config,
-    find_resume_point,
-    find_run_folder,
-)
-from embodichain.agents.rl.utils.run_access import RunLock
-from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.trainer.profiler import Profiler
+from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
+from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent

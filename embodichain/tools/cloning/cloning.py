@@ -9,8 +9,8 @@ import torch
 
 from embodichain.agents.rl.algo.updates import gradient_step
 from embodichain.agents.rl.models import VLAPolicy, load_policy_state
-from embodichain.agents.rl.utils.guards import NonFiniteError
-from embodichain.agents.rl.utils.nonfinite import parameters_are_finite
+from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.nan_guard.nonfinite import parameters_are_finite
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError, logger

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
-from embodichain.agents.rl.utils.guards import NonFiniteError
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.tools.cloning.run import clone_from_config, resume_cloning
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 

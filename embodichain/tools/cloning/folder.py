@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.checkpoint.run_access import LOCK
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.agents.rl.utils.run_access import LOCK
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.output import OutputFolder

@@ -18,15 +18,15 @@ import numpy as np
 import torch
 
 from embodichain import __version__
+from embodichain.agents.rl.checkpoint.file import remove_unfinished, write_json
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
 from embodichain.agents.rl.config.trainer_cfg import resolve_device
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.models import VLAPolicy, build_policy, load_policy_state, save_vla_model
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
-from embodichain.agents.rl.utils.checkpoint import remove_unfinished, write_json
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.run_access import RunLock, check_links
-from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder

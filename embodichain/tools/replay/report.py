@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from embodichain.agents.rl.utils.nonfinite import EXTREME, FieldStats, Origin
+from embodichain.agents.rl.nan_guard.nonfinite import EXTREME, FieldStats, Origin
 
 __all__ = ["StepReport", "UpdateReport", "format_fields", "format_report"]
 

@@ -16,16 +16,16 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.algo.updates import watching_steps
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.trainer.precision import update_precision
-from embodichain.agents.rl.trainer.threads import update_threads
-from embodichain.agents.rl.utils.bundle import space_from_data
-from embodichain.agents.rl.utils.nonfinite import (
+from embodichain.agents.rl.nan_guard.bundle import space_from_data
+from embodichain.agents.rl.nan_guard.nonfinite import (
     Origin,
     describe_batch,
     describe_rollout,
     find_origin,
     parameters_are_finite,
 )
+from embodichain.agents.rl.trainer.precision import update_precision
+from embodichain.agents.rl.trainer.threads import update_threads
 from embodichain.tools.replay.report import StepReport, UpdateReport
 from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import generators_state, load_generators_state

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from embodichain.agents.rl.utils.metrics_file import read_rows
-from embodichain.agents.rl.utils.run_access import check_links
+from embodichain.agents.rl.checkpoint.run_access import check_links
+from embodichain.agents.rl.metrics.metrics_file import read_rows
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain

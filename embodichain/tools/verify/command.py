@@ -14,10 +14,10 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.build import build_env_policy
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.models import Policy, load_policy_state, policy_input
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.backend import WARP_ON_CPU, parse_sim_device

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.train import main as train
 from embodichain.agents.rl.train import train_from_config
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
 from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after

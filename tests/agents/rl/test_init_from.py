@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
 GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}

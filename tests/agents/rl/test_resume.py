@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -516,7 +516,7 @@ def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
 HANGS = """
 import ctypes, sys
 from embodichain.agents.rl import train
-from embodichain.agents.rl.utils import stop
+from embodichain.agents.rl.distributed import stop
 from embodichain.lab.gym.envs import EmbodiedEnv
 step, count, libc = EmbodiedEnv.step, iter(range(1000)), ctypes.CDLL(None)
 train.StopSignals = lambda: stop.StopSignals(grace=0.1)

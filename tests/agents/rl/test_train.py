@@ -20,13 +20,13 @@ from matplotlib.image import imread
 
 from embodichain.agents.rl import build, conclusion, train
 from embodichain.agents.rl.algo import PPO
+from embodichain.agents.rl.checkpoint import folder as checkpoint_folder
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.distributed.launch import FailedProcessError
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main, parse_args, train_from_config
-from embodichain.agents.rl.utils import checkpoint_folder
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.utils.launch import FailedProcessError
-from embodichain.agents.rl.utils.run_log import RunLog
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError

@@ -9,12 +9,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device

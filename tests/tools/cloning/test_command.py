@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.models import TinyVLA, load_vla_model
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.utils.run_access import RunLock
-from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
 from embodichain.cli import main
 from embodichain.tools.cloning import cloning, folder, run
 from embodichain.tools.cloning.config import load_bc_config

@@ -1,9 +1,8 @@
 """Several processes that share one training. One process is the same with nothing to share."""
 
 from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
-from embodichain.agents.rl.distributed.meeting import RENDEZVOUS
 from embodichain.agents.rl.distributed.moments import merged_moments, moments
-from embodichain.agents.rl.distributed.ranks import (
+from embodichain.agents.rl.distributed.process_group import (
     ProcessRanks,
     Ranks,
     adopt_process_group,
@@ -11,6 +10,7 @@ from embodichain.agents.rl.distributed.ranks import (
     get_ranks,
     join_ranks,
 )
+from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 
 __all__ = [
     "RENDEZVOUS",

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from embodichain.agents.rl.distributed import Ranks, get_ranks
+from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.utils.stop import stopping_together
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
+from embodichain.agents.rl.checkpoint.file import write_atomically, write_json
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.checkpoint import write_atomically, write_json
 from embodichain.utils import logger
 
 __all__ = ["Profiler", "Section"]

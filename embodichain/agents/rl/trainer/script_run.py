@@ -10,13 +10,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.algo.registry import find_algo_name
+from embodichain.agents.rl.checkpoint.file import write_json
+from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.trainer.evaluation import RecordsVideos
-from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.run_access import RunLock
-from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict

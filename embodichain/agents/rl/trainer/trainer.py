@@ -17,29 +17,29 @@ from tensordict import TensorDict
 from embodichain import __version__
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.schedule import Schedule
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import Ranks, get_ranks
-from embodichain.agents.rl.models import Policy, load_policy_state
-from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
-from embodichain.agents.rl.trainer.precision import update_precision
-from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
-from embodichain.agents.rl.trainer.step_stats import EpisodeStats
-from embodichain.agents.rl.trainer.threads import update_threads, warn_of_other_threads, worthwhile_threads
-from embodichain.agents.rl.trainer.viewer import NoViewer, Viewer
-from embodichain.agents.rl.utils.bundle import spaces_to_data
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.guards import Guards
-from embodichain.agents.rl.utils.rank_parts import (
+from embodichain.agents.rl.distributed.shards import (
     bundle_folder,
     check_in_step,
     mean_over_ranks,
     own_part,
     with_all_parts,
 )
-from embodichain.agents.rl.utils.run_log import ProgressDisplay, RunLog, ScalarWriter, make_progress
-from embodichain.agents.rl.utils.stop import stopping_together
+from embodichain.agents.rl.distributed.stop import stopping_together
+from embodichain.agents.rl.metrics.sinks import ProgressDisplay, RunLog, ScalarWriter, make_progress
+from embodichain.agents.rl.models import Policy, load_policy_state
+from embodichain.agents.rl.nan_guard.bundle import spaces_to_data
+from embodichain.agents.rl.nan_guard.guard import Guards
+from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
+from embodichain.agents.rl.trainer.precision import update_precision
+from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
+from embodichain.agents.rl.trainer.step_stats import EpisodeStats
+from embodichain.agents.rl.trainer.threads import update_threads, warn_of_other_threads, worthwhile_threads
+from embodichain.agents.rl.trainer.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 from embodichain.utils.printing import printing_may_fail

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import rich
 
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.utils.panel import Rows, panel_rows
+from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.train import main, train_from_config
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.fakes import tiny_config, write_config
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import run_ranks
 from tests.agents.rl.fakes import tiny_config, write_config

@@ -12,15 +12,15 @@ import torch
 from torch import distributed as dist
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.resume import find_resume_point
+from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.distributed import Ranks, forget_process_group, get_ranks
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.resume import find_resume_point
-from embodichain.agents.rl.utils.run_access import RunLock
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data

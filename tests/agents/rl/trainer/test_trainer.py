@@ -15,13 +15,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain import __version__
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink
 from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
 from embodichain.agents.rl.trainer.viewer import NoViewer, Pause, Viewer
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.run_log import JsonLinesSink, RunLog, TensorBoardSink
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
 from tests.agents.rl.fakes import (

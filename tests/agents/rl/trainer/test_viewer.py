@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl import train
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.viewer import BrowserViewer, Pause, figures_html, refusal
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 

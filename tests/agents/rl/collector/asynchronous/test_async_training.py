@@ -17,14 +17,14 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.build import RunFolder, build_env_groups, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import AsyncCollector
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.run_log import RunLog
-from embodichain.agents.rl.utils.stop import InterruptedTraining
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw

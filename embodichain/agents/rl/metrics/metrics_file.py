@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.utils.checkpoint import write_atomically
+from embodichain.agents.rl.checkpoint.file import write_atomically
 from embodichain.utils import logger
 from embodichain.utils.files import read_bytes
 

@@ -8,10 +8,10 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
+from embodichain.agents.rl.checkpoint.file import save_checkpoint
 from embodichain.agents.rl.distributed import Ranks
-from embodichain.agents.rl.utils.bundle import load_bundle, save_bundle, space_from_data, space_to_data
-from embodichain.agents.rl.utils.checkpoint import save_checkpoint
-from embodichain.agents.rl.utils.rank_parts import bundle_folder
+from embodichain.agents.rl.distributed.shards import bundle_folder
+from embodichain.agents.rl.nan_guard.bundle import load_bundle, save_bundle, space_from_data, space_to_data
 from embodichain.utils import ConfigError
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.nan_guard.bundle import load_bundle
 from embodichain.agents.rl.train import main as train
-from embodichain.agents.rl.utils.bundle import load_bundle
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
 from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.utils import ConfigError
 
 

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from embodichain.agents.rl.checkpoint.file import write_json
 from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import RENDEZVOUS
-from embodichain.agents.rl.utils.checkpoint import write_json
-from embodichain.agents.rl.utils.stop import InterruptedTraining
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.utils import ConfigError
 from embodichain.utils.parent import with_this_parent
 

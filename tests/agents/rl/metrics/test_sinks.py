@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.utils.run_log import (
+from embodichain.agents.rl.metrics.sinks import (
     JsonLinesSink,
     NoticingProgress,
     PlainProgress,
@@ -275,7 +275,7 @@ def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([100.0, *(100.0 + 2.0 * i for i in range(1, 6))])  # an iteration takes 2 s
-    monkeypatch.setattr("embodichain.agents.rl.utils.run_log.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("embodichain.agents.rl.metrics.sinks.time.monotonic", lambda: next(clock))
     progress = PlainProgress(5)
     for iteration in range(1, 6):
         progress.update(iteration, {})

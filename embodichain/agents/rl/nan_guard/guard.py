@@ -17,8 +17,8 @@ from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, Dive
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
-from embodichain.agents.rl.utils.bundle import save_bundle, space_from_data
-from embodichain.agents.rl.utils.nonfinite import find_origin, parameters_are_finite
+from embodichain.agents.rl.nan_guard.bundle import save_bundle, space_from_data
+from embodichain.agents.rl.nan_guard.nonfinite import find_origin, parameters_are_finite
 from embodichain.utils import logger
 from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import freeze, generators_state

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.utils.nonfinite import FieldStats, describe_batch, describe_rollout, find_origin
+from embodichain.agents.rl.nan_guard.nonfinite import FieldStats, describe_batch, describe_rollout, find_origin
 
 NAN, INF = float("nan"), float("inf")
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from embodichain.agents.rl.algo import gradient_step
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.utils.guards import Guards, NonFiniteError
+from embodichain.agents.rl.nan_guard.guard import Guards, NonFiniteError
 from tests.agents.rl.fakes import IdleAlgorithm, linear_policy
 
 NAN = float("nan")

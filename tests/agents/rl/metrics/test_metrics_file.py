@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.utils.metrics_file import read_rows, rewind_metrics
+from embodichain.agents.rl.metrics.metrics_file import read_rows, rewind_metrics
 
 ROWS = [f'{{"step": {step}, "wall_time": {step - 0.5}}}'.encode() for step in (8, 16, 24)]
 

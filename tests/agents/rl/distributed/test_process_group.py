@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, join_ranks
-from embodichain.agents.rl.distributed import ranks as ranks_module
+from embodichain.agents.rl.distributed import process_group as ranks_module
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from embodichain.agents.rl.utils.learning_curve import draw_learning_curve
+from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 
 ROW = {"step": 8, "wall_time": 0.5, "charts/episode_reward_avg_100": 1.0, "charts/success_rate_avg_100": 0.5}
 

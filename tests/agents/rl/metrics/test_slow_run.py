@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.utils.run_log import make_progress
-from embodichain.agents.rl.utils.slow_run import find_quickstart
+from embodichain.agents.rl.metrics.sinks import make_progress
+from embodichain.agents.rl.metrics.slow_run import find_quickstart
 from tests.agents.rl.fakes import CONFIGS
 
 

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from embodichain.agents.rl.utils.panel import LivePanel, panel_rows
+from embodichain.agents.rl.metrics.panel import LivePanel, panel_rows
 
 FIGURES = {
     "charts/SPS": 1000.0,

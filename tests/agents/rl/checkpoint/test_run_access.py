@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.utils.run_access import LOCK, RunLock, check_links
+from embodichain.agents.rl.checkpoint.run_access import LOCK, RunLock, check_links
 from embodichain.utils import ConfigError
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from embodichain.agents.rl.utils.run_access import RunLock
+from embodichain.agents.rl.checkpoint.run_access import RunLock
 with RunLock() as lock:
     lock.take(Path(sys.argv[1]))
     print("holds", flush=True)

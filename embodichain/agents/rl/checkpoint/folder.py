@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.utils.checkpoint import (
+from embodichain.agents.rl.checkpoint.file import (
     DamagedCheckpointError,
     load_checkpoint,
     save_checkpoint,

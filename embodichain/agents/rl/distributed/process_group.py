@@ -29,7 +29,7 @@ from embodichain.agents.rl.distributed.heartbeat import (
     LostProcessError,
     NoHeartbeat,
 )
-from embodichain.agents.rl.distributed.meeting import meet, rendezvous_folder
+from embodichain.agents.rl.distributed.rendezvous import meet, rendezvous_folder
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import discard_unwritten_output
 

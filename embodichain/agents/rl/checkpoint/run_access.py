@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from embodichain.agents.rl.utils.checkpoint import without_links
+from embodichain.agents.rl.checkpoint.file import without_links
 from embodichain.utils import ConfigError, logger
 
 __all__ = ["LOCK", "RunLock", "check_links"]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from embodichain.agents.rl.utils.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 
 SIGNALS = [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
@@ -117,7 +117,7 @@ def test_third_signal_ends_the_process_where_saving_hangs(exits: Exit) -> None:
 
 HANGING = """
 import ctypes, signal, sys
-from embodichain.agents.rl.utils.stop import StopSignals
+from embodichain.agents.rl.distributed.stop import StopSignals
 libc = ctypes.CDLL(None)
 with StopSignals(grace=0.05) as stop:
     stop.rescue = lambda: "Saved"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from embodichain import __version__
-from embodichain.agents.rl.utils.checkpoint import load_checkpoint
-from embodichain.agents.rl.utils.checkpoint_content import check_content
-from embodichain.agents.rl.utils.checkpoint_folder import CheckpointFolder
-from embodichain.agents.rl.utils.run_access import check_links
+from embodichain.agents.rl.checkpoint.content import check_content
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from embodichain import __version__
-from embodichain.agents.rl.utils.checkpoint import DamagedCheckpointError, load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_checkpoint, save_checkpoint
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw
 

@@ -16,8 +16,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.utils.checkpoint import (
+from embodichain.agents.rl.checkpoint.file import (
     FORMAT_VERSION,
     load_checkpoint,
     remove_unfinished,
@@ -25,6 +24,7 @@ from embodichain.agents.rl.utils.checkpoint import (
     without_links,
     write_json,
 )
+from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import linear_policy
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.distributed import ranks
-from embodichain.agents.rl.utils import launch
-from embodichain.agents.rl.utils.launch import (
+from embodichain.agents.rl.distributed import launch
+from embodichain.agents.rl.distributed import process_group as ranks
+from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
     Launch,
     Placement,
@@ -27,7 +27,7 @@ from embodichain.agents.rl.utils.launch import (
     share_processors,
     start_local_processes,
 )
-from embodichain.agents.rl.utils.stop import InterruptedTraining
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.utils import ConfigError
 
 TORCHRUN = {

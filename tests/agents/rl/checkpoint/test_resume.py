@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.utils.resume import check_config
+from embodichain.agents.rl.checkpoint.resume import check_config
 from embodichain.utils import ConfigError
 
 CAMERA = {"func": "record_camera_data_async", "mode": "interval"}

@@ -1,0 +1,1 @@
+"""Checkpoints on the disk, and the runs that they belong to."""

@@ -1,0 +1,1 @@
+"""Where a run's metrics go: files, TensorBoard, Weights & Biases, the terminal, a chart."""

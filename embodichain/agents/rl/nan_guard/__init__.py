@@ -1,0 +1,1 @@
+"""What a training does where numbers stop being finite: it skips, counts, keeps a bundle, and ends."""
