@@ -27,9 +27,9 @@ import torch
 from mujoco.batch import Batch
 from torch import Tensor
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.utility import load_json
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "agents" / "rl"

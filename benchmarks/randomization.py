@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import randomization
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.utility import load_json
 
 CONFIG = Path(__file__).parents[1] / "configs" / "agents" / "rl" / "push_cube" / "gym_config.json"

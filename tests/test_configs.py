@@ -15,7 +15,7 @@ import torch
 from embodichain.agents.rl.algo import AlgorithmCfg
 from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
 from embodichain.agents.rl.train import main
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json

@@ -19,68 +19,52 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # layer            modules                                            may import
     ("root", ["="], []),
     ("utils", ["utils"], ["root"]),
-    # The simulator: entities, backends, rendering.
+    ("datasets", ["datasets"], ["root", "utils"]),
+    # The simulator: its configs, the model made of them, engines, images, what is in the scene.
     ("sim", ["lab.sim"], ["root", "lab", "utils"]),
     ("lab", ["=lab", "=lab.gym"], []),
-    # The environments: terms and managers, then the environment that runs them, then the tasks.
-    ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "sim", "managers", "envs"]),
-    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "sim", "gym utils"]),
-    ("tasks", ["lab.gym.envs.tasks"], ["root", "lab", "utils", "sim", "gym utils", "managers", "envs"]),
-    ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "sim", "gym utils", "managers"]),
+    ("registry", ["lab.gym.registry"], ["root", "lab", "utils"]),
+    # The environments: terms and managers, then the environment that runs them, then its config file, then the tasks.
+    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "datasets", "sim"]),
+    (
+        "tasks",
+        ["lab.gym.envs.tasks"],
+        ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym config", "gym utils"],
+    ),
+    ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim", "managers"]),
+    ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym utils"]),
+    ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym config"]),
     # What other libraries want of our environments.
-    ("wrappers", ["lab.gym.wrappers"], ["root", "lab", "utils", "gym utils", "managers", "envs"]),
-    # The learner, which knows the environments by the VecEnv protocol alone. Each part has its config beside it;
-    # agents.rl.utils.config puts them together.
-    (
-        "rl",
-        ["=agents", "=agents.rl", "agents.rl.vec_env", "agents.rl.distributed", "agents.rl.utils.schedule"],
-        ["root", "utils"],
-    ),
-    ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl"]),
-    ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl buffer"]),
+    ("wrappers", ["lab.gym.wrappers"], ["root", "lab", "utils", "registry", "gym utils", "managers", "envs"]),
+    # The learner, which knows the environments by the VecEnv protocol alone.
+    ("rl", ["=agents", "=agents.rl", "agents.rl.vec_env"], ["root", "utils"]),
+    ("rl distributed", ["agents.rl.distributed"], ["root", "utils", "rl"]),
+    ("rl config", ["agents.rl.config"], ["root", "utils", "rl"]),
+    ("rl buffer", ["agents.rl.buffer"], ["root", "utils", "rl", "rl distributed"]),
+    ("rl models", ["agents.rl.models"], ["root", "utils", "rl", "rl distributed", "rl buffer"]),
     ("rl collector", ["agents.rl.collector"], ["root", "utils", "rl", "rl buffer", "rl models"]),
-    ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl buffer", "rl models"]),
-    ("rl doctor", ["agents.rl.doctor"], ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"]),
+    ("rl algo", ["agents.rl.algo"], ["root", "utils", "rl", "rl distributed", "rl buffer", "rl models"]),
+    ("rl checkpoint", ["agents.rl.checkpoint"], ["root", "utils", "rl", "rl distributed", "rl config"]),
+    ("rl metrics", ["agents.rl.metrics"], ["root", "utils", "rl", "rl distributed", "rl config", "rl checkpoint"]),
     (
-        "rl config",
-        ["agents.rl.utils.config", "agents.rl.utils.legacy", "agents.rl.utils.overrides"],
-        ["root", "utils", "rl", "rl buffer", "rl models", "rl algo"],
-    ),
-    # The package's own file offers AlgorithmCfg to users, so it belongs here, above the algorithms.
-    (
-        "rl utils",
-        ["agents.rl.utils"],
-        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl collector", "rl algo"],
+        "rl NaN guard",
+        ["agents.rl.nan_guard"],
+        ["root", "utils", "rl", "rl distributed", "rl buffer", "rl models", "rl collector", "rl algo", "rl checkpoint"],
     ),
     (
-        "rl replay",
-        ["agents.rl.replay"],
-        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
-    ),
-    (
-        "rl report",
-        ["agents.rl.report"],
-        ["root", "utils", "rl", "rl config", "rl buffer", "rl models", "rl algo", "rl utils"],
-    ),
-    # The files that know both worlds.
-    (
-        "build",
+        "rl trainer",
+        ["agents.rl.trainer"],
         [
-            "agents.rl.run_config",
-            "agents.rl.build",
-            "agents.rl.conclusion",
-            "agents.rl.train",
-            "agents.rl.bc",
-            "agents.rl.saved_run",
-            "agents.rl.init_from",
-            "agents.rl.export",
-            "agents.rl.verify",
-            "schema",
-            "commands",
-            "cli",
+            *("root", "utils", "rl", "rl distributed", "rl config", "rl buffer", "rl models", "rl collector"),
+            *("rl algo", "rl checkpoint", "rl metrics", "rl NaN guard"),
         ],
-        ["*"],
     ),
+    # Faces that the documented imports find.
+    ("rl utils", ["agents.rl.utils"], ["root", "utils", "rl", "rl algo", "rl trainer"]),
+    # What knows both worlds.
+    ("build", ["agents.rl"], ["*"]),
+    ("tools", ["tools", "schema"], ["*"]),
+    ("commands", ["commands", "cli"], ["*"]),
 ]
 
 # Third-party packages that belong to one layer.
@@ -309,6 +293,7 @@ def plant(root: Path, files: dict[str, str]) -> dict[str, list[Import]]:
         ("lab/gym/envs/a.py", "from embodichain.lab.gym.envs.tasks import rl", "may not import layer 'tasks'"),
         ("agents/rl/models/a.py", "from embodichain.lab.sim import scene", "may not import layer 'sim'"),
         ("agents/rl/buffer/a.py", "from embodichain.agents.rl.models import x", "may not import layer 'rl models'"),
+        ("agents/rl/algo/a.py", "from embodichain.tools.doctor import x", "may not import layer 'tools'"),
         ("agents/rl/utils/a.py", "from embodichain.agents.rl import build", "may not import layer 'build'"),
         ("elsewhere/a.py", "", "is in no layer of the table"),
     ],
@@ -325,6 +310,7 @@ def test_a_planted_import_against_the_directions_is_found(
             "lab/gym/envs/tasks/rl/__init__.py": "",
             "agents/rl/models/__init__.py": "",
             "agents/rl/build.py": "from embodichain.lab.sim import scene",
+            "tools/doctor.py": "from embodichain.agents.rl import build",
             importer: source,
         },
     )

@@ -7,9 +7,9 @@ from tensordict import TensorDict
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
 from embodichain.agents.rl.build import RunFolder, build_learner, build_trainer
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed.stop import StopSignals
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils.device import resolve_device
 
 
 def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:

@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from embodichain.lab.sim.sensors.choice import choose_ray_tracing
-from embodichain.lab.sim.sensors.shot import RenderingUnavailableError
+from embodichain.lab.sim.rendering.choice import choose_ray_tracing
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.doctor import command as algorithm
 from embodichain.utils.machine import describe_machine
 

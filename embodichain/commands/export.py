@@ -6,7 +6,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from embodichain.agents.rl.checkpoint.file import write_atomically, write_json
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.commands.arguments import add_run, output_file, whole_number
 from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
@@ -14,6 +13,7 @@ from embodichain.tools.export.formats import RUNNER
 from embodichain.tools.export.module import actor_entries
 from embodichain.tools.export.spec import describe_policy
 from embodichain.utils import ConfigError
+from embodichain.utils.files import write_atomically, write_json
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = ("latest --format onnx", "outputs/push_cube_ppo_20260101_120000/best --format pt2 --out policy.pt2")

@@ -15,8 +15,8 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.commands.arguments import add_json
-from embodichain.lab.gym.utils.gym_utils import BLOCK_MODULES
-from embodichain.lab.gym.utils.registration import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.config.env_config import BLOCK_MODULES
+from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import (
     add_allow_import,

@@ -27,7 +27,7 @@ from embodichain.agents.rl.trainer.viewer import (
 from embodichain.commands.actions import action_numbers
 from embodichain.commands.agents import ZeroAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.sim.live_scene import LiveScene
+from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils import ConfigError, logger
 
 __all__ = ["HandAgent", "LiveTask", "check_live_arguments", "play_live"]

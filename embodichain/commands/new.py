@@ -10,7 +10,7 @@ from pathlib import Path
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks, whose names are taken)
 from embodichain.commands.arguments import output_folder
-from embodichain.lab.gym.utils.registration import get_registered_env_ids
+from embodichain.lab.gym.registry import get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError
 

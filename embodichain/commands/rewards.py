@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.checkpoint.file import write_atomically
 from embodichain.agents.rl.saved_run import SavedRun, find_run, open_run
 from embodichain.agents.rl.trainer.episode_table import EpisodeTable
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -21,6 +20,7 @@ from embodichain.tools.report.reward_terms import OTHER, TermFacts, misleading_t
 from embodichain.tools.report.run_data import read_run
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.files import write_atomically
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

@@ -11,9 +11,9 @@ import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.lab.gym.utils.registration import get_env_spec
+from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules

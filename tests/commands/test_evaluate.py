@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint, write_json
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
 from embodichain.commands.evaluate import describe
+from embodichain.utils.files import write_json
 from tests.commands.conftest import STEP_LIMIT
 
 

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from embodichain.cli import main
 from embodichain.commands.agents import RandomAgent, ZeroAgent
-from embodichain.lab.sim.sensors.opengl import opengl_problem
+from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.utils.video import read_video
 from tests.agents.rl.fakes import CART_POLE_ENV
 

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from embodichain.lab.sim.assembly import assemble
 from embodichain.lab.sim.assets import bundled_assets
 from embodichain.lab.sim.cfg import COMPONENT_TYPES, RobotCfg
+from embodichain.lab.sim.model.assembly import assemble
 from embodichain.utils.validation import from_dict
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/robots.md").read_text(encoding="utf-8")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
 

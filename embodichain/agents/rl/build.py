@@ -23,7 +23,6 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.buffer.layout import allocate_rollout
 from embodichain.agents.rl.checkpoint.content import loading
-from embodichain.agents.rl.checkpoint.file import remove_unfinished, write_json
 from embodichain.agents.rl.checkpoint.resume import ResumePoint
 from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, ProcessEnv
 from embodichain.agents.rl.distributed import Ranks, get_ranks
@@ -40,9 +39,10 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.sim.live_scene import LiveScene
+from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.memory import check_memory
 from embodichain.utils.observations import entry_spaces
 from embodichain.utils.threads import torch_threads

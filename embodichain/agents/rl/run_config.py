@@ -21,19 +21,19 @@ from embodichain.agents.rl.config.trainer_cfg import (
     inline_env,
     parse_train_config,
     read_train_config,
-    resolve_device,
 )
 from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
+from embodichain.lab.gym.config.scene_names import names_in_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.utils.gym_utils import TERM_BLOCKS, TOP_KEYS, config_to_cfg, terms_to_cfg
-from embodichain.lab.gym.utils.inline_env import InlineEnv, read_inline_env
-from embodichain.lab.gym.utils.registration import find_env_class, get_env_spec, get_registered_env_ids
-from embodichain.lab.gym.utils.scene_names import names_in_config
+from embodichain.lab.gym.registry import find_env_class, get_env_spec, get_registered_env_ids
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
+from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import check_plain

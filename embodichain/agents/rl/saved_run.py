@@ -15,7 +15,6 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.resume import last_run
 from embodichain.agents.rl.checkpoint.run_access import check_links
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.models import Policy, build_policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -23,6 +22,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data, record_
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.device import resolve_device
 
 __all__ = ["OpenRun", "SavedRun", "find_run", "open_run", "without_records"]
 

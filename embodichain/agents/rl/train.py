@@ -30,7 +30,6 @@ from embodichain.agents.rl.build import (
     build_trainer,
     for_rank,
 )
-from embodichain.agents.rl.checkpoint.file import write_json
 from embodichain.agents.rl.checkpoint.resume import (
     ResumePoint,
     changes_of_env_file,
@@ -40,7 +39,6 @@ from embodichain.agents.rl.checkpoint.resume import (
 )
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.conclusion import conclude, finished_summary, print_summary
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
@@ -61,6 +59,8 @@ from embodichain.agents.rl.trainer.profiler import Profiler
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.device import resolve_device
+from embodichain.utils.files import write_json
 from embodichain.utils.module_utils import add_allow_import, imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent
 from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail

@@ -23,9 +23,9 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.lab.sim.objects import Articulation, Kept, Light, Marker, RigidObject, RigidObjectGroup, Robot
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
-from embodichain.lab.sim.scene import SceneBuilder
 from embodichain.lab.sim.sensors import (
     Appearance,
     Camera,

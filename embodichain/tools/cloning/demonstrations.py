@@ -18,11 +18,11 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
+from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import encode_instructions
-from embodichain.utils.lerobot_reading import read_lerobot
 from embodichain.utils.observations import select_entries
 
 __all__ = ["Demonstrations", "from_dataset", "from_expert"]

@@ -18,10 +18,8 @@ import numpy as np
 import torch
 
 from embodichain import __version__
-from embodichain.agents.rl.checkpoint.file import remove_unfinished, write_json
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.models import VLAPolicy, build_policy, load_policy_state, save_vla_model
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -37,7 +35,8 @@ from embodichain.tools.cloning.demonstrations import Demonstrations, from_datase
 from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place, whole
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.files import read_text
+from embodichain.utils.device import resolve_device
+from embodichain.utils.files import read_text, remove_unfinished, write_json
 from embodichain.utils.state import freeze, thaw
 
 __all__ = ["clone_from_config", "resume_cloning"]

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.models.registry import check_policy_block
 from embodichain.agents.rl.nan_guard.bundle import load_bundle
 from embodichain.agents.rl.nan_guard.nonfinite import FieldStats
 from embodichain.tools.replay.report import format_fields, format_report
 from embodichain.tools.replay.run import replay_update
+from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import add_allow_import, allowed_imports, import_allowed_modules
 
 __all__ = ["add_arguments", "run"]

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.checkpoint.file import write_atomically
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
 from embodichain.tools.report.differences import differences_from_defaults
 from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.tools.report.style import STYLE
+from embodichain.utils.files import write_atomically
 
 __all__ = ["REPORT", "make_page", "reward_shares", "table", "write_report"]
 

@@ -15,7 +15,7 @@ from embodichain.cli import main as cli
 from embodichain.utils import ConfigError
 from tests.agents.rl.collector.asynchronous.test_async_training import GRPO_CONFIG, SAME, after
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
-from tests.agents.rl.test_guards import ALLOW, config, env_with
+from tests.agents.rl.nan_guard.test_training import ALLOW, config, env_with
 
 CHUNKS: dict[str, dict[str, Any]] = {
     "ppo": {"policy__chunk_length": 2, "algorithm__cfg": {"n_epochs": 2, "batch_size": 4, "logprob_level": "chunk"}},

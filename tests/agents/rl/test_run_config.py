@@ -11,8 +11,8 @@ import pytest
 
 from embodichain.agents.rl import build
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.lab.gym.utils import registration
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
@@ -256,7 +256,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.syspath_prepend(str(Path.cwd()))
     source = (
         "from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv\n"
-        "from embodichain.lab.gym.utils.registration import register_env\n"
+        "from embodichain.lab.gym.registry import register_env\n"
         "register_env('UsersRL', 50, override=True)(type('UsersEnv', (CartPoleEnv,), {}))\n"
         "def near(env, obs, action, info): pass\n"
     )

@@ -16,7 +16,7 @@ from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
 from embodichain.tools.doctor import check_algorithm
 from tests.agents.rl.fakes import read_tensorboard, tiny_config, write_config
-from tests.agents.rl.test_guards import env_with
+from tests.agents.rl.nan_guard.test_training import env_with
 from tests.agents.rl.test_resume import Interrupt, assert_same_runs, only_run, rows, run_whole
 from tests.agents.rl.users_classes import Idle, Regression
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.datasets.lerobot_dataset import LeRobotWriter
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushColoredCubeEnv
 from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert
 from embodichain.utils import ConfigError
 from embodichain.utils.instructions import decode_instruction
-from embodichain.utils.lerobot_dataset import LeRobotWriter
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg, env_of
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any, NotRequired
 from pydantic import ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from embodichain.agents.rl.trainer.script_run import require_config
 from embodichain.utils import ConfigError
 
-__all__ = ["check_content", "loading"]
+__all__ = ["PROBLEM_KEY", "check_content", "loading"]
+
+PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: why
 
 _Numbers = tuple[float, float] | Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -91,6 +92,24 @@ def check_content(content: Mapping[str, Any], path: Path) -> None:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))  # never empty: the content itself is a dict
         raise ConfigError(f"{path}: is not the checkpoint of a training: {place}: {first['msg']}") from None
+
+
+def require_config(config: Mapping[str, Any], path: Path) -> None:
+    """Check that a checkpoint says what its training was made of.
+
+    Args:
+        config: of the checkpoint.
+        path: the checkpoint, for the message.
+
+    Raises:
+        ConfigError: it does not; the message has the reason that was noted when it was written.
+    """
+    problem = config.get(PROBLEM_KEY)
+    if problem is not None:
+        raise ConfigError(
+            f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "
+            f"{problem}. The script itself can go on from it: trainer.load_state_dict(load_checkpoint(path))"
+        )
 
 
 @contextmanager

@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import os
-import re
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import IO, Any
@@ -19,17 +14,13 @@ from typing import IO, Any
 import torch
 
 from embodichain.utils import ConfigError
-from embodichain.utils.files import read_bytes
+from embodichain.utils.files import read_bytes, write_atomically
 
 __all__ = [
     "FORMAT_VERSION",
     "DamagedCheckpointError",
     "load_checkpoint",
-    "remove_unfinished",
     "save_checkpoint",
-    "without_links",
-    "write_atomically",
-    "write_json",
 ]
 
 FORMAT_VERSION = 2
@@ -40,53 +31,6 @@ _COMMENT_SIZE = len(_MARK) + 64
 
 class DamagedCheckpointError(ConfigError):
     """A checkpoint cannot be read; another one may be whole."""
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that under its name there is always a complete one, even if the machine stops.
-
-    It goes to a temporary file beside it, which takes the name when it is on the disk. Neither follows a link.
-
-    Args:
-        path: its name; the folder is there.
-        write: writes the content.
-    """
-    # By process and thread: each has a file of its own, and remove_unfinished can tell whose it is.
-    temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process that had the same number
-    try:
-        with open(temporary, "xb", opener=without_links) as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # so that the name is on the disk, too
-    finally:
-        os.close(folder)
-
-
-def without_links(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=without_links)``: a link in its place is an OSError."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Delete what processes that were killed left half written in a folder, and nothing of one that lives."""
-    for file in folder.glob("*.tmp"):
-        owner = re.search(r"\.(\d+)-\d+\.tmp$", file.name)
-        if owner is None or int(owner[1]) == os.getpid() or not Path(f"/proc/{owner[1]}").exists():
-            file.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: object, indent: int | None = None) -> None:
-    """Write plain data as JSON and a line's end; see :func:`write_atomically`."""
-    text = json.dumps(data, indent=indent) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:

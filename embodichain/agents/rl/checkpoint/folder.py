@@ -8,14 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.file import (
-    DamagedCheckpointError,
-    load_checkpoint,
-    save_checkpoint,
-    write_json,
-)
+from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_checkpoint, save_checkpoint
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.files import read_text
+from embodichain.utils.files import read_text, write_json
 
 __all__ = ["CheckpointFolder"]
 

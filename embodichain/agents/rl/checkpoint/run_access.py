@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from embodichain.agents.rl.checkpoint.file import without_links
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.files import without_links
 
 __all__ = ["LOCK", "RunLock", "check_links"]
 

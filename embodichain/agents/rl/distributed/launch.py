@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from embodichain.agents.rl.checkpoint.file import write_json
-from embodichain.agents.rl.config.trainer_cfg import resolve_device
 from embodichain.agents.rl.distributed import RENDEZVOUS
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.utils import ConfigError
+from embodichain.utils.device import resolve_device
+from embodichain.utils.files import write_json
 from embodichain.utils.parent import with_this_parent
 
 __all__ = [

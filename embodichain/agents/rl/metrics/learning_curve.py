@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from embodichain.agents.rl.checkpoint.file import write_atomically
 from embodichain.agents.rl.metrics.metrics_file import read_rows
+from embodichain.utils.files import write_atomically
 
 __all__ = ["draw_learning_curve"]
 

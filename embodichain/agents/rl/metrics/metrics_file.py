@@ -7,9 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.file import write_atomically
 from embodichain.utils import logger
-from embodichain.utils.files import read_bytes
+from embodichain.utils.files import read_bytes, write_atomically
 
 __all__ = ["read_rows", "rewind_metrics"]
 

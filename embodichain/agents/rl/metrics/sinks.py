@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from rich.console import Console
 
-from embodichain.agents.rl.checkpoint.file import without_links
 from embodichain.agents.rl.metrics.event_file import EventFile, check_there
 from embodichain.agents.rl.metrics.panel import LivePanel
 from embodichain.agents.rl.metrics.slow_run import SlowRunNotice
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.files import without_links
 
 __all__ = ["ProgressDisplay", "RunLog", "ScalarWriter", "Sink", "WandbSink", "WriterSink", "make_progress"]
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, record_function
 
-from embodichain.agents.rl.checkpoint.file import write_atomically, write_json
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import logger
+from embodichain.utils.files import write_atomically, write_json
 
 __all__ = ["Profiler", "Section"]
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
 from embodichain.agents.rl.algo.registry import find_algo_name
-from embodichain.agents.rl.checkpoint.file import write_json
+from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_ranks
@@ -21,6 +21,7 @@ from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
+from embodichain.utils.files import write_json
 from embodichain.utils.plain_data import as_json
 from embodichain.utils.validation import from_dict
 
@@ -33,10 +34,7 @@ __all__ = [
     "add_events",
     "check_agreement",
     "describe_parts",
-    "require_config",
 ]
-
-_PROBLEM = "problem"
 
 
 @runtime_checkable
@@ -171,7 +169,7 @@ class ScriptRun:
         metrics = self._folder / "metrics.jsonl"
         if not iterations_before:
             metrics.unlink(missing_ok=True)
-        if _PROBLEM not in self.config:
+        if PROBLEM_KEY not in self.config:
             write_json(self._folder / "config.json", self.config, indent=2)
         if self.cfg.use_wandb:
             log.add(WandbSink(self.cfg.wandb_project_name, self._folder.name, self._folder, self.config))
@@ -264,25 +262,7 @@ def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, 
         blocks = {"policy": _of_policy(parts.policy), "algorithm": _of_algorithm(parts.algorithm)}
         return as_json({"trainer": settings, **blocks, "gym_config": gym_config}, "its config")
     except ConfigError as error:
-        return {"trainer": dict(trainer), _PROBLEM: str(error).partition("\n")[0]}
-
-
-def require_config(config: Mapping[str, Any], path: Path) -> None:
-    """Check that a checkpoint says what its training was made of.
-
-    Args:
-        config: of the checkpoint.
-        path: the checkpoint, for the message.
-
-    Raises:
-        ConfigError: it does not; the message has the reason that was noted when it was written.
-    """
-    problem = config.get(_PROBLEM)
-    if problem is not None:
-        raise ConfigError(
-            f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "
-            f"{problem}. The script itself can go on from it: trainer.load_state_dict(load_checkpoint(path))"
-        )
+        return {"trainer": dict(trainer), PROBLEM_KEY: str(error).partition("\n")[0]}
 
 
 def _of_policy(policy: Policy) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
-from embodichain.lab.gym.utils.registration import find_env_id
+from embodichain.lab.gym.registry import find_env_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.plain_data import as_json

@@ -1,1 +1,1 @@
-"""Registration of environments and reading of their configs."""
+"""Documented import paths of the registry and of the config."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
-from embodichain.lab.gym.utils.registration import make
+from embodichain.lab.gym.registry import make
 from embodichain.lab.gym.wrappers.arrays import to_action, to_array, to_arrays
 from embodichain.utils.observations import flatten_dict_observation
 
@@ -27,7 +27,7 @@ def make_vec(env_id: str, num_envs: int = 1, flat: bool = False, **kwargs: Any) 
         env_id: its name.
         num_envs: N.
         flat: observations as one array [N, O].
-        kwargs: as :func:`~embodichain.lab.gym.utils.registration.make` takes them.
+        kwargs: as :func:`~embodichain.lab.gym.registry.make` takes them.
     """
     return GymnasiumVectorEnv(make(env_id, num_envs=num_envs, **kwargs), flat)
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
-from embodichain.lab.sim.drives import match_names
-from embodichain.lab.sim.initial_state import mimics
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
 from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, quat_from_matrix
+from embodichain.lab.sim.model.drives import match_names
+from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
 from embodichain.lab.sim.objects.kept import Kept

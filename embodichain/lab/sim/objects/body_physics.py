@@ -11,7 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, ModelPart
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.lab.sim.mesh_variants import MeshVariant
+from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.utils.constants import constant
 
 __all__ = ["BodyPhysics"]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg
-from embodichain.lab.sim.sensors.appearance import Appearance
+from embodichain.lab.sim.rendering.appearance import Appearance
 
 __all__ = ["FULL_INTENSITY", "Light", "add_light", "ambient_of"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_matrix
-from embodichain.lab.sim.mesh_variants import MeshVariant
+from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.lab.sim.objects.kept import Kept
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.assembly import FLANGE_NAMES
 from embodichain.lab.sim.assets.ur import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
 from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
+from embodichain.lab.sim.model.assembly import FLANGE_NAMES
 from embodichain.lab.sim.objects.articulation import Articulation, body_pose
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name

@@ -19,10 +19,10 @@ from embodichain.lab.sim.math import (
     pose_from_pos_quat,
     quat_from_matrix,
 )
-from embodichain.lab.sim.sensors.appearance import Appearance
+from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.rendering.camera_poses import look_at
+from embodichain.lab.sim.rendering.shot import Drawer, Mount, RenderingUnavailableError, Shot
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
-from embodichain.lab.sim.sensors.shot import Drawer, Mount, RenderingUnavailableError, Shot
-from embodichain.lab.sim.sensors.views import look_at
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name

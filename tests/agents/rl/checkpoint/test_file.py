@@ -16,16 +16,10 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.checkpoint.file import (
-    FORMAT_VERSION,
-    load_checkpoint,
-    remove_unfinished,
-    save_checkpoint,
-    without_links,
-    write_json,
-)
+from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
+from embodichain.utils.files import remove_unfinished, without_links, write_json
 from tests.agents.rl.fakes import linear_policy
 
 

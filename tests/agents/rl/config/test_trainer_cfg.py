@@ -8,8 +8,9 @@ import pytest
 import torch
 import yaml
 
-from embodichain.agents.rl.config.trainer_cfg import TrainCfg, load_train_config, resolve_device
+from embodichain.agents.rl.config.trainer_cfg import TrainCfg, load_train_config
 from embodichain.utils import ConfigError
+from embodichain.utils.device import resolve_device
 from tests.agents.rl.fakes import tiny_config, write_config
 
 

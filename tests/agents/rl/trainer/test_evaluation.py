@@ -13,8 +13,8 @@ from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy

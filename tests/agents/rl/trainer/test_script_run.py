@@ -21,11 +21,11 @@ from embodichain.agents.rl.run_config import load_checkpoint_config
 from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.envs.tasks.rl.defaults import CONFIG_FOLDER
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json

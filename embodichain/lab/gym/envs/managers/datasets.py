@@ -11,11 +11,11 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
+from embodichain.datasets.lerobot_dataset import LeRobotWriter, check_parquet
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.lerobot_dataset import LeRobotWriter, check_parquet
 from embodichain.utils.output import SavePath
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers import (
     ActionTerm,
@@ -21,8 +22,7 @@ from embodichain.lab.gym.envs.managers import (
     SceneEntityCfg,
 )
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.lab.gym.utils.registration import register_env
+from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.types import EnvAction, EnvObs
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace

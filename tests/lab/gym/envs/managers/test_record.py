@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import record
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_camera_data_async
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json

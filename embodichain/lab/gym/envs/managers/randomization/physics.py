@@ -14,7 +14,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
-from embodichain.lab.sim.drives import match_names
+from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation
 from embodichain.utils.rows import by_mask
 

@@ -9,7 +9,7 @@ from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_cube import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
-from embodichain.lab.gym.utils.registration import get_env_spec
+from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils.configclass import replace
 
 __all__ = ["CartPoleEnv", "OpenDrawerEnv", "PickCubeEnv", "PushColoredCubeEnv", "PushCubeEnv", "ReachEnv", "build_env"]

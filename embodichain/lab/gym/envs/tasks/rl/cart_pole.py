@@ -10,7 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.utils.registration import register_env
+from embodichain.lab.gym.registry import register_env
 
 __all__ = ["CartPoleEnv"]
 

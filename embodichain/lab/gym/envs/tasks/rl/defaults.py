@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from embodichain.lab.gym.utils.gym_utils import ConfigFile
+from embodichain.lab.gym.config.env_config import ConfigFile
 
 __all__ = ["CONFIG_FOLDER", "default_cfg"]
 

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-from embodichain.lab.gym.utils.registration import register_env
+from embodichain.lab.gym.registry import register_env
 from embodichain.utils.rows import by_mask
 
 __all__ = ["PickCubeEnv"]

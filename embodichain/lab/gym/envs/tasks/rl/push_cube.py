@@ -9,7 +9,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.targets import range_to_target
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.utils.registration import register_env
+from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.shapes import CylinderCfg
 from embodichain.utils.rows import by_mask

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv, PushCubeEnv, build_env
-from embodichain.lab.gym.utils.gym_utils import config_to_cfg
-from embodichain.lab.gym.utils.registration import get_registered_env_ids
+from embodichain.lab.gym.registry import get_registered_env_ids
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation

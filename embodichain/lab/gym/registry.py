@@ -1,0 +1,141 @@
+"""The registry of environments, ours and Gymnasium's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import gymnasium as gym
+
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import unknown_name
+
+__all__ = [
+    "EnvSpec",
+    "find_env_class",
+    "find_env_id",
+    "find_env_spec",
+    "get_env_spec",
+    "get_registered_env_ids",
+    "make",
+    "register_env",
+]
+
+T = TypeVar("T", bound=type)
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """A registered environment.
+
+    Attributes:
+        env_id: its name.
+        cls: the class, built as ``cls(cfg)``.
+        max_episode_steps: time limit where the config gives none; None: no limit.
+        default_cfg: makes the config that is used where none is given; None: there is none.
+    """
+
+    env_id: str
+    cls: type
+    max_episode_steps: int | None
+    default_cfg: Callable[[], Any] | None = None
+
+
+_REGISTRY: dict[str, EnvSpec] = {}
+
+
+def register_env(
+    env_id: str,
+    max_episode_steps: int | None = None,
+    override: bool = False,
+    default_cfg: Callable[[], Any] | None = None,
+) -> Callable[[T], T]:
+    """Register the decorated environment class with our registry and with Gymnasium.
+
+    Args:
+        env_id: the name by which configs ask for it.
+        max_episode_steps: time limit where the config gives none.
+        override: replace one of the same name.
+        default_cfg: makes the config for ``gym.make(env_id)``, where none is given; a ``ConfigFile`` also completes an
+            environment's config inside a training config.
+
+    Raises:
+        ValueError: the name is taken and ``override`` is false.
+    """
+
+    def register(cls: T) -> T:
+        if env_id in _REGISTRY and not override:
+            raise ValueError(f"environment '{env_id}' is registered already; pass override=True to replace it")
+        _REGISTRY[env_id] = EnvSpec(env_id, cls, max_episode_steps, default_cfg)
+        # Our environments are batched, check their own time limit and reset themselves: Gymnasium's wrappers for
+        # single environments would get in the way.
+        gym.registry.pop(env_id, None)
+        gym.register(
+            id=env_id,
+            entry_point=f"{__name__}:make",
+            vector_entry_point="embodichain.lab.gym.wrappers.gymnasium_vector:make_vec",
+            kwargs={"env_id": env_id},
+            disable_env_checker=True,
+            order_enforce=False,
+        )
+        return cls
+
+    return register
+
+
+def get_registered_env_ids() -> list[str]:
+    """Return the names of all registered environments."""
+    return sorted(_REGISTRY)
+
+
+def get_env_spec(env_id: str) -> EnvSpec:
+    """Return a registered environment.
+
+    Raises:
+        ConfigError: no such name; the message lists the known ones.
+    """
+    if env_id not in _REGISTRY:
+        unknown = unknown_name("environment id", env_id, _REGISTRY)
+        raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
+    return _REGISTRY[env_id]
+
+
+def find_env_spec(env_id: object) -> EnvSpec | None:
+    """Return a registered environment, or None where there is none of that name."""
+    return _REGISTRY.get(env_id) if isinstance(env_id, str) else None
+
+
+def find_env_class(env_id: object) -> type | None:
+    """Return the class of a registered environment, or None where there is none of that name."""
+    spec = find_env_spec(env_id)
+    return None if spec is None else spec.cls
+
+
+def find_env_id(env_class: type) -> str | None:
+    """Return the name that a class is registered by, or None."""
+    return next((env_id for env_id, spec in _REGISTRY.items() if spec.cls is env_class), None)
+
+
+def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: Any) -> Any:
+    """Build a registered environment: ``make("PushCubeRL", num_envs=64)``. ``gym.make`` calls this.
+
+    Args:
+        env_id: its name.
+        cfg: its config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
+        num_envs: in place of the config's.
+        kwargs: further arguments of the class.
+
+    Raises:
+        ConfigError: no such name, or no config given and the task has none of its own.
+    """
+    spec = get_env_spec(env_id)
+    if cfg is None:
+        if spec.default_cfg is None:
+            raise ConfigError(f"environment '{env_id}' has no config of its own: pass cfg=config_to_cfg(...)")
+        cfg = spec.default_cfg()
+    changes: dict[str, Any] = {} if num_envs is None else {"num_envs": num_envs}
+    if spec.max_episode_steps is not None and cfg.max_episode_steps is None:
+        changes["max_episode_steps"] = spec.max_episode_steps
+    return spec.cls(replace(cfg, **changes) if changes else cfg, **kwargs)

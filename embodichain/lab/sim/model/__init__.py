@@ -1,0 +1,1 @@
+"""What makes the compiled model: configs, model files, drives, initial state."""

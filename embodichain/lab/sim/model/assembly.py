@@ -1,0 +1,156 @@
+"""From an articulation's config to one spec: parts put together, joints and links by their short names.
+
+In the spec the first part's elements keep their names; those of the others are ``<part>/<name>``. Outside, everything
+goes by its own name where that is unique. Parts of a side (``left_arm``) have the side before all their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import mujoco
+import numpy as np
+
+from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, URDFComponentCfg
+from embodichain.lab.sim.model.checks import asset_of_robot_type, check_components
+from embodichain.lab.sim.model.model_files import ModelFile, load_model
+from embodichain.utils.errors import placed
+
+__all__ = ["FLANGE_NAMES", "Assembly", "assemble"]
+
+FLANGE_NAMES = ("tool0", "attachment_site", "flange")
+"""How makers name the place where a tool goes; of a site or of a link."""
+
+# Where each part goes, in the order in which parts are built (which is that of the joints).
+_PARENTS: dict[str, tuple[str, ...]] = {
+    "chassis": (),
+    "torso": ("chassis",),
+    "head": ("torso", "chassis"),
+    "arm": ("torso", "chassis"),
+    "left_arm": ("torso", "chassis"),
+    "right_arm": ("torso", "chassis"),
+    "hand": ("arm",),
+    "left_hand": ("left_arm",),
+    "right_hand": ("right_arm",),
+}
+
+
+@dataclass
+class Assembly:
+    """One articulation's spec, and what is in it.
+
+    Attributes:
+        spec: all parts, without actuators.
+        joints: short name -> name in the spec, of the hinges and slides in joint order.
+        links: short name -> name in the spec, of the bodies.
+        undriven: short names of the joints that have no drive.
+        parts: the driven joints of each part, by short name.
+        ends: where the next part goes, of each part: a site or body in the spec.
+        home: initial positions that the files give, by short name.
+        base_transform: pose of the first part in the articulation's frame, 4x4.
+    """
+
+    spec: mujoco.MjSpec
+    joints: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    undriven: set[str] = field(default_factory=set)
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    home: dict[str, float] = field(default_factory=dict)
+    base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
+
+
+def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
+    """Load the parts of an articulation and put them together.
+
+    Raises:
+        ConfigError: a part is not there or cannot be read, or there is nothing to put it on.
+    """
+    components = _components(cfg, place)
+    result = Assembly(mujoco.MjSpec())
+    for kind, component in components.items():
+        model = load_model(component.urdf_path, place)
+        side = f"{kind.partition('_')[0]}_" if "_" in kind else ""
+        pose = np.array(component.transform)
+        prefix = f"{kind}/{side}" if result.parts else side
+        if result.parts:
+            model.spec.option = result.spec.option  # a scene has one; the parts' own are no reason for a warning
+            parent = next((parent for parent in _PARENTS[kind] if parent in components), None)
+            if parent is None:
+                _attach(result.spec, model.spec, prefix, "world", np.linalg.inv(result.base_transform) @ pose)
+            else:
+                _attach(result.spec, model.spec, prefix, result.ends[parent], pose)
+        else:
+            result.base_transform = pose
+            if side:
+                result.spec.option = model.spec.option
+                _attach(result.spec, model.spec, prefix, "world", np.eye(4))
+            else:
+                result.spec = model.spec
+        _add_names(result, model, kind, side, prefix)
+    return result
+
+
+def _components(cfg: ArticulationCfg, place: str) -> dict[str, URDFComponentCfg]:
+    """Return the parts by kind, in building order."""
+    found: dict[str, URDFComponentCfg] = {}
+    if isinstance(cfg, RobotCfg):
+        if cfg.robot_type is not None:
+            with placed(f"{place}: "):
+                found["arm"] = URDFComponentCfg("arm", asset_of_robot_type(cfg.robot_type, cfg.ur_type))
+        for part in cfg.urdf_cfg.components if cfg.urdf_cfg is not None else ():
+            found[part.component_type] = part
+    if cfg.fpath is not None:
+        found["arm"] = URDFComponentCfg("arm", cfg.fpath)
+    with placed(f"{place}: "):
+        check_components(found)
+    return {kind: found[kind] for kind in _PARENTS if kind in found}
+
+
+def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, pose: np.ndarray) -> None:
+    """Attach a part to a body or site of the spec, at a pose in its frame."""
+    body = spec.worldbody if where == "world" else spec.body(where)
+    if body is None:
+        site = spec.site(where)
+        body, pose = site.parent, _pose_of(site) @ pose
+    quat = np.zeros(4)
+    mujoco.mju_mat2Quat(quat, pose[:3, :3].ravel())
+    spec.attach(part, prefix=prefix, frame=body.add_frame(pos=pose[:3, 3], quat=quat))
+
+
+def _end_of(link: mujoco.MjsBody) -> str:
+    """Return the flange on a link or on what is fixed to it, a site or a body; else the link."""
+    bodies = [link]
+    while bodies:
+        body = bodies.pop(0)
+        for element in (*body.sites, body):
+            if element.name.rpartition("/")[2].removeprefix("left_").removeprefix("right_") in FLANGE_NAMES:
+                return str(element.name)
+        bodies += [child for child in body.bodies if not list(child.joints)]
+    return str(link.name)
+
+
+def _pose_of(site: mujoco.MjsSite) -> np.ndarray:
+    pose, matrix = np.eye(4), np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, site.quat)
+    pose[:3, :3], pose[:3, 3] = matrix.reshape(3, 3), site.pos
+    return pose
+
+
+def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix: str) -> None:
+    links = [name for name in model.links if name != "world"]
+    joints = _shorten(result.joints, model.joints, side, prefix)
+    result.links |= dict(_shorten(result.links, links, side, prefix).values())
+    result.joints |= dict(joints.values())
+    result.undriven |= {joints[name][0] for name in model.undriven}
+    result.home |= {joints[name][0]: q for name, q in model.home.items()}
+    driven = [name for name in model.joints if name not in model.undriven]
+    result.parts[kind] = [joints[name][0] for name in driven]
+    last = result.spec.joint(prefix + driven[-1]).parent if driven else result.spec.body(prefix + links[-1])
+    result.ends[kind] = _end_of(last)
+
+
+def _shorten(taken: Mapping[str, str], names: list[str], side: str, prefix: str) -> dict[str, tuple[str, str]]:
+    """Return for each of a part's names the short one and that in the spec."""
+    return {name: (side + name if side + name not in taken else prefix + name, prefix + name) for name in names}

@@ -1,0 +1,255 @@
+"""Robots and articulations from files: URDF, MJCF, bundled assets and models of the MuJoCo Menagerie.
+
+What differs between makers' files is made the same here: meshes are found and checked, a file's own actuators become a
+list of the joints they drive (the scene adds its own drives), and its first keyframe becomes the initial positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+import mujoco
+import numpy as np
+
+from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.model.checks import MENAGERIE
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import nearest
+
+__all__ = ["ModelFile", "load_model"]
+
+_MESH_FORMATS = (".obj", ".stl", ".msh")
+_SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+_QPOS_SIZE = {
+    mujoco.mjtJoint.mjJNT_FREE: 7,
+    mujoco.mjtJoint.mjJNT_BALL: 4,
+    mujoco.mjtJoint.mjJNT_HINGE: 1,
+    mujoco.mjtJoint.mjJNT_SLIDE: 1,
+}
+
+
+@dataclass
+class ModelFile:
+    """A model as its maker wrote it, without actuators, sensors and keyframes.
+
+    Attributes:
+        spec: bodies, joints, geoms, equalities.
+        joints: names of the hinges and slides, in the file's order.
+        links: names of the bodies.
+        undriven: those of them that no drive may move: joints that mimic another, and, in a file with actuators of its
+            own, joints that none of these moves.
+        home: their initial positions where the file says so, rad or m.
+    """
+
+    spec: mujoco.MjSpec
+    joints: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    undriven: set[str] = field(default_factory=set)
+    home: dict[str, float] = field(default_factory=dict)
+
+
+def load_model(name: str, place: str) -> ModelFile:
+    """Read a model and check that it compiles.
+
+    Args:
+        name: a file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>[/<file>]`` with the extra
+            ``menagerie``, which downloads it at its first use.
+        place: who asks, for messages.
+
+    Raises:
+        ConfigError: there is no such file or asset, a mesh is not there, or the engine refuses the model.
+    """
+    try:
+        spec = _read(name, place)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    except ConfigError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{place}: cannot read '{name}': nested too deeply") from None
+    except (LookupError, ValueError, ElementTree.ParseError) as error:  # a LookupError for an encoding that is none
+        raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
+    _check_meshes(spec, place)
+    model = ModelFile(spec)
+    for number, joint in enumerate(spec.joints):
+        joint.name = joint.name or f"joint{number}"
+        if joint.type in _SCALAR_JOINTS:
+            model.joints.append(joint.name)
+        elif joint.type == mujoco.mjtJoint.mjJNT_BALL:
+            raise ConfigError(
+                f"{place}: '{name}': joint '{joint.name}' is a ball joint; only hinges and slides are known"
+            )
+    for number, body in enumerate(spec.bodies):
+        body.name = body.name or f"body{number}"
+        model.links.append(body.name)
+    model.home = _take_home(spec)
+    driven = _take_actuators(spec)
+    mimics = {e.name1 for e in spec.equalities if e.type == mujoco.mjtEq.mjEQ_JOINT and e.name2 and e.active}
+    model.undriven = mimics | (set(model.joints) - driven if driven else set())
+    for sensor in list(spec.sensors):
+        spec.delete(sensor)
+    _hide_collisions(spec)
+    try:
+        compiled = spec.compile()
+    except ValueError as error:
+        raise ConfigError(f"{place}: cannot compile '{name}': {' '.join(str(error).split())}") from error
+    _check_finite(compiled, f"{place}: '{name}'")
+    return model
+
+
+def _read(name: str, place: str) -> mujoco.MjSpec:
+    if name.startswith(MENAGERIE):
+        return _from_menagerie(name.removeprefix(MENAGERIE), place)
+    path = Path(name).expanduser()
+    if not path.is_file():
+        return asset_spec(name)
+    if path.suffix.lower() == ".urdf":
+        return mujoco.MjSpec.from_string(_urdf_text(path, place))
+    return mujoco.MjSpec.from_file(str(path))
+
+
+def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
+    try:
+        import mujoco_menagerie  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"{place}: '{MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
+        ) from error
+    model, _, entry = name.partition("/")
+    try:
+        robot = mujoco_menagerie.get(model)
+        return robot.spec(entry or robot.default_model)
+    except mujoco_menagerie.MenagerieError as error:
+        raise ConfigError(f"{place}: '{MENAGERIE}{name}': {error}") from error
+
+
+def _urdf_text(path: Path, place: str) -> str:
+    """Return a URDF with absolute mesh paths, and with what MuJoCo would else leave out: visuals and fixed links."""
+    root = ElementTree.fromstring(path.read_bytes())
+    if root.tag != "robot":
+        raise ConfigError(f"{place}: cannot read '{path}': a URDF's root is <robot>, got <{root.tag}>")
+    missing: list[str] = []
+    unseen: list[str] = []
+    for link in root.iter("link"):
+        for kind in ("visual", "collision"):
+            for element in link.findall(kind):
+                mesh = element.find("geometry/mesh")
+                if mesh is None:
+                    continue
+                where = f"{kind} of link '{link.get('name')}'"
+                name = mesh.get("filename", "")
+                file = _find_mesh(name, path.parent)
+                if file is None:
+                    missing.append(f"mesh '{name}' ({where}) is not there.{_nearest_file(name, path.parent)}")
+                elif file.suffix.lower() in _MESH_FORMATS:
+                    mesh.set("filename", str(file))
+                elif kind == "visual":
+                    link.remove(element)
+                    unseen.append(f"'{name}' ({where})")
+                else:
+                    missing.append(f"mesh '{name}' ({where}) must be one of {', '.join(_MESH_FORMATS)}")
+    if missing:
+        raise ConfigError("\n".join(f"{place}: {path}: {problem}" for problem in missing))
+    if unseen:
+        logger.log_warning(f"{place}: not drawn, since they are not {', '.join(_MESH_FORMATS)}: {'; '.join(unseen)}")
+    extension = root.find("mujoco")
+    extension = ElementTree.SubElement(root, "mujoco") if extension is None else extension
+    compiler = extension.find("compiler")
+    compiler = ElementTree.SubElement(extension, "compiler") if compiler is None else compiler
+    for key in ("discardvisual", "fusestatic", "strippath"):
+        compiler.set(key, "false")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _find_mesh(name: str, folder: Path) -> Path | None:
+    """Return the file that a URDF means; one of the same name in a format that can be read counts, too."""
+    name = name.removeprefix("file://")
+    if name.startswith("package://"):
+        package, _, rest = name.removeprefix("package://").partition("/")
+        roots = [folder.resolve(), *folder.resolve().parents]
+        candidates = [root / inner for root in roots for inner in (f"{package}/{rest}", rest)]
+    else:
+        candidates = [(folder / name).resolve()]
+    for file in candidates:
+        readable = [file.with_suffix(suffix) for suffix in _MESH_FORMATS]
+        for candidate in (file, *readable) if file.suffix.lower() in _MESH_FORMATS else (*readable, file):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def _nearest_file(name: str, folder: Path) -> str:
+    """Return the nearest name among the meshes in the folder that was meant and in those beside it."""
+    wanted = Path(name.partition("://")[2] or name)
+    meant = folder / wanted.parent
+    files = (meant if meant.is_dir() else folder).rglob("*")
+    return nearest(wanted.name, sorted({file.name for file in files if file.suffix.lower() in _MESH_FORMATS}))
+
+
+def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:
+    folder = Path(spec.modelfiledir) / spec.meshdir
+    for mesh in spec.meshes:
+        if mesh.file and mesh.file not in spec.assets and not (file := folder / mesh.file).is_file():
+            raise ConfigError(f"{place}: mesh '{file}' is not there.{_nearest_file(mesh.file, folder)}")
+
+
+def _check_finite(model: mujoco.MjModel, place: str) -> None:
+    """Check that all numbers of a model are finite; the engine takes infinite limits and masses as they are.
+
+    Raises:
+        ConfigError: one is not; the message names it.
+    """
+    for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # last what follows from others
+        values = getattr(model, field_name)
+        if not (isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating)):
+            continue
+        if np.isfinite(values).all():
+            continue
+        rows = values.reshape(len(values), -1)
+        row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        kind, _, what = field_name.partition("_")
+        kinds = {"body": model.body, "jnt": model.joint, "geom": model.geom, "site": model.site, "cam": model.camera}
+        owner = f" of '{kinds[kind](row).name}'" if kind in kinds else f" {row}"
+        shown = ", ".join(f"{number:g}" for number in rows[row])
+        raise ConfigError(f"{place}: {kind} {what}{owner} must be finite, got {shown}")
+
+
+def _take_home(spec: mujoco.MjSpec) -> dict[str, float]:
+    """Remove the keyframes and return the joints' positions of the first."""
+    home: dict[str, float] = {}
+    keys = list(spec.keys)
+    if keys and len(keys[0].qpos):
+        first = 0
+        for joint in spec.joints:
+            if joint.type in _SCALAR_JOINTS:
+                home[joint.name] = float(keys[0].qpos[first])
+            first += _QPOS_SIZE[joint.type]
+    for key in keys:
+        spec.delete(key)
+    return home
+
+
+def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
+    """Remove the actuators and return the joints they drive, whose effort limits become the joints' own."""
+    driven: set[str] = set()
+    for actuator in list(spec.actuators):
+        if actuator.trntype == mujoco.mjtTrn.mjTRN_JOINT:
+            driven.add(actuator.target)
+            joint = spec.joint(actuator.target)
+            limit = abs(actuator.forcerange[1] * actuator.gear[0])
+            if limit and not any(joint.actfrcrange):
+                joint.actfrcrange = [-limit, limit]
+        elif actuator.trntype == mujoco.mjtTrn.mjTRN_TENDON:
+            driven |= {wrap.target.name for wrap in spec.tendon(actuator.target).path if wrap.target is not None}
+        spec.delete(actuator)
+    return driven & {joint.name for joint in spec.joints}
+
+
+def _hide_collisions(spec: mujoco.MjSpec) -> None:
+    """Put collision shapes into group 3, which pictures leave out, where there are others to be seen."""
+    touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
+    if len(touching) < len(list(spec.geoms)):
+        for geom in touching:
+            geom.group = 3

@@ -1,0 +1,387 @@
+"""From typed configs to one compiled MuJoCo model.
+
+Everything of an entity is named ``<uid>/...`` in the model, so that two entities may use the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import mujoco
+import numpy as np
+import torch
+
+from embodichain.lab.sim.cfg import (
+    ArticulationCfg,
+    EmissionLightCfg,
+    LightCfg,
+    MarkerCfg,
+    ObjectBaseCfg,
+    RigidObjectCfg,
+    RobotCfg,
+    SimulationManagerCfg,
+)
+from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.model.assembly import Assembly, assemble
+from embodichain.lab.sim.model.checks import check_plane, check_uid, mesh_path
+from embodichain.lab.sim.model.drives import (
+    match_driven,
+    match_names,
+    scale_drive_by_inertia,
+    set_drives,
+    soften_stiff_drives,
+)
+from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
+from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
+from embodichain.lab.sim.objects.light import add_light, ambient_of
+from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import placed, unknown_name
+
+__all__ = ["PICTURE_CAMERA", "CompiledScene", "SceneBuilder"]
+
+PICTURE_CAMERA = "picture"
+"""The camera of the model for pictures that the ray tracer moves about."""
+
+# Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
+_OBJECT_BITS = {"contype": 1, "conaffinity": 7}
+_ROBOT_BITS = {"contype": 2, "conaffinity": 5}
+_ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
+_NO_BITS = {"contype": 0, "conaffinity": 0}
+
+_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
+_GEOM = mujoco.mjtGeom
+
+
+@dataclass
+class CompiledScene:
+    """The compiled model and what was built into it.
+
+    Attributes:
+        model: for the physics, without what is only seen; its keyframe 0 is the initial state, drive targets included.
+        visual_model: for pictures; the same bodies, joints and states.
+        joints: for each articulation the joints in their order, by name: the maker's -> the model's.
+        links: for each articulation the bodies, likewise.
+        parts: for each robot the joint names of its control parts.
+        contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
+        variants: for rigid bodies with several meshes, each of them; the configured one is the first.
+    """
+
+    model: mujoco.MjModel
+    visual_model: mujoco.MjModel
+    joints: dict[str, dict[str, str]] = field(default_factory=dict)
+    links: dict[str, dict[str, str]] = field(default_factory=dict)
+    parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    contact_sensors: dict[str, str] = field(default_factory=dict)
+    variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
+
+
+class SceneBuilder:
+    """Collects entities and compiles them. The ground, the sky and the lights are always there."""
+
+    def __init__(self, cfg: SimulationManagerCfg) -> None:
+        self._spec = mujoco.MjSpec()
+        self._spec.option.timestep = cfg.physics_dt
+        self._spec.option.gravity = np.array(cfg.gravity)
+        # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
+        self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        self._uids: set[str] = set()
+        self._joints: dict[str, dict[str, str]] = {}
+        self._links: dict[str, dict[str, str]] = {}
+        self._parts: dict[str, dict[str, list[str]]] = {}
+        self._contact_sensors: dict[str, str] = {}
+        self._variants: dict[str, list[MeshVariant]] = {}
+        self._init_qpos: dict[str, float] = {}
+        self._damping: list[tuple[str, RigidObjectCfg]] = []
+        self._acceleration_drives: list[str] = []
+        self._ignored: list[str] = []
+        self._add_surroundings()
+
+    def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
+        """Add a rigid body.
+
+        Raises:
+            ConfigError: the uid is taken, the mesh is not there, or a plane is to move.
+        """
+        self._claim(cfg)
+        if isinstance(cfg.shape, PlaneCfg):
+            with placed(f"rigid object '{cfg.uid}': "):
+                check_plane(cfg.body_type)
+        body = self._add_body(cfg, mocap=cfg.body_type == "kinematic")
+        if cfg.body_type == "dynamic":
+            body.add_joint(name=cfg.uid, type=mujoco.mjtJoint.mjJNT_FREE)
+            self._damping.append((cfg.uid, cfg))
+        geom = self._add_shape(body, cfg.shape, f"rigid object '{cfg.uid}'")
+        geom.name = cfg.uid
+        set_mass(geom, cfg)
+        _finish_geom(geom, cfg)
+        if cfg.sense_contacts:
+            self._sense_contacts(cfg.uid, cfg.uid)
+        self._ignored += [f"{cfg.uid}.attrs.{name}" for name in _without_counterpart(cfg)]
+
+    def vary_inertia(self, uid: str) -> None:
+        """Keep a rigid body's centre of mass and principal axes open, so that they may differ between environments."""
+        self._spec.body(uid).simple = 0
+
+    def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
+        """Give a rigid body further meshes, of which each environment may choose one instead of the configured one.
+
+        Raises:
+            ConfigError: a mesh cannot be read.
+        """
+        self.vary_inertia(cfg.uid)
+        body = self._spec.body(cfg.uid)
+        variants = [measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
+        for i, path in enumerate(paths, start=1):
+            name = f"{cfg.uid}/variant{i}"
+            self._spec.add_mesh(name=name, file=str(path))
+            geom = body.add_geom(name=name, type=_GEOM.mjGEOM_MESH, meshname=name, mass=0.0)
+            _finish_geom(geom, cfg)
+        self._variants[cfg.uid] = variants
+
+    def add_marker(self, cfg: MarkerCfg) -> None:
+        """Add a thing that is only seen."""
+        self._claim(cfg)
+        geom = self._add_shape(self._add_body(cfg, mocap=True), cfg.shape, f"marker '{cfg.uid}'")
+        geom.rgba = np.array(cfg.rgba)
+        geom.mass = 0.0
+        _set_bits(geom, _NO_BITS)
+
+    def add_articulation(self, cfg: ArticulationCfg) -> None:
+        """Add an articulation, or a robot, with a position drive on every joint that can have one.
+
+        Raises:
+            ConfigError: the uid is taken, no such asset, or a joint or link is named that is not there.
+        """
+        self._claim(cfg)
+        place = f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'"
+        built = assemble(cfg, place)
+        spec, names = built.spec, list(built.joints)
+        set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
+        for geom in spec.geoms:
+            if geom.contype or geom.conaffinity:
+                _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
+        self._set_base(cfg, built, place)
+        self._read_names(cfg, built, place)
+        if cfg.init_qpos is not None:
+            if len(cfg.init_qpos) != len(names):
+                raise ConfigError(
+                    f"{place}: init_qpos has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
+                )
+            built.home = dict(zip(names, cfg.init_qpos, strict=True))
+        self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
+        if cfg.drive_pros.drive_type == "acceleration":
+            driven = [full for name, full in built.joints.items() if name not in built.undriven]
+            self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
+        if cfg.drive_pros.max_velocity is not None:
+            self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+
+    def add_light(self, cfg: LightCfg) -> None:
+        """Add a light; the first takes the place of the sun that is there by itself.
+
+        Raises:
+            ConfigError: the uid is taken.
+        """
+        self._claim(cfg)
+        if self._spec.light("sun") is not None:
+            self._spec.delete(self._spec.light("sun"))
+        add_light(self._spec, cfg)
+
+    def set_emission_light(self, cfg: EmissionLightCfg) -> None:
+        """Set the light that comes from everywhere."""
+        self._spec.visual.headlight.ambient = ambient_of(cfg)
+
+    def claim(self, uid: str) -> None:
+        """Take a name for something that the model does not have, such as a camera.
+
+        Raises:
+            ConfigError: it is taken.
+        """
+        self._claim(ObjectBaseCfg(uid))
+
+    def _set_base(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
+        """Put the articulation into the scene, fixed or free."""
+        spec = built.spec
+        free = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
+        if cfg.fix_base:
+            for joint in free:
+                spec.delete(joint)
+        elif not free:
+            roots = list(spec.worldbody.bodies)
+            if len(roots) != 1:
+                raise ConfigError(
+                    f"{place}: fix_base false needs one root, got {', '.join(body.name for body in roots)}"
+                )
+            roots[0].add_freejoint()
+        spec.option = self._spec.option
+        frame = self._spec.worldbody.add_frame(pos=cfg.init_pos, quat=_quat(cfg.init_rot))
+        quat = np.zeros(4)
+        mujoco.mju_mat2Quat(quat, built.base_transform[:3, :3].ravel())
+        inner = self._spec.worldbody.add_frame(pos=built.base_transform[:3, 3], quat=quat)
+        inner.set_frame(frame)
+        self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=inner)
+
+    def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
+        """Note what the articulation's joints, links and parts are called in the model."""
+        self._joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
+        self._links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
+        for link in match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
+            self._sense_contacts(f"{cfg.uid}/{link}", self._links[cfg.uid][link])
+        if not isinstance(cfg, RobotCfg):
+            return
+        parts = {part: joints for part, joints in built.parts.items() if joints}
+        if cfg.control_parts is not None:
+            parts = {
+                part: match_driven(patterns, list(built.joints), built.undriven, f"{place}.control_parts.{part}")
+                for part, patterns in cfg.control_parts.items()
+            }
+        self._parts[cfg.uid] = parts
+        for part, solver in cfg.solver_cfg.items():
+            if part not in parts:
+                raise ConfigError(f"{place}.solver_cfg: {unknown_name('control part', part, parts)}")
+            unused = ("class_type", "ur_type", "urdf_path", "joint_names")
+            given = [name for name in unused if getattr(solver, name) is not None]
+            self._ignored += [f"{cfg.uid}.solver_cfg.{part}.{name}" for name in given]
+
+    def _sense_contacts(self, name: str, body: str) -> None:
+        self._contact_sensors[name] = f"{body}/contacts"
+        sensor = self._spec.add_sensor(name=self._contact_sensors[name], type=mujoco.mjtSensor.mjSENS_CONTACT)
+        sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
+        # Of all contacts of the body, the sum of their forces, as one.
+        sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
+
+    def compile(self) -> CompiledScene:
+        """Compile the model; what MuJoCo has no counterpart for is listed in one warning.
+
+        Raises:
+            ConfigError: MuJoCo refuses the scene.
+        """
+        self._spec.add_key(name="init")
+        # The ray tracer needs a camera in its model; where it is and what it sees, is said for every picture.
+        camera = self._spec.worldbody.add_camera(name=PICTURE_CAMERA)
+        try:
+            visual_model = self._spec.compile()
+            self._spec.delete(camera)
+            # What is only seen costs the physics about a sixth of its speed.
+            self._spec.compiler.discardvisual = True
+            model = self._spec.compile()
+        except ValueError as error:
+            raise ConfigError(f"the scene cannot be compiled: {error}") from error
+        for name, cfg in self._damping:
+            _damp_free_body(model, name, cfg)
+        for name in self._acceleration_drives:
+            scale_drive_by_inertia(model, name)
+        write_keyframe(model, self._init_qpos)
+        softened = soften_stiff_drives(model)
+        if softened:
+            logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
+        if self._ignored:
+            logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
+        warn_of_collisions(model)
+        return CompiledScene(
+            model, visual_model, self._joints, self._links, self._parts, self._contact_sensors, self._variants
+        )
+
+    def _claim(self, cfg: ObjectBaseCfg) -> None:
+        check_uid(cfg.uid, self._uids)
+        self._uids.add(cfg.uid)
+
+    def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
+        body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=_quat(cfg.init_rot))
+        body.mocap = mocap
+        return body
+
+    def _add_shape(self, body: mujoco.MjsBody, shape: ShapeCfg, place: str) -> mujoco.MjsGeom:
+        match shape:
+            case CubeCfg():
+                return body.add_geom(type=_GEOM.mjGEOM_BOX, size=[edge / 2 for edge in shape.size])
+            case SphereCfg():
+                return body.add_geom(type=_GEOM.mjGEOM_SPHERE, size=[shape.radius, 0, 0])
+            case CylinderCfg():
+                return body.add_geom(type=_GEOM.mjGEOM_CYLINDER, size=[shape.radius, shape.height / 2, 0])
+            case CapsuleCfg():
+                return body.add_geom(type=_GEOM.mjGEOM_CAPSULE, size=[shape.radius, shape.height / 2, 0])
+            case PlaneCfg():
+                return body.add_geom(type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1])
+            case MeshCfg():
+                with placed(f"{place}: shape.fpath: "):
+                    path = mesh_path(shape.fpath)
+                self._spec.add_mesh(name=body.name, file=str(path))
+                return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
+
+    def _add_surroundings(self) -> None:
+        spec = self._spec
+        spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
+        spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
+        spec.visual.headlight.specular = [0.1, 0.1, 0.1]
+        # The largest picture that can be drawn off screen.
+        spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080
+        # With these a picture takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
+        # keeps the edge of the shadow map out of sight.
+        spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 2048, 0
+        spec.stat.extent, spec.stat.center = 6.0, [-0.3, 0.0, 0.3]
+        builtin = mujoco.mjtBuiltin
+        sky = spec.add_texture(name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=256, height=1536)
+        sky.builtin, sky.rgb1, sky.rgb2 = builtin.mjBUILTIN_GRADIENT, [0.86, 0.91, 0.96], [0.45, 0.55, 0.68]
+        floor = spec.add_texture(name="ground", type=mujoco.mjtTexture.mjTEXTURE_2D, width=512, height=512)
+        floor.builtin, floor.rgb1, floor.rgb2 = builtin.mjBUILTIN_CHECKER, [0.83, 0.84, 0.85], [0.76, 0.78, 0.80]
+        material = spec.add_material(name="ground", texrepeat=[2, 2], texuniform=True, specular=0.1, shininess=0.1)
+        textures = list(material.textures)
+        textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "ground"
+        material.textures = textures
+        light = spec.worldbody.add_light(name="sun", pos=[-0.5, 0.5, 3.0], dir=[-0.1, -0.2, -1.0])
+        light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        light.diffuse = [0.5, 0.5, 0.47]
+        light.castshadow = True
+        # Of two touching geoms the larger friction counts: the ground leaves it to the object.
+        ground = spec.worldbody.add_geom(name="ground", type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1], material="ground")
+        ground.friction = [0.0, 0.005, 0.0001]
+        _set_bits(ground, _OBJECT_BITS)
+
+
+def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
+    geom.rgba = np.array(cfg.rgba)
+    geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
+    geom.margin = cfg.attrs.rest_offset
+    _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
+
+
+def _quat(euler_degrees: Sequence[float]) -> np.ndarray:
+    radians = torch.tensor([math.radians(angle) for angle in euler_degrees], dtype=torch.float64)
+    return quat_from_euler(radians).numpy()
+
+
+def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
+    geom.contype, geom.conaffinity = bits["contype"], bits["conaffinity"]
+
+
+def _without_counterpart(cfg: RigidObjectCfg) -> list[str]:
+    attrs = cfg.attrs
+    optional = (
+        "max_linear_velocity",
+        "max_angular_velocity",
+        "max_depenetration_velocity",
+        "sleep_threshold",
+        "min_position_iters",
+        "min_velocity_iters",
+        "enable_ccd",
+    )
+    names = [name for name in optional if getattr(attrs, name) is not None]
+    if attrs.static_friction != attrs.dynamic_friction:
+        names.append("static_friction")
+    if attrs.restitution:
+        names.append("restitution")
+    return names
+
+
+def _damp_free_body(model: mujoco.MjModel, name: str, cfg: RigidObjectCfg) -> None:
+    """Damp a free body's velocity at the configured rates: force = rate * mass * velocity, likewise for the torque."""
+    joint = model.joint(name)
+    body = int(joint.bodyid[0])
+    dof = int(joint.dofadr[0])
+    model.dof_damping[dof : dof + 3] = cfg.attrs.linear_damping * model.body_mass[body]
+    model.dof_damping[dof + 3 : dof + 6] = cfg.attrs.angular_damping * model.body_inertia[body]

@@ -1,0 +1,1 @@
+"""Images of the scene: OpenGL, rays, threads, camera poses."""

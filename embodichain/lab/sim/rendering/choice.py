@@ -1,0 +1,75 @@
+"""What pictures are drawn with: OpenGL, or rays where they are asked for or nothing else is there."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.threads import DrawingThreads
+from embodichain.utils import logger
+
+__all__ = ["choose_ray_tracing", "make_drawer", "ray_tracer"]
+
+_HELP = "pip install 'embodichain-mujoco[raytrace]'"
+
+
+def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enable_rt: bool, device: str) -> Drawer:
+    """Return what draws the cameras' images.
+
+    Args:
+        backend: the simulation to draw.
+        appearance: what its environments look like.
+        num_threads: on a processor.
+        enable_rt: trace rays, with shadows; without it rays are traced, without shadows, where there is no OpenGL.
+        device: where rays are traced.
+
+    Raises:
+        RenderingUnavailableError: there is nothing to draw with; the message says what to install.
+    """
+    if choose_ray_tracing(enable_rt):
+        return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
+    return DrawingThreads(backend, appearance, num_threads)
+
+
+def choose_ray_tracing(enable_rt: bool) -> bool:
+    """Return whether rays are to be traced: where it is asked for, or OpenGL is not there and the extra is.
+
+    Raises:
+        RenderingUnavailableError: neither is there; the message says what to install.
+    """
+    if enable_rt:
+        return True
+    problem = opengl_problem()
+    if problem is None:
+        return False
+    if importlib.util.find_spec("mujoco_warp") is None:
+        raise RenderingUnavailableError(f"{problem}; or let rays be traced instead: {_HELP}") from problem
+    _say_once("OpenGL for pictures without a window is not there: pictures are ray-traced, which is slower")
+    return True
+
+
+def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> Drawer:
+    """Return a ray tracer.
+
+    Raises:
+        RenderingUnavailableError: the extra is not installed, or the scene has what it cannot draw.
+    """
+    try:
+        import warp  # noqa: PLC0415 (an extra)
+
+        warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
+        module = importlib.import_module("embodichain.lab.sim.rendering.ray_tracer")  # it imports the extra
+    except ModuleNotFoundError as error:
+        raise RenderingUnavailableError(f"ray tracing needs {error.name}: {_HELP}") from error
+    tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
+    return tracer
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logger.log_warning(message)

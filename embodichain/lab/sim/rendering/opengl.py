@@ -1,0 +1,190 @@
+"""Pictures by OpenGL without a window. Shapes: P endless planes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import mujoco
+import numpy as np
+import torch
+
+from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.rendering.gl import GL_HELP
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
+
+__all__ = ["OpenGLDrawer", "opengl_problem"]
+
+_SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
+# Edge of the light's own picture, from which shadows are taken, pixels: on a processor they cost as much as others.
+_SHADOW_SIZE = 1024
+# Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
+_PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
+
+
+def opengl_problem() -> RenderingUnavailableError | None:
+    """Return why nothing can be drawn by OpenGL here, or None."""
+    try:
+        _make_renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8).close()
+    except RenderingUnavailableError as error:
+        return error
+    return None
+
+
+class OpenGLDrawer:
+    """Draws by OpenGL, one environment after the other. Each thread needs one of its own."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, backend: Backend, appearance: Appearance, shadows: bool) -> None:
+        """Prepare; OpenGL is taken hold of when the first image is drawn.
+
+        Args:
+            backend: the simulation to draw.
+            appearance: what its environments look like.
+            shadows: draw shadows, which take most of the time.
+        """
+        self._backend = backend
+        self._appearance = appearance
+        self._shadows = shadows
+        self._model = copy.copy(backend.visual_model)
+        self._data = mujoco.MjData(self._model)
+        self._planes = _plain_planes(self._model)
+        self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Draw a shot of some environments into its images.
+
+        Raises:
+            RenderingUnavailableError: there is no OpenGL without a window.
+        """
+        for env_id in env_ids:
+            self._draw_one(shot, env_id)
+
+    def close(self) -> None:
+        """Let go of OpenGL."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers = {}
+
+    def _draw_one(self, shot: Shot, env_id: int) -> None:
+        renderer = self._renderer(shot.size)
+        self._appearance.load(env_id, self._model)
+        self._backend.load_render_data(env_id, self._data)
+        # The renderer reads these when it turns its buffer into metres.
+        extent = self._model.stat.extent
+        self._model.vis.map.znear, self._model.vis.map.zfar = shot.near / extent, shot.far / extent
+        renderer.update_scene(self._data)
+        if len(self._planes):
+            _lay_texture(renderer.scene, self._model, self._planes)
+        pos, rotation = shot.poses[env_id, :3, 3].double().numpy(), shot.poses[env_id, :3, :3].double().numpy()
+        if shot.mount is not None:
+            base, turn = shot.mount.pose(self._data)
+            pos, rotation = base + turn @ pos, turn @ rotation
+        _place_camera(renderer, pos, rotation, shot, shot.intrinsics[env_id].double().numpy())
+        images = {kind: image[env_id].numpy() for kind, image in shot.images.items()}
+        if "color" in images:
+            renderer.render(out=images["color"])
+        if "depth" in images:
+            renderer.enable_depth_rendering()
+            renderer.render(out=images["depth"])
+            renderer.disable_depth_rendering()
+        if "mask" in images:
+            renderer.enable_segmentation_rendering()
+            objects = renderer.render()
+            renderer.disable_segmentation_rendering()
+            is_geom = objects[..., 1] == int(mujoco.mjtObj.mjOBJ_GEOM)
+            images["mask"][:] = shot.geom_ids.numpy()[np.where(is_geom, objects[..., 0], -1)]
+
+    def _renderer(self, size: tuple[int, int]) -> mujoco.Renderer:
+        if size not in self._renderers:
+            width, height = size
+            visual = self._model.vis
+            visual.global_.offwidth, visual.global_.offheight = width, height
+            quality = visual.quality
+            # Round shapes are made of so many flat ones; on a processor, corners cost more than pixels.
+            if self._shadows:
+                quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_SIZE, 24, 10
+            else:
+                slices = min(28, max(12, max(size) // 10))
+                quality.shadowsize, quality.numslices, quality.numstacks = 0, slices, slices // 2 - 1
+            with _planes_of_few_pieces(self._model, self._planes):
+                renderer = _make_renderer(self._model, width, height)
+            if not self._shadows:
+                renderer.scene.flags[_SHADOW] = renderer.scene.flags[_REFLECTION] = 0
+            self._renderers[size] = renderer
+        return self._renderers[size]
+
+
+def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
+    """Return the engine's renderer for pictures of a size, to be used by this thread only.
+
+    Raises:
+        RenderingUnavailableError: there is no OpenGL without a window.
+    """
+    try:
+        return mujoco.Renderer(model, height=height, width=width)
+    # The engine's OpenGL backends raise whatever their loaders raise.
+    except Exception as error:
+        raise RenderingUnavailableError(f"{GL_HELP} ({error})") from error
+
+
+def _place_camera(
+    renderer: mujoco.Renderer, eye: np.ndarray, rotation: np.ndarray, shot: Shot, intrinsics: np.ndarray
+) -> None:
+    """Put the camera of a scene that is up to date where the next picture is to be taken from.
+
+    Args:
+        renderer: it.
+        eye: world position [3], m.
+        rotation: [3, 3]; the camera looks along -z, +y is up.
+        shot: for its size and range.
+        intrinsics: fx, fy, cx, cy, pixels.
+    """
+    width, height = shot.size
+    fx, fy, cx, cy = intrinsics
+    for camera in renderer.scene.camera:
+        camera.pos, camera.forward, camera.up = eye, -rotation[:, 2], rotation[:, 1]
+        camera.orthographic = 0
+        camera.frustum_near, camera.frustum_far = shot.near, shot.far
+        # The frustum at the near plane: rows grow downwards, the frustum's axis upwards.
+        camera.frustum_top = shot.near * cy / fy
+        camera.frustum_bottom = -shot.near * (height - cy) / fy
+        camera.frustum_center = shot.near * (width / 2 - cx) / fx
+        camera.frustum_width = shot.near * width / fx / 2
+    for light in renderer.scene.lights[: renderer.scene.nlight]:
+        if light.headlight:
+            light.pos, light.dir = eye, -rotation[:, 2]
+
+
+# The engine cuts every endless plane into 40000 pieces, 3 m long, for lights that are near it. On a processor they are
+# more than half of a small image's time. It does so when a renderer is made, and reads the size again for each picture:
+# so a plane that has an end in the one moment and none in the other is drawn as before, in a thousand pieces.
+
+
+def _plain_planes(model: mujoco.MjModel) -> np.ndarray:
+    """Return the endless planes [P] if no light needs their pieces, else none."""
+    if (model.light_type != mujoco.mjtLightType.mjLIGHT_DIRECTIONAL).any():
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero((model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE) & (model.geom_size[:, :2] <= 0).all(axis=1))
+
+
+@contextmanager
+def _planes_of_few_pieces(model: mujoco.MjModel, planes: np.ndarray) -> Iterator[None]:
+    sizes = model.geom_size[planes]
+    model.geom_size[planes] = (_PLANE_SIZE, _PLANE_SIZE, _PIECE_SIZE)
+    yield
+    model.geom_size[planes] = sizes
+
+
+def _lay_texture(scene: mujoco.MjvScene, model: mujoco.MjModel, planes: np.ndarray) -> None:
+    """Let textures repeat as on endless planes: on what was made with an end they are stretched from edge to edge."""
+    # Geoms come in their order, less those that are hidden: each is at its own place or before it.
+    for plane in planes.tolist():
+        for place in range(min(plane, scene.ngeom - 1), -1, -1):
+            geom = scene.geoms[place]
+            if geom.objid == plane and geom.objtype == int(mujoco.mjtObj.mjOBJ_GEOM):
+                geom.texrepeat = model.mat_texrepeat[geom.matid] * _PLANE_SIZE if geom.matid >= 0 else (0.0, 0.0)
+                break

@@ -1,0 +1,250 @@
+"""Pictures by ray tracing, with MuJoCo Warp: no OpenGL, and on a GPU all environments at once.
+
+Importing this needs the extra ``raytrace``.
+
+Shapes: N environments, n those of one call, G geoms, L lights, H height, W width of an image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import mujoco
+import mujoco_warp
+import numpy as np
+import torch
+import warp
+from torch import Tensor
+
+from embodichain.lab.sim.backend import Backend, named_geoms
+from embodichain.lab.sim.model.scene import PICTURE_CAMERA
+from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.rendering.ray_scene import RayScene, visible_groups
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
+
+__all__ = ["RayTracer"]
+
+_PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
+_DTYPES = {
+    "geom_xpos": warp.vec3,
+    "geom_xmat": warp.mat33,
+    "cam_xpos": warp.vec3,
+    "cam_xmat": warp.mat33,
+    "light_xpos": warp.vec3,
+    "light_xdir": warp.vec3,
+    "geom_rgba": warp.vec4,
+    "geom_size": warp.vec3,
+    "cam_intrinsic": warp.vec4,
+    "light_ambient": warp.vec3,
+    "light_diffuse": warp.vec3,
+    "light_specular": warp.vec3,
+}
+_OF_DATA = ("geom_xpos", "geom_xmat", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+
+# Warp's compiler and its cache are for one thread at a time.
+_COMPILING = threading.Lock()
+
+
+class RayTracer:
+    """Draws environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
+
+    It draws what OpenGL draws, but for these: edges of round shapes are exact; of translucent things the nearest alone
+    is seen through; there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not.
+
+    The first image of a scene waits some seconds while its kernel is compiled; it is kept on disk for the next time.
+    """
+
+    def __init__(self, backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> None:
+        """Load the scene.
+
+        Args:
+            backend: the simulation to draw.
+            appearance: what its environments look like.
+            device: ``cpu``, or ``cuda:0`` and so on.
+            num_threads: on a processor; a GPU needs one.
+            shadows: let things cast them.
+
+        Raises:
+            RenderingUnavailableError: the scene has what MuJoCo Warp does not know.
+        """
+        self.device = torch.device(device)
+        self._scene = RayScene(backend, appearance, self.device)
+        # With CUDA there, which device Warp uses by itself is the process's affair, so one thread must do.
+        is_parallel = self.device.type == "cpu" and not warp.is_cuda_available()
+        num_threads = min(num_threads, backend.num_envs) if is_parallel else 1
+        model = _drawable(backend)
+        with warp.ScopedDevice(str(self.device)):
+            try:
+                device_model = mujoco_warp.put_model(model)
+            except (NotImplementedError, ValueError) as error:
+                raise RenderingUnavailableError(f"ray tracing cannot draw this scene: {error}") from error
+        num_worlds = -(-backend.num_envs // num_threads)
+        self._tables = [_Table(model, device_model, self.device, num_worlds, shadows) for _ in range(num_threads)]
+        self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="ray-tracing")
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Draw a shot of some environments into its images."""
+        ids = torch.tensor(env_ids, device=self.device)
+        share = -(-len(env_ids) // len(self._tables))
+        tables = self._tables[: -(-len(env_ids) // share)]
+        for table in tables:
+            table.prepare(shot)
+        limit = min(share, tables[0].num_worlds(shot.size))
+        parts = ids.split(limit)
+        for first in range(0, len(parts), len(tables)):
+            now = parts[first : first + len(tables)]
+            scenes = [self._scene.rows(part, shot) for part in now]
+            jobs = [
+                self._threads.submit(table.trace, shot, scene) for table, scene in zip(tables, scenes, strict=False)
+            ]
+            for part, job in zip(now, jobs, strict=True):
+                _store(shot, part, job.result())
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown()
+
+
+class _Table:
+    """What one thread draws with."""
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        device_model: mujoco_warp.Model,
+        device: torch.device,
+        num_worlds: int,
+        shadows: bool,
+    ) -> None:
+        self._host_model = model
+        self._device = device
+        self._num_worlds = num_worlds
+        self._shadows = shadows
+        self._is_compiled = False
+        self._contexts: dict[tuple[int, int], mujoco_warp.RenderContext] = {}
+        with warp.ScopedDevice(str(device)):
+            self._model = _with_one_camera(copy.copy(device_model), model)
+            self._data = mujoco_warp.make_data(model, nworld=1, nconmax=1, njmax=1)
+
+    def num_worlds(self, size: tuple[int, int]) -> int:
+        """Return how many environments can be drawn at once."""
+        return max(1, min(self._num_worlds, _PIXELS_AT_ONCE // (size[0] * size[1])))
+
+    def prepare(self, shot: Shot) -> None:
+        """Make the buffers for images of a size."""
+        if shot.size in self._contexts:
+            return
+        with warp.ScopedDevice(str(self._device)):
+            context = mujoco_warp.create_render_context(
+                self._host_model,
+                nworld=self.num_worlds(shot.size),
+                cam_res=shot.size,
+                cam_active=[PICTURE_CAMERA],
+                render_rgb=True,
+                render_depth=True,
+                render_seg=True,
+                use_precomputed_rays=False,
+                use_shadows=self._shadows,
+                render_skybox=True,
+                enabled_geom_groups=[0],
+            )
+            context.cam_id_map = warp.zeros(1, dtype=int)
+            context.headlight_active = False  # it is among the lights, since environments differ in it
+            context.zfar = 0.0  # a constant of the kernel: each value would be compiled anew
+            self._contexts[shot.size] = context
+
+    def trace(self, shot: Shot, scene: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return images of environments as ``RayScene.rows`` describes them, [n, H, W, ...] each."""
+        alpha = scene["geom_alpha"]
+        # Nearly always there are none, or some in every environment: one look at all of them.
+        if not bool(((alpha > 0.0) & (alpha < 1.0)).any()):
+            color, depth, geoms = self._pass(shot, scene)
+            return {"color": color, "depth": depth, "mask": geoms}
+        front, depth, geoms = self._pass(shot, scene)
+        opaque = scene["geom_rgba"].clone()
+        opaque[..., 3] = torch.where(alpha < 1.0, 0.0, opaque[..., 3])
+        back, _, _ = self._pass(shot, scene | {"geom_rgba": opaque})
+        # OpenGL draws what is translucent twice, from the front and from the back.
+        share = torch.gather(alpha, 1, geoms.flatten(1).clamp(min=0).long()).view(geoms.shape)
+        share = torch.where(geoms < 0, 1.0, 1.0 - (1.0 - share) ** 2)[..., None]
+        color = (share * front + (1.0 - share) * back).round().to(torch.uint8)
+        return {"color": color, "depth": depth, "mask": geoms}
+
+    def _pass(self, shot: Shot, scene: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return colours [n, H, W, 3] uint8, depths [n, H, W] m, and geoms [n, H, W] int32, -1 for the sky."""
+        context = self._contexts[shot.size]
+        num_worlds, (width, height) = len(scene["geom_xpos"]), shot.size
+        values = {name: scene[name].contiguous() for name in _DTYPES}
+        for name, dtype in _DTYPES.items():
+            setattr(self._data if name in _OF_DATA else self._model, name, warp.from_torch(values[name], dtype=dtype))
+        self._model.cam_sensorsize = warp.array([[width, height]], dtype=warp.vec2, device=str(self._device))
+        self._data.nworld = num_worlds
+        with contextlib.ExitStack() as stack:
+            if not self._is_compiled:
+                stack.enter_context(_COMPILING)
+            if warp.is_cuda_available():
+                stack.enter_context(warp.ScopedDevice(str(self._device)))
+            if self._device.type == "cuda":
+                stack.enter_context(warp.ScopedStream(warp.stream_from_torch(self._device)))
+            mujoco_warp.refit_bvh(self._model, self._data, context)
+            mujoco_warp.render(self._model, self._data, context)
+        self._is_compiled = True
+        shape = (num_worlds, height, width)
+        packed = warp.to_torch(context.rgb_data.view(warp.int32))[:num_worlds]
+        # Four bytes a pixel: blue, green, red, and one that is always full.
+        color = packed.view(torch.uint8).view(*shape, 4)[..., [2, 1, 0]]
+        depth = warp.to_torch(context.depth_data)[:num_worlds].view(shape)
+        is_there = (depth > 0.0) & (depth < shot.far)
+        geoms = warp.to_torch(context.seg_data)[:num_worlds, :, 0].view(shape)
+        return color, torch.where(is_there, depth, shot.far), torch.where(is_there, geoms, -1)
+
+
+def _drawable(backend: Backend) -> mujoco.MjModel:
+    """Return a copy of the model for pictures, with what matters to the physics only made such as Warp takes it."""
+    model = copy.copy(backend.visual_model)
+    model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
+    model.opt.enableflags = 0
+    model.opt.noslip_iterations = 0
+    model.opt.jacobian = mujoco.mjtJacobian.mjJAC_SPARSE
+    model.geom_friction[:] = 1.0
+    # Group 0 is drawn: what is visible now, and what may become so in some environment.
+    is_drawn = np.isin(model.geom_group, visible_groups())
+    is_drawn[named_geoms(backend.model, model)[1]] = True
+    model.geom_group[:] = np.where(is_drawn, 0, 5)
+    return model
+
+
+def _with_one_camera(device_model: mujoco_warp.Model, model: mujoco.MjModel) -> mujoco_warp.Model:
+    """Give a device's model one camera, and one more light: the one at the camera."""
+    num_lights = model.nlight + 1
+    device_model.nlight = num_lights
+    device_model.cam_projection = warp.zeros(1, dtype=int)
+    device_model.cam_fovy = warp.zeros((1, 1), dtype=float)
+    columns: dict[str, tuple[Any, Any]] = {
+        "light_type": (int, int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)),
+        "light_castshadow": (bool, False),
+        "light_active": (bool, True),
+        "light_attenuation": (warp.vec3, (1.0, 0.0, 0.0)),
+        "light_cutoff": (float, 90.0),
+        "light_exponent": (float, 0.0),
+    }
+    for name, (dtype, last) in columns.items():
+        rows = np.concatenate((getattr(model, name), [last]))[None]
+        setattr(device_model, name, warp.array(rows, dtype=dtype))
+    return device_model
+
+
+def _store(shot: Shot, env_ids: Tensor, drawn: dict[str, Tensor]) -> None:
+    for kind, image in shot.images.items():
+        values = drawn[kind]
+        if kind == "mask":
+            values = shot.geom_ids.to(values.device)[values.long()]  # nothing is -1, the last
+        if len(env_ids) == 1:
+            image[int(env_ids)] = values[0]
+        else:
+            image[env_ids] = values

@@ -1,0 +1,215 @@
+"""From the config file to the typed config, and the message of every mistake in one."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from embodichain.lab.gym.config.env_config import DEFAULT_MANAGER_MODULES, config_to_cfg
+from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
+from embodichain.lab.gym.envs.managers.rewards import success_reward
+from embodichain.lab.sim.shapes import CubeCfg
+from embodichain.utils import ConfigError
+from tests.lab.originals import CART_POLE, PUSH_CUBE
+from tests.lab.scenes import CART
+
+
+def errors(env: Any = None, **top: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg({"robot": CART, "env": {} if env is None else env} | top)
+    return str(caught.value).splitlines()
+
+
+def own_term(env: Any, **params: Any) -> None:
+    """A user's own functor."""
+
+
+def own_event(env: Any, env_ids: Any = None, force: float = 0.0) -> None:
+    """A user's own event."""
+
+
+def test_original_config_becomes_typed_values() -> None:
+    cfg = config_to_cfg(PUSH_CUBE)
+    assert cfg.max_episode_steps == 80
+    assert cfg.sim_steps_per_control == 4
+    assert cfg.robot is not None
+    assert cfg.robot.robot_type == "URRobot"
+    assert cfg.robot.solver_cfg["arm"].tcp[2] == (0.0, 0.0, 1.0, 0.16)
+    assert cfg.rigid_object[0].shape == CubeCfg(size=(0.08, 0.08, 0.08))
+    assert cfg.rigid_object[0].attrs.dynamic_friction == 0.8
+    assert cfg.actions["delta_qpos"].func is DeltaQposTerm
+    assert cfg.rewards["success"].func is success_reward
+    assert cfg.rewards["success"].weight == 10.0
+    assert cfg.observations["joints"].mode == "modify"
+    assert cfg.extensions == {"success_threshold": 0.05}
+    assert cfg.validate() == []  # type: ignore[attr-defined]
+
+
+def test_gains_by_joint_stay_by_joint() -> None:
+    cfg = config_to_cfg(CART_POLE)
+    assert cfg.robot is not None
+    assert cfg.robot.drive_pros.stiffness == {"slider_to_cart": 10.0, "cart_to_pole": 0.01}
+
+
+def test_reading_a_config_leaves_the_users_dictionary_alone() -> None:
+    before = repr(PUSH_CUBE)
+    config_to_cfg(PUSH_CUBE)
+    assert repr(PUSH_CUBE) == before
+
+
+def test_users_own_functor_is_found_by_its_dotted_path_or_in_the_given_modules() -> None:
+    data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_term"}}}}
+    ways: list[dict[str, Any]] = [{"allowed_imports": [__name__]}, {"manager_modules": [__name__]}]
+    for given in ways:
+        assert config_to_cfg(data, **given).events["own"].func is own_term
+    data = {"robot": CART, "env": {"events": {"own": {"func": "own_term"}}}}
+    assert config_to_cfg(data, manager_modules=[__name__]).events["own"].func is own_term
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{__name__}.own_term",  # imported, but by nobody's leave
+        "os.system",
+        "builtins.exec",
+        "embodichain.utils.video.VideoWriter",
+        "no_such_module.f",
+    ],
+)
+def test_functor_in_a_module_that_nobody_allowed_is_refused_and_the_error_says_how_to_allow_it(name: str) -> None:
+    module = name.rpartition(".")[0]
+    (line,) = errors({"events": {"own": {"func": name}}})
+    assert line.startswith(f"env.events.own.func: '{name}' is in a module that is not allowed.")
+    assert f"pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}" in line
+
+
+@pytest.mark.parametrize("name", ["Path", f"{DEFAULT_MANAGER_MODULES[-2]}.Renderer", "Functor", "np"])
+def test_what_our_modules_of_terms_import_themselves_is_no_term(name: str) -> None:
+    (line,) = errors({"events": {"own": {"func": name}}})
+    assert line.startswith(f"env.events.own.func: unknown function '{name}'")
+
+
+def test_what_a_users_module_imports_itself_is_no_term_unless_it_offers_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("users_terms_of_this_test")
+    vars(module).update(run=subprocess.run, near=functools.partial(own_term), again=own_term)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def find(name: str) -> Any:
+        data = {"robot": CART, "env": {"events": {"own": {"func": f"{module.__name__}.{name}"}}}}
+        return config_to_cfg(data, allowed_imports=[module.__name__]).events["own"].func
+
+    assert find("near") is vars(module)["near"]
+    for name in ("run", "again"):
+        with pytest.raises(ConfigError, match="unknown function"):
+            find(name)
+    # A slip in a name of one's own is answered with what that module has, and not with all the shipped ones.
+    vars(module)["my_height_reward"] = types.FunctionType((lambda env: env).__code__, {"__name__": module.__name__})
+    with pytest.raises(ConfigError) as caught:
+        find("my_heigth_reward")
+    assert "Did you mean 'my_height_reward'? The module has: my_height_reward" in str(caught.value)
+    monkeypatch.setattr(module, "__all__", ["again"], raising=False)
+    assert find("again") is own_term
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("step", "is taken: the environment has a method or property of that name"),
+        ("__class__", "must be letters, digits and '_', and not begin with '_' or a digit"),
+        ("a b", "must be letters"),
+    ],
+)
+def test_extension_does_not_take_the_place_of_what_an_environment_does(name: str, problem: str) -> None:
+    move = {"func": "DeltaQposTerm", "params": {"scale": 0.1}}
+    data = {"id": "CartPoleRL", "robot": CART, "env": {"actions": {"a": move}, "extensions": {name: 5}}}
+    with pytest.raises(ConfigError, match=rf"^env\.extensions\.{name}: {problem}"):
+        config_to_cfg(data)
+
+
+def test_what_a_manager_gives_may_have_a_default() -> None:
+    data = {"robot": CART, "env": {"events": {"own": {"func": f"{__name__}.own_event", "params": {"force": 1}}}}}
+    assert config_to_cfg(data, allowed_imports=[__name__]).events["own"].func is own_event
+
+
+def test_unknown_key_of_the_file_has_the_nearest() -> None:
+    assert errors(rigid_objects=[]) == ["rigid_objects: unknown key. Did you mean 'rigid_object'?"]
+
+
+def test_unknown_key_of_env_has_its_whole_path_and_the_nearest() -> None:
+    assert errors({"evnts": {}}) == ["env.evnts: unknown key. Did you mean 'events'?"]
+    (line,) = errors({"sim_cfg": {"physics_td": 0.1}})
+    assert line.startswith("env.sim_cfg.physics_td: unknown key. Did you mean 'physics_dt'?")
+
+
+def test_unknown_key_of_an_entity_has_its_whole_path_and_the_nearest() -> None:
+    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube"}, "atrs": {}}])
+    assert line.startswith("rigid_object[0].atrs: unknown key. Did you mean 'attrs'?")
+    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube", "sizes": [1, 1, 1]}}])
+    assert line == "rigid_object[0].shape.sizes: unknown key. Did you mean 'size'? Known: shape_type, size"
+
+
+def test_unknown_functor_has_its_place_and_the_nearest() -> None:
+    (line,) = errors({"rewards": {"good": {"func": "sucess_reward"}}})
+    assert line.startswith("env.rewards.good.func: unknown function 'sucess_reward'. Did you mean 'success_reward'? ")
+    assert line.endswith("'embodichain list terms' has the shipped ones")
+
+
+def test_key_of_a_term_that_is_unknown_has_its_whole_path() -> None:
+    (line,) = errors({"rewards": {"good": {"func": "success_reward", "wieght": 2}}})
+    assert line == "env.rewards.good.wieght: unknown key. Did you mean 'weight'? Known: func, params, mode, weight"
+
+
+def test_wrong_values_are_named_with_what_was_got() -> None:
+    assert errors(num_envs=0) == ["num_envs: Input should be greater than or equal to 1, got 0"]
+    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube", "size": [0.1, -1, 0.1]}}])
+    assert line == "rigid_object[0].shape.size[1]: Input should be greater than 0, got -1"
+    (line,) = errors({"sim_steps_per_control": "many"})
+    assert line.startswith("env.sim_steps_per_control: Input should be a valid integer")
+    assert line.endswith("got 'many'")
+
+
+def test_unknown_shape_and_body_type_list_what_there_is() -> None:
+    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Torus"}}])
+    assert line.startswith("rigid_object[0].shape: ")
+    assert "'Cube', 'Sphere'" in line
+    (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube"}, "body_type": "soft"}])
+    assert "'dynamic', 'kinematic' or 'static'" in line
+
+
+def test_missing_names_are_reported_with_their_place() -> None:
+    assert errors(rigid_object=[{"shape": {"shape_type": "Mesh"}}]) == [
+        "rigid_object[0].uid: required, but missing",
+        "rigid_object[0].shape.fpath: required, but missing",
+    ]
+
+
+def test_block_that_is_no_object_is_refused() -> None:
+    assert errors("x") == ["env: must be an object, got 'x'"]
+    (line,) = errors({"rewards": []})
+    assert line.startswith("env.rewards: Input should be an object")
+    (line,) = errors({"rewards": {"good": 3}})
+    assert line.startswith("env.rewards.good: ")
+
+
+def test_all_errors_of_a_file_are_reported_together() -> None:
+    lines = errors(
+        {"rewards": {"good": {"func": "nothing_like_it"}}, "evnts": {}, "sim_steps_per_control": 0},
+        num_envs="x",
+        rigid_object=[{"shape": {"shape_type": "Cube"}, "colour": 1}],
+        robots={},
+    )
+    assert {line.split(":")[0] for line in lines} == {
+        "robots",
+        "env.rewards.good.func",
+        "env.evnts",
+        "env.sim_steps_per_control",
+        "num_envs",
+        "rigid_object[0].colour",
+        "rigid_object[0].uid",
+    }
+    assert len(lines) == 7

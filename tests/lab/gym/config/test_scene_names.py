@@ -1,0 +1,150 @@
+"""What terms may name, as far as a config tells, and what is left to the built scene."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.config.scene_checks import scene_problems
+from embodichain.lab.gym.config.scene_names import names_in_config
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv, ReachEnv
+from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.shapes import CubeCfg
+from embodichain.utils import ConfigError
+from tests.lab.originals import CART_POLE, PUSH_CUBE
+from tests.lab.scenes import CART
+
+LOOK = {"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lid"}}}
+DOUBLE = {"func": f"{__name__}.double", "mode": "modify", "name": "pole/lean"}
+ENV: dict[str, Any] = {"robot": CART, "env": {"actions": {"move": {"func": "DeltaQposTerm"}}}}
+
+
+def double(env: EmbodiedEnv, data: Tensor) -> Tensor:
+    return 2 * data
+
+
+class WithLid(EmbodiedEnv):
+    """Adds a thing that is not in the config."""
+
+    def _prepare_scene(self) -> None:
+        super()._prepare_scene()
+        self.sim.add_rigid_object(RigidObjectCfg("lid", shape=CubeCfg()))
+
+
+class WithDeclaredLid(WithLid):
+    added_uids = ("lid",)
+
+
+class WithLean(EmbodiedEnv):
+    """Observes an entry of its own."""
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        obs["pole/lean"] = self.robot.get_qpos("hand")
+        return super()._extend_obs(obs)
+
+
+def with_terms(**observations: Any) -> dict[str, Any]:
+    return ENV | {"env": ENV["env"] | {"observations": observations}}
+
+
+def test_names_are_those_of_the_config_and_of_what_the_task_declares() -> None:
+    names = names_in_config(PUSH_CUBE, PushCubeEnv)
+    assert names.uids == frozenset({"Manipulator", "cube", "goal"})
+    assert names.parts == {"Manipulator": frozenset({"arm", "hand"})}
+    assert names.entries == frozenset({"robot/qpos", "robot/qvel", "robot/qf"})
+    names = names_in_config(CART_POLE, EmbodiedEnv)
+    assert names.uids == frozenset({"Cart"})
+    assert names.parts == {"Cart": frozenset({"arm", "hand"})}
+    assert names_in_config({"robot": {"uid": "a", "fpath": "ur10"}}, EmbodiedEnv).parts == {"a": frozenset({"arm"})}
+
+
+def test_base_entries_are_those_that_are_observed() -> None:
+    env = EmbodiedEnv(config_to_cfg(ENV))
+    assert tuple(env._base_obs()) == env.base_entries
+
+
+def test_task_says_which_entries_and_things_it_adds() -> None:
+    names = names_in_config(PUSH_CUBE, ReachEnv)
+    assert names.entries == frozenset({"robot/qpos", "robot/qvel", "robot/qf", "task/pose_error"})
+    assert names.uids == frozenset({"Manipulator", "cube", "goal_x", "goal_y", "goal_z"})
+    assert names_in_config(PUSH_CUBE, WithLean).entries is None
+
+
+def test_parts_of_a_robot_are_its_components() -> None:
+    components = [{"component_type": kind, "urdf_path": "ur3"} for kind in ("left_arm", "right_arm")]
+    robot = {"uid": "a", "urdf_cfg": {"components": components}}
+    assert names_in_config({"robot": robot}, EmbodiedEnv).parts == {"a": frozenset({"left_arm", "right_arm"})}
+
+
+def test_names_of_an_unknown_class_are_not_known() -> None:
+    names = names_in_config(PUSH_CUBE, None)
+    assert (names.uids, names.parts, names.entries) == (None, None, None)
+    config_to_cfg(with_terms(lid=LOOK))  # no id: whose class it will be is not known
+
+
+def test_what_a_task_adds_in_code_is_checked_when_it_is_built() -> None:
+    with pytest.raises(ConfigError, match="no 'lid' in the scene"):
+        config_to_cfg(with_terms(lid=LOOK), env_class=EmbodiedEnv)
+    WithLid(config_to_cfg(with_terms(lid=LOOK), env_class=WithLid)).close()
+    wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
+    cfg = config_to_cfg(wrong, env_class=WithLid)
+    with pytest.raises(ConfigError, match=r"env\.observations\.lid\.params\.entity_cfg\.uid: no 'lit' in the scene"):
+        WithLid(cfg)
+
+
+def test_what_a_task_declares_to_add_is_checked_when_the_config_is_read() -> None:
+    config_to_cfg(with_terms(lid=LOOK), env_class=WithDeclaredLid)
+    wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
+    with pytest.raises(ConfigError, match=r"no 'lit' in the scene\. Did you mean 'lid'\?"):
+        config_to_cfg(wrong, env_class=WithDeclaredLid)
+
+
+def test_entry_that_a_task_adds_may_be_modified() -> None:
+    with pytest.raises(ConfigError, match=r"env\.observations\.twice\.name: unknown entry 'pole/lean'"):
+        config_to_cfg(with_terms(twice=DOUBLE), allowed_imports=[__name__], env_class=EmbodiedEnv)
+    config_to_cfg(with_terms(twice=DOUBLE), allowed_imports=[__name__], env_class=WithLean)
+
+
+def test_entry_of_an_earlier_term_may_be_modified_even_where_that_term_is_wrong() -> None:
+    add = {"func": "get_robot_eef_pose", "name": "pole/lean"}
+    config_to_cfg(with_terms(first=add, twice=DOUBLE), allowed_imports=[__name__], env_class=EmbodiedEnv)
+    data = with_terms(first=add | {"nmae": "x"}, twice=DOUBLE)
+    with pytest.raises(ConfigError) as caught:
+        config_to_cfg(data, allowed_imports=[__name__], env_class=EmbodiedEnv)
+    assert str(caught.value).startswith("env.observations.first.nmae: unknown key.")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scene", "problem"),
+    [
+        ({"robot": CART | {"uid": "a/b"}}, "robot.uid: uid 'a/b' cannot be used"),
+        ({"robot": {"uid": "a", "robot_type": "UR"}}, "robot.robot_type: unknown robot_type 'UR'"),
+        ({"robot": {"uid": "a"}}, "robot: needs an arm"),
+        ({"robot": {"uid": "a", "fpath": "ur11"}}, "robot.fpath: asset 'ur11' is neither"),
+        (
+            {"robot": CART, "rigid_object": [{"uid": "p", "shape": {"shape_type": "Plane"}}]},
+            "rigid_object[0].body_type: a Plane must have body_type 'static', got 'dynamic'",
+        ),
+    ],
+)
+def test_things_are_checked_before_they_are_built(scene: dict[str, Any], problem: str) -> None:
+    (line,) = scene_problems(scene)
+    assert line.startswith(problem)
+
+
+def test_malformed_scene_is_left_to_the_check_of_types() -> None:
+    scenes: list[dict[str, Any]] = [
+        {"robot": 3},
+        {"rigid_object": {}},
+        {"rigid_object": [3]},
+        {"robot": CART, "sensor": 3},
+        {"robot": CART | {"urdf_cfg": [1]}},
+    ]
+    for scene in scenes:
+        assert scene_problems(scene) == []
+        names_in_config(scene, EmbodiedEnv)

@@ -1,0 +1,72 @@
+"""Which joints a config means, and the drives they get."""
+
+from __future__ import annotations
+
+import mujoco
+import pytest
+
+from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
+from embodichain.lab.sim.model.drives import match_driven, match_names, set_drives
+from embodichain.utils import ConfigError
+
+NAMES = ["ab", "abc", "b"]
+
+
+def test_names_are_matched_whole_and_returned_in_their_own_order() -> None:
+    assert match_names(["b", "ab"], NAMES, "here") == ["ab", "b"]
+    assert match_names(["a.*"], NAMES, "here") == ["ab", "abc"]
+    with pytest.raises(ConfigError, match="here: unknown joint 'a'"):
+        match_names(["a"], NAMES, "here")
+
+
+UR = ["shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint", "wrist_1_joint", "wrist_2_joint", "wrist_3_joint"]
+
+
+def test_joints_of_a_ur_arm_answer_to_their_numbers_too() -> None:
+    names = [*UR, "gripper_joint"]
+    assert match_names(["JOINT[1-6]"], names, "here") == UR
+    assert match_names(["JOINT3", "wrist_2_joint"], names, "here") == ["elbow_joint", "wrist_2_joint"]
+    assert match_names(["(JOINT1|gripper).*"], names, "here") == ["shoulder_pan_joint", "gripper_joint"]
+    assert match_driven(["JOINT4"], names, {"gripper_joint"}, "here") == ["wrist_1_joint"]
+    with pytest.raises(
+        ConfigError, match=r"here: unknown joint 'JOINT7'\. Known: elbow_joint, gripper_joint, shoulder"
+    ):
+        match_names(["JOINT7"], names, "here")
+
+
+def test_arm_of_a_side_answers_with_its_side_and_another_arm_not_at_all() -> None:
+    both = [f"{side}_{joint}" for side in ("left", "right") for joint in UR]
+    assert match_names(["right_JOINT1"], both, "here") == ["right_shoulder_pan_joint"]
+    assert match_names([".*_JOINT[12]"], both, "here") == [*both[:2], *both[6:8]]
+    for other in (["elbow_joint", "shoulder_pan_joint"], NAMES):
+        with pytest.raises(ConfigError, match="unknown joint 'JOINT1'"):
+            match_names(["JOINT1"], other, "here")
+    with pytest.raises(ConfigError, match="unknown link 'JOINT1'"):
+        match_names(["JOINT1"], UR, "here", "link")
+
+
+def test_pattern_leaves_out_joints_without_a_drive_and_may_not_match_only_such() -> None:
+    assert match_driven(["a.*", "b"], NAMES, {"abc"}, "here") == ["ab", "b"]
+    with pytest.raises(ConfigError, match=r"here: abc cannot be driven: .* Driven are: ab, b"):
+        match_driven(["b", "abc"], NAMES, {"abc"}, "here")
+
+
+def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
+    spec = mujoco.MjSpec.from_string(
+        '<mujoco><worldbody><body><joint name="x/q"/><joint name="p" axis="1 0 0"/><geom size="1"/></body>'
+        "</worldbody></mujoco>"
+    )
+    drive = JointDrivePropertiesCfg(stiffness={"q": 3.0}, damping=0.5, max_effort=7.0, friction=0.25)
+    set_drives(spec, {"q": "x/q", "p": "p"}, {"p"}, drive, "here")
+    model = spec.compile()
+    assert [model.actuator(i).name for i in range(model.nu)] == ["x/q"]
+    assert model.actuator_gainprm[0, 0] == 3
+    assert model.actuator_biasprm[0, :3].tolist() == [0, -3, -0.5]
+    assert model.actuator_forcerange[0].tolist() == [-7, 7]
+    assert model.dof_frictionloss.tolist() == [0.25, 0]
+
+
+def test_pattern_without_the_aliases_word_means_names_alone() -> None:
+    names = [f"{name}_joint" for name in ("shoulder_pan", "shoulder_lift", "elbow", "wrist_1", "wrist_2", "wrist_3")]
+    assert match_names([".*1.*"], names, "joints") == ["wrist_1_joint"]
+    assert match_names(["JOINT1"], names, "joints") == ["shoulder_pan_joint"]

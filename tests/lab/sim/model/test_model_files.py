@@ -1,0 +1,219 @@
+"""Makers' files: URDF and MJCF, with meshes, mimic joints and actuators of their own. Units: m, rad, Nm."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import mujoco
+import pytest
+
+from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.model.model_files import ModelFile, load_model
+from embodichain.utils import ConfigError
+
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+INERTIAL = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+
+
+def mesh(kind: str, name: str) -> str:
+    return f'<{kind}><geometry><mesh filename="{name}"/></geometry></{kind}>'
+
+
+def urdf(folder: Path, link: str = "", joint: str = "", name: str = "robot.urdf") -> Path:
+    """Write a robot of two hinges, the second of which follows the first: q2 = 0.1 - 2 q1."""
+    path = folder / name
+    path.write_text(
+        f"""<robot name="r"><link name="base">{INERTIAL}{link}</link>
+        <link name="one">{INERTIAL}</link><link name="two">{INERTIAL}</link><link name="tool0"/>
+        <joint name="j1" type="revolute"><parent link="base"/><child link="one"/><axis xyz="0 0 1"/>
+          <limit lower="-1" upper="1.5" effort="5" velocity="2"/><dynamics damping="0.3" friction="0.2"/></joint>
+        <joint name="j2" type="revolute"><parent link="one"/><child link="two"/><axis xyz="0 0 1"/>
+          <limit lower="-3" upper="3" effort="4" velocity="2"/><mimic joint="j1" multiplier="-2" offset="0.1"/>{joint}
+        </joint>
+        <joint name="fixed" type="fixed"><parent link="two"/><child link="tool0"/><origin xyz="0 0 0.3"/></joint>
+        </robot>"""
+    )
+    return path
+
+
+def mjcf(folder: Path, inside: str) -> ModelFile:
+    path = folder / "robot.xml"
+    path.write_text(f'<mujoco><compiler angle="radian"/>{inside}</mujoco>')
+    return load_model(str(path), "robot 'r'")
+
+
+def test_urdf_keeps_limits_efforts_fixed_links_and_mimic_joints(tmp_path: Path) -> None:
+    loaded = load_model(str(urdf(tmp_path)), "here")
+    assert loaded.joints == ["j1", "j2"]
+    assert loaded.undriven == {"j2"}
+    assert loaded.links == ["world", "base", "one", "two", "tool0"]
+    model = loaded.spec.compile()
+    assert model.jnt_range.tolist() == [[-1, 1.5], [-3, 3]]
+    assert model.jnt_actfrcrange.tolist() == [[-5, 5], [-4, 4]]
+    assert (model.dof_damping[0], model.dof_frictionloss[0]) == (0.3, 0.2)
+    assert model.eq_data[0, :5].tolist() == [0.1, -2, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "name", ["meshes/part.obj", "package://my_robot/meshes/part.obj", "package://r/meshes/part.obj"]
+)
+def test_urdf_finds_its_meshes_beside_it_or_in_its_package(tmp_path: Path, name: str) -> None:
+    package = tmp_path / "my_robot"
+    (package / "meshes").mkdir(parents=True)
+    (package / "meshes" / "part.obj").write_text(TETRAHEDRON)
+    folder = package if name.startswith("meshes") else package / "urdf"
+    folder.mkdir(exist_ok=True)
+    model = load_model(str(urdf(folder, mesh("visual", name) + mesh("collision", name))), "here").spec.compile()
+    assert model.geom_type.tolist() == [mujoco.mjtGeom.mjGEOM_MESH] * 2
+    # What is seen touches nothing and has no mass; what touches is not drawn.
+    assert model.geom_contype.tolist() == [0, 1]
+    assert model.geom_group.tolist() == [1, 3]
+
+
+def test_missing_mesh_is_an_error_that_names_the_link_and_the_nearest_file(tmp_path: Path) -> None:
+    (tmp_path / "meshes").mkdir()
+    (tmp_path / "meshes" / "upper_arm.obj").write_text(TETRAHEDRON)
+    path = urdf(tmp_path, mesh("visual", "meshes/uper_arm.obj") + mesh("collision", "gone/x.stl"))
+    with pytest.raises(ConfigError) as caught:
+        load_model(str(path), "robot 'r'")
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"robot 'r': {path}: mesh 'meshes/uper_arm.obj' (visual of link 'base') is not there.")
+    assert first.endswith("Did you mean 'upper_arm.obj'?")
+    assert "mesh 'gone/x.stl' (collision of link 'base') is not there." in second
+
+
+def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.dae", "b.glb"):
+        (tmp_path / name).write_text("not a mesh of ours")
+    (tmp_path / "a.obj").write_text(TETRAHEDRON)
+    path = urdf(tmp_path, mesh("visual", "a.dae") + mesh("visual", "b.glb"))
+    assert load_model(str(path), "here").spec.compile().ngeom == 1
+    assert "not drawn" in (message := capsys.readouterr().err)
+    assert "'b.glb' (visual of link 'base')" in message
+    assert "a.dae" not in message
+    with pytest.raises(ConfigError, match=r"'b\.glb' \(collision of link 'base'\) must be one of \.obj, \.stl, \.msh"):
+        load_model(str(urdf(tmp_path, mesh("collision", "b.glb"))), "here")
+
+
+def test_file_that_is_no_robot_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.urdf"
+    for content, message in (("<a/>", "root is <robot>, got <a>"), ("<robot>", "cannot read")):
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=message):
+            load_model(str(path), "here")
+
+
+def test_moving_link_without_mass_is_an_error_with_the_robots_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"robot 'r': cannot compile .* mass and inertia"):
+        mjcf(tmp_path, '<worldbody><body name="b"><joint name="j"/></body></worldbody>')
+
+
+def test_missing_mesh_of_an_mjcf_is_an_error_with_the_nearest_file(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "link.obj").write_text(TETRAHEDRON)
+    scene = (
+        '<compiler meshdir="assets"/><asset><mesh name="m" file="{}"/></asset>'
+        '<worldbody><body name="b"><geom type="mesh" mesh="m"/></body></worldbody>'
+    )
+    with pytest.raises(
+        ConfigError, match=r"robot 'r': mesh '.*assets/lnk\.obj' is not there\. Did you mean 'link\.obj'"
+    ):
+        mjcf(tmp_path, scene.format("lnk.obj"))
+    assert mjcf(tmp_path, scene.format("link.obj")).spec.compile().nmesh == 1
+
+
+def test_own_actuators_say_which_joints_are_driven_and_how_strongly(tmp_path: Path) -> None:
+    body = '<body name="{0}"><joint name="{0}"/><geom size="0.1"/></body>'
+    loaded = mjcf(
+        tmp_path,
+        f"<worldbody>{body.format('a')}{body.format('b')}{body.format('c')}{body.format('d')}</worldbody>"
+        '<tendon><fixed name="t"><joint joint="b" coef="1"/><joint joint="c" coef="1"/></fixed></tendon>'
+        '<actuator><position joint="a" kp="1" forcerange="-6 6"/><motor tendon="t"/></actuator>'
+        '<equality><joint joint1="c" joint2="b"/></equality>'
+        '<sensor><jointpos joint="a"/></sensor>',
+    )
+    assert loaded.joints == ["a", "b", "c", "d"]
+    assert loaded.undriven == {"c", "d"}  # c follows b, and nothing moves d
+    model = loaded.spec.compile()
+    assert (model.nu, model.nsensor) == (0, 0)
+    assert model.jnt_actfrcrange[0].tolist() == [-6, 6]
+
+
+def test_first_keyframe_is_home_and_is_taken_out(tmp_path: Path) -> None:
+    loaded = mjcf(
+        tmp_path,
+        '<worldbody><body name="base"><freejoint/><geom size="0.1"/><body name="a"><joint name="a"/><geom size="0.1"/>'
+        '</body></body></worldbody><keyframe><key qpos="1 2 3 1 0 0 0 0.7"/></keyframe>',
+    )
+    assert loaded.home == {"a": 0.7}
+    assert loaded.spec.compile().nkey == 0
+
+
+def test_ball_joint_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="joint 'b' is a ball joint"):
+        mjcf(tmp_path, '<worldbody><body><joint name="b" type="ball"/><geom size="0.1"/></body></worldbody>')
+
+
+class Menagerie(types.ModuleType):
+    """Stands for the package ``mujoco_menagerie``, which downloads."""
+
+    class MenagerieError(Exception):
+        """Its errors."""
+
+    class Robot:
+        """Its robots."""
+
+        default_model = "panda"
+
+        def spec(self, entry: str) -> mujoco.MjSpec:
+            return asset_spec({"panda": "panda", "hand": "dh_pgi_140_80"}[entry])
+
+    def get(self, name: str) -> Robot:
+        if name != "franka":
+            raise self.MenagerieError(f"Unknown robot {name!r}. Did you mean 'franka'?")
+        return self.Robot()
+
+
+def test_model_of_the_menagerie_is_loaded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco_menagerie", Menagerie("mujoco_menagerie"))
+    assert len(load_model("menagerie/franka", "here").joints) == 7
+    assert len(load_model("menagerie/franka/hand", "here").joints) == 2
+    with pytest.raises(ConfigError, match=r"here: 'menagerie/frank': Unknown robot 'frank'\. Did you mean 'franka'"):
+        load_model("menagerie/frank", "here")
+
+
+def test_menagerie_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)
+    with pytest.raises(ConfigError, match=r"pip install 'embodichain-mujoco\[menagerie\]'"):
+        load_model("menagerie/franka", "here")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('lower="-1"', 'lower="-inf"', r"jnt range of 'j1' must be finite, got -inf, 1\.5"),
+        ('upper="1.5"', 'upper="nan"', r"jnt range of 'j1' must be finite, got -1, nan"),
+        ('effort="5"', 'effort="inf"', r"jnt actfrcrange of 'j1' must be finite, got -inf, inf"),
+        ('damping="0.3"', 'damping="inf"', "must be finite, got inf"),
+        ('mass value="1"', 'mass value="inf"', r"body \w+ of '\w+' must be finite"),
+        ('lower="-1"', 'lower="-1e999"', "cannot read .*number is too large"),
+        ("</robot>", "<x>" * 5000 + "</x>" * 5000 + "</robot>", "cannot read .*: nested too deeply"),
+        ("<robot", '<?xml version="1.0" encoding="none"?><robot', "cannot read .*unknown encoding"),
+    ],
+)
+def test_numbers_and_depths_that_no_robot_has_are_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = urdf(tmp_path)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=rf"robot 'r': .*{message}") as refused:
+        load_model(str(path), "robot 'r'")
+    assert "\n" not in str(refused.value)
+
+
+def test_infinite_range_of_an_mjcf_is_one_line(tmp_path: Path) -> None:
+    joint = '<joint name="j" limited="true" range="-inf inf"/>'
+    with pytest.raises(ConfigError, match=r"jnt range of 'j' must be finite, got -inf, inf"):
+        mjcf(tmp_path, f'<worldbody><body>{joint}<geom size="1"/></body></worldbody>')

@@ -1,0 +1,361 @@
+"""From configs to a compiled model. Units: m, kg, s, N."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+
+from embodichain.lab.sim import SimulationManagerCfg
+from embodichain.lab.sim.cfg import (
+    ArticulationCfg,
+    JointDrivePropertiesCfg,
+    MarkerCfg,
+    RigidBodyAttributesCfg,
+    RigidObjectCfg,
+    RobotCfg,
+    SolverCfg,
+    URDFCfg,
+    URDFComponentCfg,
+)
+from embodichain.lab.sim.model.scene import CompiledScene, SceneBuilder
+from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.utils import ConfigError
+from tests.lab.scenes import HOME, ur10
+
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+GRIPPER = URDFCfg(components=[URDFComponentCfg(component_type="hand", urdf_path="DH_PGI_140_80/DH_PGI_140_80.urdf")])
+SOFT = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0)
+
+
+def compiled(*entities: Any, **cfg: Any) -> CompiledScene:
+    builder = SceneBuilder(SimulationManagerCfg(**cfg))
+    for entity in entities:
+        match entity:
+            case ArticulationCfg():
+                builder.add_articulation(entity)
+            case MarkerCfg():
+                builder.add_marker(entity)
+            case _:
+                builder.add_rigid_object(entity)
+    return builder.compile()
+
+
+def thing(uid: str = "thing", shape: ShapeCfg | None = None, **cfg: Any) -> RigidObjectCfg:
+    return RigidObjectCfg(uid=uid, shape=shape or CubeCfg(), **({"init_pos": (2.0, 0.0, 0.05)} | cfg))
+
+
+# --- the scene --------------------------------------------------------------------------------------------------------
+
+
+def test_simulation_settings_reach_the_model() -> None:
+    model = compiled(physics_dt=0.005, gravity=(0.0, 1.0, -2.0)).model
+    assert model.opt.timestep == 0.005
+    assert model.opt.gravity.tolist() == [0, 1, -2]
+    assert model.opt.integrator == mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "size"),
+    [
+        (CubeCfg(size=(0.2, 0.4, 0.6)), mujoco.mjtGeom.mjGEOM_BOX, [0.1, 0.2, 0.3]),
+        (SphereCfg(radius=0.2), mujoco.mjtGeom.mjGEOM_SPHERE, [0.2, 0, 0]),
+        (CylinderCfg(radius=0.2, height=0.6), mujoco.mjtGeom.mjGEOM_CYLINDER, [0.2, 0.3, 0]),
+        (CapsuleCfg(radius=0.2, height=0.6), mujoco.mjtGeom.mjGEOM_CAPSULE, [0.2, 0.3, 0]),
+    ],
+)
+def test_full_lengths_become_the_engines_half_lengths(shape: ShapeCfg, kind: int, size: list[float]) -> None:
+    geom = compiled(thing(shape=shape)).model.geom("thing")
+    assert geom.type == kind
+    np.testing.assert_allclose(geom.size, size)
+
+
+def test_mesh_collides_with_its_own_size(tmp_path: Path) -> None:
+    path = tmp_path / "corner.obj"
+    path.write_text(TETRAHEDRON)
+    model = compiled(thing(shape=MeshCfg(str(path)))).model
+    assert model.geom("thing").type == mujoco.mjtGeom.mjGEOM_MESH
+    vertices = model.mesh_vert + model.mesh_pos  # stored about the centre of mass, in principal axes
+    assert np.ptp(np.linalg.norm(vertices[:, None] - vertices[None], axis=2)) == pytest.approx(2**0.5, rel=1e-5)
+
+
+def test_mass_is_the_configured_one_or_follows_from_the_density() -> None:
+    # 0.1^3 m^3 of 500 kg/m^3 weigh 0.5 kg
+    scene = compiled(
+        thing("a", attrs=RigidBodyAttributesCfg(mass=3.0)),
+        thing("b", attrs=RigidBodyAttributesCfg(mass=0.0, density=500.0)),
+        thing("c", attrs=RigidBodyAttributesCfg(mass=2.0, enable_collision=False)),
+    )
+    for model in (scene.model, scene.visual_model):
+        masses = [float(model.body(uid).mass[0]) for uid in "abc"]
+        assert masses == pytest.approx([3.0, 0.5, 2.0])
+
+
+def test_rotation_is_in_degrees_about_the_fixed_axes() -> None:
+    # x by 90, then z by 90 degrees: (1/2, 1/2, 1/2, 1/2)
+    quat = compiled(thing(init_rot=(90.0, 0.0, 90.0))).model.body("thing").quat
+    np.testing.assert_allclose(quat, [0.5, 0.5, 0.5, 0.5], atol=1e-12)
+
+
+def test_body_type_decides_who_moves_it() -> None:
+    model = compiled(thing("d"), thing("k", body_type="kinematic"), thing("s", body_type="static")).model
+    assert [int(model.body(uid).dofnum[0]) for uid in "dks"] == [6, 0, 0]
+    assert [int(model.body(uid).mocapid[0]) >= 0 for uid in "dks"] == [False, True, False]
+
+
+def test_friction_of_a_contact_with_the_ground_is_the_objects() -> None:
+    model = compiled(thing(init_pos=(0, 0, 0.049), attrs=RigidBodyAttributesCfg(dynamic_friction=0.3))).model
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.ncon > 0
+    assert data.contact.friction[:, 0].tolist() == pytest.approx([0.3] * data.ncon)
+
+
+def test_body_without_collision_falls_through_the_ground_and_a_marker_touches_nothing() -> None:
+    marker = MarkerCfg(uid="marker", shape=SphereCfg(radius=0.2), init_pos=(0.0, 0.0, 0.1))
+    scene = compiled(marker, thing(init_pos=(0, 0, 0.04), attrs=RigidBodyAttributesCfg(enable_collision=False)))
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_step(scene.model, data, 50)
+    assert data.ncon == 0
+    assert data.body("thing").xpos[2] < -0.5
+
+
+def test_robot_touches_objects_and_the_ground_but_not_itself() -> None:
+    # Folded: the forearm lies in the upper arm. The cube is at the flange.
+    folded = [0.0, -1.57, 3.1, 0.0, 0.0, 0.0]
+    scene = compiled(ur10(init_qpos=folded), thing(init_pos=(0.0, -0.16, 0.7), shape=CubeCfg(size=(0.4, 0.4, 0.4))))
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_resetDataKeyframe(scene.model, data, 0)
+    mujoco.mj_forward(scene.model, data)
+    touching = {frozenset(scene.model.geom(int(g)).name.split("/")[0] for g in pair) for pair in data.contact.geom}
+    assert touching == {frozenset({"thing", "arm"})}
+
+
+@pytest.mark.parametrize("own", ["", "<freejoint/>"])
+def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: Path, own: str) -> None:
+    path = tmp_path / "lump.xml"
+    path.write_text(
+        f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
+    )
+    heights = {}
+    for fix_base in (True, False):
+        scene = compiled(ArticulationCfg(uid="a", fpath=str(path), fix_base=fix_base, init_pos=(0.0, 0.0, 2.0)))
+        data = mujoco.MjData(scene.model)
+        mujoco.mj_resetDataKeyframe(scene.model, data, 0)
+        mujoco.mj_step(scene.model, data, 10)
+        mujoco.mj_forward(scene.model, data)
+        heights[fix_base] = float(data.body("a/lump").xpos[2])
+    # 2 - 9.81 * 0.01^2 * (1 + 2 + ... + 10)
+    assert heights == pytest.approx({True: 2.0, False: 2.0 - 9.81e-4 * 55})
+
+
+# --- two models of the same thing -------------------------------------------------------------------------------------
+
+
+def test_visual_and_physics_model_have_the_same_states_and_poses() -> None:
+    scene = compiled(
+        ur10(urdf_cfg=GRIPPER, init_qpos=[*HOME, 0.02, 0.02], drive_pros=SOFT),
+        thing("cube", init_pos=(1.0, 0.0, 0.5)),
+        thing("table", body_type="static"),
+        MarkerCfg(uid="goal", shape=CylinderCfg(), init_pos=(0.5, 0.0, 0.0)),
+    )
+    model, visual = scene.model, scene.visual_model
+    assert visual.ngeom > model.ngeom
+    for size in ("nq", "nv", "nu", "nbody", "njnt", "nmocap", "nsite", "nkey"):
+        assert getattr(model, size) == getattr(visual, size), size
+    names = [[m.body(i).name for i in range(m.nbody)] for m in (model, visual)]
+    assert names[0] == names[1]
+    rng = np.random.default_rng(0)
+    one, two = mujoco.MjData(model), mujoco.MjData(visual)
+    for _ in range(5):
+        one.qpos[:] = two.qpos[:] = rng.uniform(-1, 1, model.nq)
+        one.mocap_pos[:] = two.mocap_pos[:] = rng.uniform(-1, 1, (model.nmocap, 3))
+        mujoco.mj_kinematics(model, one)
+        mujoco.mj_kinematics(visual, two)
+        np.testing.assert_array_equal(one.xpos, two.xpos)
+        np.testing.assert_array_equal(one.xquat, two.xquat)
+
+
+# --- robots -----------------------------------------------------------------------------------------------------------
+
+
+def test_robot_of_arm_and_hand_has_the_arms_joints_first_and_a_part_for_each() -> None:
+    scene = compiled(RobotCfg(uid="r", robot_type="URRobot", urdf_cfg=GRIPPER, drive_pros=SOFT))
+    joints = list(scene.joints["r"])
+    assert joints[0] == "shoulder_pan_joint"
+    assert joints[6:] == ["gripper_finger1_joint_1", "gripper_finger2_joint_1"]
+    assert scene.parts["r"] == {"arm": joints[:6], "hand": joints[6:]}
+
+
+def test_control_parts_are_names_or_regular_expressions_in_joint_order() -> None:
+    parts = {"wrist": ["wrist_.*"], "base": ["elbow_joint", "shoulder_pan_joint"]}
+    scene = compiled(ur10(control_parts=parts))
+    assert scene.parts["arm"] == {
+        "wrist": ["wrist_1_joint", "wrist_2_joint", "wrist_3_joint"],
+        "base": ["shoulder_pan_joint", "elbow_joint"],
+    }
+
+
+def test_two_robots_may_use_the_same_names() -> None:
+    scene = compiled(ur10(uid="left"), ur10(uid="right", init_pos=(2.0, 0.0, 0.0)))
+    assert list(scene.joints["left"]) == list(scene.joints["right"])
+    assert scene.model.nu == 12
+
+
+def test_keyframe_is_the_initial_state_with_every_target_where_its_joint_is() -> None:
+    scene = compiled(ur10(), thing("k", body_type="kinematic", init_pos=(1.0, 2.0, 3.0), init_rot=(0.0, 0.0, 180.0)))
+    model = scene.model
+    assert model.key_qpos[0].tolist() == HOME
+    assert model.key_ctrl[0].tolist() == HOME
+    np.testing.assert_allclose(model.key_mpos[0], [1, 2, 3])
+    np.testing.assert_allclose(model.key_mquat[0], [0, 0, 0, 1], atol=1e-12)
+
+
+def test_gains_are_of_all_joints_or_by_pattern_the_rest_at_their_default() -> None:
+    drive = JointDrivePropertiesCfg(
+        stiffness={"shoulder.*": 100.0, "elbow_joint": 50.0}, damping=2.0, max_effort=7.0, friction={"elbow_joint": 0.5}
+    )
+    model = compiled(ur10(drive_pros=drive)).model
+    assert model.actuator_gainprm[:, 0].tolist() == [100, 100, 50, 1e4, 1e4, 1e4]
+    assert model.actuator_biasprm[:, 1].tolist() == [-100, -100, -50, -1e4, -1e4, -1e4]
+    assert model.actuator_biasprm[:, 2].tolist() == [-2] * 6
+    assert model.actuator_forcerange.tolist() == [[-7, 7]] * 6
+    assert model.dof_frictionloss.tolist() == [0, 0, 0.5, 0, 0, 0]
+
+
+def test_acceleration_drive_is_scaled_by_the_joints_inertia() -> None:
+    drive = {"stiffness": 4.0, "damping": 0.5}
+    force = compiled(ur10(drive_pros=JointDrivePropertiesCfg("force", **drive))).model
+    accelerated = compiled(ur10(drive_pros=JointDrivePropertiesCfg("acceleration", **drive))).model
+    np.testing.assert_allclose(accelerated.actuator_gainprm[:, 0], 4.0 * force.dof_M0)
+    np.testing.assert_allclose(accelerated.actuator_biasprm[:, 2], -0.5 * force.dof_M0)
+
+
+def test_only_drives_that_are_too_stiff_are_softened_and_the_message_names_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    drive = JointDrivePropertiesCfg(
+        stiffness={".*": 100.0, "wrist_3_joint": 1e5}, damping={".*": 5.0, "wrist_3_joint": 1e3}
+    )
+    model = compiled(ur10(drive_pros=drive)).model
+    assert model.actuator_gainprm[:5, 0].tolist() == [100] * 5
+    assert model.actuator_biasprm[:5, 2].tolist() == [-5] * 5
+    stiffness, damping = float(model.actuator_gainprm[5, 0]), float(-model.actuator_biasprm[5, 2])
+    assert stiffness / damping == pytest.approx(100.0)  # the ratio is kept: 1e5 / 1e3
+    # The wrist's inertia is its armature, 0.25 kg m^2, and a little more; damping = inertia / 0.01 s.
+    assert 25.0 < damping < 26.0
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "arm/wrist_3_joint stiffness" in message
+    assert "wrist_2" not in message
+
+
+def test_softened_drive_does_not_shake() -> None:
+    model = compiled(ur10(drive_pros=JointDrivePropertiesCfg(stiffness=1e5, damping=1e3))).model
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    data.ctrl[:] += 0.3
+    mujoco.mj_step(model, data, 300)
+    assert np.abs(data.qvel).max() < 1e-2
+    assert np.abs(data.qpos - data.ctrl).max() < 1e-2
+
+
+def test_damping_of_a_free_body_is_its_rate_times_mass_and_inertia() -> None:
+    attrs = RigidBodyAttributesCfg(mass=2.0, linear_damping=0.5, angular_damping=0.25)
+    model = compiled(thing(shape=CubeCfg(size=(0.1, 0.2, 0.3)), attrs=attrs)).model
+    # inertia about x: m (y^2 + z^2) / 12 = 2 * 0.13 / 12, and so on
+    inertia = np.array([0.13, 0.10, 0.05]) * 2 / 12
+    np.testing.assert_allclose(model.dof_damping, [1.0, 1.0, 1.0, *(0.25 * inertia)])
+
+
+def test_visuals_of_a_users_file_cost_the_physics_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "r.xml"
+    path.write_text(
+        '<mujoco><option integrator="RK4" timestep="0.001"/><worldbody><body name="b"><geom size="0.1"/>'
+        '<geom size="0.2" contype="0" conaffinity="0"/></body></worldbody><sensor><clock/></sensor></mujoco>'
+    )
+    scene = compiled(ArticulationCfg(uid="a", fpath=str(path), init_pos=(0.0, 0.0, 1.0)))
+    assert (scene.model.ngeom, scene.visual_model.ngeom) == (2, 3)  # with the ground
+    assert scene.model.opt.timestep == 0.01  # the scene's, without a word about the file's
+    assert scene.model.nsensor == 0
+
+
+def test_robot_touches_an_articulation_which_does_not_touch_itself() -> None:
+    loose = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
+    cabinet = ArticulationCfg(uid="cabinet", fpath="drawer_cabinet", init_pos=(-0.4, -0.16, 0.1), drive_pros=loose)
+    scene = compiled(ur10(), cabinet)
+    data = mujoco.MjData(scene.model)
+    mujoco.mj_resetDataKeyframe(scene.model, data, 0)
+    mujoco.mj_forward(scene.model, data)
+    bodies = scene.model.geom_bodyid[data.contact.geom]
+    owners = {frozenset(scene.model.body(b).name.split("/")[0] for b in pair) for pair in bodies}
+    assert owners == {frozenset({"arm", "cabinet"})}
+
+
+def test_what_mujoco_lacks_is_listed_in_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    attrs = RigidBodyAttributesCfg(max_linear_velocity=1.0, restitution=0.1, static_friction=0.9, enable_ccd=True)
+    drive = JointDrivePropertiesCfg(stiffness=100.0, damping=5.0, max_velocity=2.0)
+    compiled(thing(attrs=attrs), ur10(drive_pros=drive, solver_cfg={"arm": SolverCfg(class_type="URSolver")}))
+    assert capsys.readouterr().err == (
+        "[WARNING] without counterpart in MuJoCo, not used: arm.drive_pros.max_velocity, "
+        "arm.solver_cfg.arm.class_type, thing.attrs.enable_ccd, thing.attrs.max_linear_velocity, "
+        "thing.attrs.restitution, thing.attrs.static_friction\n"
+    )
+
+
+def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(thing(), ur10())
+    assert capsys.readouterr().err == ""
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entities", "message"),
+    [
+        ([thing("a"), thing("a")], "uid 'a' is used twice; there are already: a"),
+        ([ur10(uid="a"), MarkerCfg(uid="a", shape=CubeCfg())], "uid 'a' is used twice"),
+        ([thing("ground")], "uid 'ground' cannot be used"),
+        ([thing("a/b")], "uid 'a/b' cannot be used"),
+        ([thing("")], "uid '' cannot be used"),
+        ([thing(shape=MeshCfg("none.obj"))], r"rigid object 'thing': shape\.fpath: no such mesh file: /.*none\.obj"),
+        ([thing(shape=PlaneCfg())], "rigid object 'thing': a Plane must have body_type 'static', got 'dynamic'"),
+        ([thing(shape=PlaneCfg(), body_type="kinematic")], "body_type 'static', got 'kinematic'"),
+        ([ur10(init_qpos=[0.0])], "robot 'arm': init_qpos has 1 values for 6 joints: shoulder_pan_joint, "),
+        (
+            [ur10(drive_pros=JointDrivePropertiesCfg(stiffness={"elbow": 1.0}))],
+            r"robot 'arm'\.drive_pros\.stiffness: unknown joint 'elbow'\. Did you mean 'elbow_joint'\? Known: ",
+        ),
+        (
+            [ur10(control_parts={"arm": ["shoulder_pan"]})],
+            r"robot 'arm'\.control_parts\.arm: unknown joint 'shoulder_pan'\. Did you mean 'shoulder_pan_joint'",
+        ),
+        ([ur10(control_parts={"arm": ["joint["]})], r"'joint\[' is no regular expression"),
+        ([ur10(fpath="ur11")], "robot 'arm': asset 'ur11' is neither .* Did you mean 'ur10'.* Bundled: cart_pole, "),
+        ([RobotCfg(uid="r", robot_type="URRobo")], "unknown robot_type 'URRobo'. Did you mean 'URRobot'"),
+        ([RobotCfg(uid="r")], "robot 'r': needs an arm"),
+        ([RobotCfg(uid="r", urdf_cfg=GRIPPER)], "robot 'r': a 'hand' needs an arm"),
+        (
+            [RobotCfg(uid="r", robot_type="URRobot", ur_type="ur7")],
+            "robot 'r': unknown ur_type 'ur7'. Did you mean 'ur5'",
+        ),
+        (
+            [ur10(solver_cfg={"amr": SolverCfg()})],
+            r"robot 'arm'\.solver_cfg: unknown control part 'amr'\. Did you mean 'arm'",
+        ),
+        (
+            [ur10(sense_contacts=["wrist_4_link"])],
+            r"robot 'arm'\.sense_contacts: unknown link 'wrist_4_link'\. Did you mean 'wrist_3_link'",
+        ),
+        ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a': asset 'none'"),
+        ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a': cannot read"),
+        ([thing(shape=MeshCfg(__file__))], "the scene cannot be compiled"),
+    ],
+)
+def test_mistake_is_a_config_error_that_says_where_and_what_there_is(entities: list[Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compiled(*entities)

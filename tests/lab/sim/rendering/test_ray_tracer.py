@@ -1,0 +1,318 @@
+"""Images are [N, H, W, ...]. The kernel is compiled once, for the scene that all tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import mujoco
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
+from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
+from embodichain.lab.sim.rendering import choice as choice_module
+from embodichain.lab.sim.sensors import (
+    CameraCfg,
+    CameraPose,
+    Drawer,
+    ExtrinsicsCfg,
+    Renderer,
+    RenderingUnavailableError,
+    StereoCameraCfg,
+    make_drawer,
+)
+from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
+from embodichain.utils import ConfigError
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mujoco_warp") is None, reason="needs the extra raytrace")
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+
+# At (2, 0, 1), looking along -x: right in the image is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
+VIEW: dict[str, Any] = {
+    "width": 96,
+    "height": 64,
+    "intrinsics": (80.0, 60.0, 40.0, 30.0),
+    "extrinsics": ExtrinsicsCfg(eye=(2, 0, 1), target=(0, 0, 1)),
+    "far": 30.0,
+}
+KINDS: dict[str, Any] = {"enable_depth": True, "enable_mask": True}
+N = 3
+RED, BLUE, GLASS = (1.0, 0.0, 0.0, 1.0), (0.0, 0.0, 1.0, 1.0), (0.0, 1.0, 0.0, 0.5)
+
+
+def build(num_threads: int = 2, sim_device: str = "cpu") -> SimulationManager:
+    sim = SimulationManager(SimulationManagerCfg(num_envs=N, num_threads=num_threads, sim_device=sim_device))
+    sim.add_rigid_object(RigidObjectCfg("ball", shape=SphereCfg(radius=0.06), rgba=RED, body_type="kinematic"))
+    wall = CubeCfg(size=(0.2, 9, 9))
+    sim.add_rigid_object(RigidObjectCfg("wall", shape=wall, rgba=BLUE, body_type="static", init_pos=(-1.1, 0, 0)))
+    sim.add_marker(MarkerCfg("pane", shape=CubeCfg(size=(0.02, 0.4, 0.4)), rgba=GLASS))
+    sim.add_sensor(CameraCfg("cam", **VIEW, **KINDS))
+    up = ExtrinsicsCfg(eye=(0, 0, 9), target=(0, 0, 10), up=(1, 0, 0))
+    sim.add_sensor(CameraCfg("up", width=16, height=16, extrinsics=up, far=30.0, **KINDS))
+    stereo = VIEW | {"intrinsics": (80.0, 80.0, 48.0, 32.0)}
+    sim.add_sensor(
+        StereoCameraCfg("eyes", **stereo, intrinsics_right=(80.0, 80.0, 48.0, 32.0), left_to_right_pos=(0.2, 0, 0))
+    )
+    on_ball = ExtrinsicsCfg(parent="ball", pos=(2.0, 0.0, 0.0), quat=(0.5, 0.5, 0.5, 0.5))
+    sim.add_sensor(CameraCfg("riding", **VIEW | {"extrinsics": on_ball}))
+    sim.build()
+    return sim
+
+
+def place(sim: SimulationManager, *ball: tuple[float, float, float], pane: float = -5.0) -> None:
+    pose = torch.zeros(len(ball), 7)
+    pose[:, :3], pose[:, 3] = torch.tensor(ball), 1.0
+    sim.get_rigid_object("ball").set_local_pose(pose)
+    sim.get_marker("pane").set_pos(torch.tensor([[0.0, 0.0, pane]] * N))
+
+
+def use(sim: SimulationManager, drawer: Drawer) -> None:
+    """Let a scene be drawn by something else, from the beginning."""
+    sim._drawing = drawer
+    for sensor in sim.sensors.values():
+        sensor._drawn = None
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[SimulationManager]:
+    sim = build()
+    use(sim, choice_module.ray_tracer(sim.backend, sim.appearance, "cpu", 2, shadows=False))
+    yield sim
+    sim.close()
+
+
+def centre(is_there: torch.Tensor) -> tuple[float, float]:
+    rows, columns = torch.nonzero(is_there, as_tuple=True)
+    assert len(rows) > 5
+    return float(columns.float().mean()), float(rows.float().mean())
+
+
+def red(image: torch.Tensor) -> torch.Tensor:
+    color = image.int()
+    return color[..., 0] > 2 * color[..., 1:].amax(dim=-1) + 30
+
+
+def test_each_environment_has_its_own_image_with_opencvs_intrinsics(sim: SimulationManager) -> None:
+    place(sim, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
+    color = sim.get_sensor("cam").get_data()["color"]
+    assert (color.shape, color.dtype) == ((N, 64, 96, 3), torch.uint8)
+    # depth 2: u = 40 + 80 y / 2, v = 30 - 60 * 0.25 / 2 = 22.5
+    for image, u in zip(color, (60, 20, 50), strict=True):
+        assert centre(red(image)) == pytest.approx((u, 22.5), abs=1)
+
+
+def test_image_does_not_depend_on_the_engine_of_the_physics(sim: SimulationManager) -> None:
+    other = build(sim_device="warp:cpu")
+    use(other, choice_module.ray_tracer(other.backend, other.appearance, "cpu", 2, shadows=False))
+    for each in (sim, other):
+        place(each, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
+    for name in ("cam", "riding"):
+        ours, theirs = (each.get_sensor(name).get_data() for each in (other, sim))
+        assert all(torch.equal(ours[kind], theirs[kind]) for kind in theirs)
+    other.close()
+
+
+def test_depth_is_in_metres_along_the_view_and_mask_says_what_is_there(sim: SimulationManager) -> None:
+    place(sim, (0.0, 0.5, 1.25), (0.0, -9.0, 1.0), (0.0, 0.5, 1.25))
+    camera = sim.get_sensor("cam")
+    data = camera.get_data()
+    depth, mask = data["depth"], data["mask"]
+    assert (depth.dtype, mask.dtype) == (torch.float32, torch.int32)
+    # the wall's face is at x = -1, 3 m away, also at the image's edge; the ball's nearest point 2 - 0.06 m
+    assert depth[1, 0].sub(3.0).abs().max() < 1e-4
+    assert depth[0, :45].min().item() == pytest.approx(1.94, abs=0.01)
+    numbers = camera.mask_numbers
+    assert centre(mask[0] == numbers["ball"]) == pytest.approx((60, 22.5), abs=1)
+    assert not (mask[1] == numbers["ball"]).any()
+    # the ground meets the wall 1 m below the eye: v = 30 + 60 / 3 = 50
+    assert (mask[1, :49] == numbers["wall"]).all()
+    assert (mask[1, 51:] == numbers["ground"]).all()
+
+
+def test_sky_is_as_far_as_can_be_seen_and_nothing_in_the_mask(sim: SimulationManager) -> None:
+    data = sim.get_sensor("up").get_data()
+    assert (data["depth"] == 30.0).all()
+    assert (data["mask"] == 0).all()
+    assert data["color"].float().mean() > 100  # and it is not black
+
+
+def test_lenses_and_colours_differ_between_environments(sim: SimulationManager) -> None:
+    place(sim, *[(0.0, 0.5, 1.0)] * N)
+    camera, one = sim.get_sensor("cam"), torch.tensor([1])
+    before = camera.get_data()["color"]
+    camera.set_intrinsics(torch.tensor([[40.0, 60.0, 40.0, 30.0]]), one)
+    sim.appearance.set_color("ball", torch.tensor([[0.0, 1.0, 0.0, 1.0]]), torch.tensor([2]))
+    after = camera.get_data()["color"]
+    sim.appearance.set_color("ball", torch.tensor([RED]))
+    camera.set_intrinsics(torch.tensor([[80.0, 60.0, 40.0, 30.0]]), one)
+    assert torch.equal(before[0], after[0])
+    # u = 40 + fx * 0.5 / 2
+    assert centre(red(before[1]))[0] == pytest.approx(60, abs=1)
+    assert centre(red(after[1]))[0] == pytest.approx(50, abs=1)
+    green = after[2, 30, 60].int()
+    assert green[1] > 2 * green[0]
+
+
+def test_camera_rides_on_a_body_and_stereo_cameras_see_the_shift(sim: SimulationManager) -> None:
+    place(sim, (0.0, 0.0, 1.0), (0.0, 0.3, 1.0), (-0.5, 0.0, 1.2))
+    # 2 m in front of the ball, looking back at it: always at (cx, cy)
+    for image in sim.get_sensor("riding").get_data()["color"]:
+        assert centre(red(image)) == pytest.approx((39.5, 29.5), abs=1)
+    data = sim.get_sensor("eyes").get_data()
+    left, right = centre(red(data["color"][0])), centre(red(data["color_right"][0]))
+    assert left[0] - right[0] == pytest.approx(8.0, abs=0.7)  # 80 * 0.2 / 2
+
+
+def test_translucent_things_are_seen_through_but_are_in_the_mask(sim: SimulationManager) -> None:
+    place(sim, *[(0.0, -9.0, 1.0)] * N, pane=1.0)
+    camera = sim.get_sensor("cam")
+    with_pane = camera.get_data()
+    place(sim, *[(0.0, -9.0, 1.0)] * N)
+    without = camera.get_data()
+    assert with_pane["mask"][0, 30, 40] == camera.mask_numbers["pane"]
+    assert with_pane["depth"][0, 30, 40].item() == pytest.approx(2.0 - 0.01, abs=1e-4)
+    behind, pixel = without["color"][0, 30, 40].int(), with_pane["color"][0, 30, 40].int()
+    # OpenGL draws it twice: the wall's share is 0.5 * 0.5. What is white in both is their gloss.
+    assert (pixel[2] - pixel[0]).item() == pytest.approx(0.25 * (behind[2] - behind[0]).item(), abs=2)
+    assert pixel[1] > behind[1] + 50
+
+
+def test_hidden_groups_and_own_sizes_are_respected(sim: SimulationManager) -> None:
+    place(sim, *[(0.0, 0.5, 1.25)] * N)
+    camera = sim.get_sensor("cam")
+    geom = sim.model.geom("ball").id
+    size = sim.backend.read_model("geom_size")[0, geom].clone()
+    sim.backend.write_model("geom_group", geom, torch.tensor([4]), torch.tensor([0]))
+    sim.backend.write_model("geom_size", geom, 2.0 * size, torch.tensor([1]))
+    camera._drawn = None
+    is_ball = (camera.get_data()["mask"] == camera.mask_numbers["ball"]).flatten(1).sum(dim=1)
+    sim.backend.write_model("geom_group", geom, torch.tensor([0]))
+    sim.backend.write_model("geom_size", geom, size)
+    # at depth 2 an ellipse of half axes 80 * 0.06 / 2 and 60 * 0.06 / 2: 13.6 pixels, and four times that
+    assert is_ball.tolist() == [0, pytest.approx(54, abs=10), pytest.approx(13.6, abs=5)]
+
+
+def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager) -> None:
+    place(sim, *[(0.0, 0.5, 1.25)] * N)
+    before = {name: sim.backend.read(name).clone() for name in ("qpos", "qvel", "mocap_pos", "xpos")}
+    sim.get_sensor("cam").get_data()
+    assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
+
+
+@needs_gl
+def test_images_are_those_that_opengl_draws(sim: SimulationManager) -> None:
+    place(sim, (0.0, 0.5, 1.25), (0.0, 0.0, 1.0), (0.5, -0.3, 0.8), pane=1.0)
+    camera, rays = sim.get_sensor("cam"), sim._drawing
+    assert rays is not None
+    traced = camera.get_data()
+    drawer = make_drawer(sim.backend, sim.appearance, 1, enable_rt=False, device="cpu")
+    use(sim, drawer)
+    drawn = camera.get_data()
+    drawer.close()
+    use(sim, rays)
+    same = traced["mask"] == drawn["mask"]
+    assert same.float().mean() > 0.99
+    for number in camera.mask_numbers.values():
+        both, either = (
+            ((traced["mask"] == number) & (drawn["mask"] == number)).sum(),
+            ((traced["mask"] == number) | (drawn["mask"] == number)).sum(),
+        )
+        assert both >= 0.8 * either  # round shapes have corners in the one, and the ball is 40 pixels
+    assert (traced["depth"] - drawn["depth"])[same].abs().median() < 1e-3
+    assert (traced["depth"] - drawn["depth"])[same].abs().quantile(0.99) < 0.03
+    apart = (traced["color"].float() - drawn["color"].float()).abs().mean(dim=-1)
+    for uid in ("ground", "wall", "ball", "pane"):
+        assert apart[same & (drawn["mask"] == camera.mask_numbers[uid])].mean() < 12, uid
+
+
+def test_shadows_are_drawn_where_asked_for() -> None:
+    sim = build(num_threads=1)
+    place(sim, *[(-0.2, 0.0, 0.3)] * N)
+    above = CameraPose(eye=(-0.2, 0.0, 2.5), target=(-0.2, 0.0, 0.0), up=(1, 0, 0), intrinsics=(80, 60, 40, 30))
+    renderer = Renderer(sim.backend, sim.appearance, 96, 64, enable_rt=True)
+    picture = torch.from_numpy(renderer.render(1, above)).int()
+    renderer.close()
+    sim.close()
+    assert picture.shape == (64, 96, 3)
+    ground = picture[:, 70]  # beside the ball, in the light
+    # the sun comes from (0.1, 0.2, 1): the shadow of what is 0.3 m up lies 0.06 m towards -y, beside the ball
+    assert picture.sum(dim=-1).min() < 0.8 * ground.sum(dim=-1).float().mean()
+    assert centre(red(picture)) == pytest.approx((39.5, 29.5), abs=1.5)
+
+
+# --- which one draws ---
+
+
+def without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AttributeError("no GLContext")
+
+    monkeypatch.setattr(mujoco, "Renderer", fail)
+    choice_module._say_once.cache_clear()
+
+
+def test_without_opengl_rays_are_traced_and_one_line_says_so(
+    sim: SimulationManager, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_opengl(monkeypatch)
+    for _ in range(2):
+        drawer = make_drawer(sim.backend, sim.appearance, 1, enable_rt=False, device="cpu")
+        drawer.close()
+        assert type(drawer).__name__ == "RayTracer"
+    Renderer(sim.backend, sim.appearance, 32, 32).close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[WARNING] OpenGL for pictures without a window is not there: pictures are ray-traced")
+
+
+def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
+    sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*args: object, **kwargs: object) -> None:
+        raise ModuleNotFoundError("No module named 'mujoco_warp'", name="mujoco_warp")
+
+    monkeypatch.delitem(sys.modules, "embodichain.lab.sim.rendering.ray_tracer", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco_warp", None)
+    with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: pip install .*\[raytrace\]"):
+        make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
+
+
+def test_scene_that_the_ray_tracer_does_not_know_is_an_error(
+    sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mujoco_warp  # noqa: PLC0415 (an extra)
+
+    def refuse(*args: object) -> None:
+        raise NotImplementedError("Body plugins not supported.")
+
+    monkeypatch.setattr(mujoco_warp, "put_model", refuse)
+    with pytest.raises(RenderingUnavailableError, match="cannot draw this scene: Body plugins not supported"):
+        make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_gpu_draws_what_the_processor_draws(sim: SimulationManager) -> None:
+    place(sim, (0.0, 0.5, 1.25), (0.0, 0.0, 1.0), (0.5, -0.3, 0.8), pane=1.0)
+    camera, rays = sim.get_sensor("cam"), sim._drawing
+    assert rays is not None
+    here = camera.get_data()
+    use(sim, choice_module.ray_tracer(sim.backend, sim.appearance, "cuda:0", 1, shadows=False))
+    camera._images = {}
+    there = camera.get_data()
+    use(sim, rays)
+    camera._images = {}
+    assert (here["mask"] == there["mask"].cpu()).float().mean() > 0.999
+    assert (here["color"].int() - there["color"].cpu().int()).abs().float().mean() < 1.0
+
+
+def test_images_of_a_camera_name_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = build()
+    without_opengl(monkeypatch)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are asked for, but .* apt-get .*\[raytrace\]"):
+        sim.get_sensor("cam").get_data()
+    sim.close()

@@ -1,0 +1,145 @@
+"""Pictures are [height, width, 3]; a pixel is (u, v): column, row."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
+from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
+from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.shapes import SphereCfg
+from tests.lab.scenes import simulate
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+
+WIDTH, HEIGHT = 96, 64
+# At (2, 0, 1), looking along -x: right in the picture is +y, down is -z. fx is not fy, and (cx, cy) is not the middle.
+POSE = CameraPose(eye=(2, 0, 1), target=(0, 0, 1), up=(0, 0, 1), intrinsics=(80, 60, 40, 30))
+
+
+@pytest.fixture(scope="module")
+def sim() -> SimulationManager:
+    ball = RigidObjectCfg("ball", shape=SphereCfg(radius=0.06), rgba=(1, 0, 0, 1), body_type="kinematic")
+    goal = MarkerCfg("goal", shape=SphereCfg(radius=0.06), rgba=(0, 1, 0, 1))
+    return simulate(ball, goal, num_envs=2)
+
+
+@pytest.fixture(scope="module")
+def renderer(sim: SimulationManager) -> Iterator[Renderer]:
+    renderer = Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)
+    yield renderer
+    renderer.close()
+
+
+def place(sim: SimulationManager, ball: list[list[float]], goal: list[list[float]]) -> None:
+    pose = torch.zeros(2, 7)
+    pose[:, :3], pose[:, 3] = torch.tensor(ball), 1.0
+    sim.get_rigid_object("ball").set_local_pose(pose)
+    sim.get_marker("goal").set_pos(torch.tensor(goal))
+
+
+def centre(picture: np.ndarray, channel: int) -> tuple[float, float]:
+    """Return the mean (u, v) of the pixels in which one colour is twice each other one."""
+    others = np.delete(picture, channel, axis=2).max(axis=2)
+    rows, columns = np.nonzero(picture[..., channel] > 2.0 * others + 30)
+    assert len(rows) > 5
+    return float(columns.mean()), float(rows.mean())
+
+
+@needs_gl
+def test_points_are_where_opencvs_intrinsics_put_them(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.5, 1.25]] * 2, [[0.0, -0.6, 0.7]] * 2)
+    picture = renderer.render(0, POSE)
+    assert picture.shape == (HEIGHT, WIDTH, 3)
+    assert picture.dtype == np.uint8
+    # depth 2: u = 40 + 80 * 0.5 / 2 = 60, v = 30 - 60 * 0.25 / 2 = 22.5
+    assert centre(picture, 0) == pytest.approx((60, 22.5), abs=1)
+    # u = 40 - 80 * 0.6 / 2 = 16, v = 30 + 60 * 0.3 / 2 = 39
+    assert centre(picture, 1) == pytest.approx((16, 39), abs=1)
+
+
+@needs_gl
+def test_size_in_the_picture_follows_the_focal_length(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
+    picture = renderer.render(0, POSE)
+    is_red = picture[..., 0] > 2.0 * picture[..., 1:].max(axis=2) + 30
+    # diameter 0.12 at depth 2: 80 * 0.06 = 4.8 wide and 60 * 0.06 = 3.6 high
+    assert is_red.any(axis=0).sum() == pytest.approx(4.8, abs=1.3)
+    assert is_red.any(axis=1).sum() == pytest.approx(3.6, abs=1.3)
+
+
+@needs_gl
+def test_up_turns_the_picture(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.5, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
+    sideways = CameraPose(POSE.eye, POSE.target, (0, 1, 0), (60, 60, 48, 32))
+    # +y is up now: straight above the middle by 60 * 0.5 / 2 = 15
+    assert centre(renderer.render(0, sideways), 0) == pytest.approx((48, 17), abs=1)
+
+
+@needs_gl
+def test_up_need_not_be_perpendicular_to_the_view(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.0, 1.0]] * 2, [[0.0, 0.0, -5.0]] * 2)
+    # from above at 45 degrees; the target is at (cx, cy)
+    pose = CameraPose((1, 0, 2), (0, 0, 1), (0, 0, 1), (60, 60, 30, 20))
+    assert centre(renderer.render(0, pose), 0) == pytest.approx((30, 20), abs=1)
+
+
+@needs_gl
+def test_each_environment_has_its_own_picture(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.5, 1.25], [0.0, -0.5, 1.25]], [[0.0, 0.5, 0.75], [0.0, -0.5, 0.75]])
+    # env 0 on the right side, u = 60; env 1 on the left, u = 20
+    for env_id, u in ((0, 60), (1, 20), (0, 60)):
+        picture = renderer.render(env_id, POSE)
+        assert centre(picture, 0)[0] == pytest.approx(u, abs=1)
+        assert centre(picture, 1)[0] == pytest.approx(u, abs=1)
+
+
+@needs_gl
+def test_drawing_changes_nothing_in_the_physics(sim: SimulationManager, renderer: Renderer) -> None:
+    place(sim, [[0.0, 0.5, 1.25]] * 2, [[0.0, 0.0, 0.7]] * 2)
+    before = {name: sim.backend.read(name).clone() for name in ("qpos", "qvel", "mocap_pos", "xpos")}
+    renderer.render(1, POSE)
+    assert all(torch.equal(sim.backend.read(name), value) for name, value in before.items())
+
+
+@needs_gl
+def test_things_cast_shadows_on_a_ground_that_looks_like_the_engines(sim: SimulationManager) -> None:
+    high, away = [[0.0, 0.0, 0.3]] * 2, [[0.0, 0.0, -5.0]] * 2
+    view = CameraPose((1, 0, 1), (0, 0, 0), (0, 0, 1), (60, 60, 48, 32))
+    own, engines = (Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT) for _ in range(2))
+    drawer = engines._drawer
+    assert isinstance(drawer, OpenGLDrawer)
+    drawer._planes = np.zeros(0, dtype=np.int64)  # cut into as many pieces as the engine cuts them
+    try:
+        place(sim, away, away)
+        bare, expected = (renderer.render(0, view).astype(int) for renderer in (own, engines))
+        place(sim, high, away)
+        picture = own.render(0, view).astype(int)
+    finally:
+        own.close()
+        engines.close()
+    assert np.abs(bare - expected).mean() < 4
+    assert bare.std() > 4  # the ground has a pattern
+    is_darker = (picture < bare - 30).all(axis=2)
+    assert 10 < is_darker.sum() < 400
+
+
+def test_missing_opengl_is_an_error_that_says_what_to_install(
+    sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
+
+    monkeypatch.setattr(mujoco, "Renderer", fail)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    problem = r"apt-get install libegl1 libgl1 .*eglQueryString.*pip install 'embodichain-mujoco\[raytrace\]'"
+    with pytest.raises(RenderingUnavailableError, match=problem):
+        Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)
