@@ -74,7 +74,7 @@ def company(count: int) -> Iterator[None]:
 def train(iterations: Iterations, total: int) -> None:
     """Train for ``total`` iterations."""
     run = load_run_config(str(CONFIG), ["trainer.events={}", "trainer.enable_eval=false", "trainer.device=cpu"])
-    cfg = run.train.trainer
+    cfg = run.trainer
     torch.manual_seed(cfg.seed)
     env, _ = build_envs(run)
     policy, algorithm = build_learner(run, env, torch.device("cpu"))

@@ -35,6 +35,7 @@ from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, lo
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.utils.configclass import to_dict
 
 LEARNERS = ("ours", "sb3")
 EVAL_SEED = 1_000_004
@@ -75,7 +76,7 @@ class EvaluationSink:
 
 def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with the library's own PPO."""
-    cfg = run.train.trainer
+    cfg = run.trainer
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
     with TemporaryDirectory() as folder:
         trainer = Trainer(
@@ -101,8 +102,8 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
 
     from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv  # noqa: PLC0415
 
-    cfg, policy_block = run.train.trainer, run.train.policy
-    algo = run.train.algorithm.cfg
+    cfg, policy_block = run.trainer, run.policy
+    algo = to_dict(run.algorithm)
     network = policy_block["actor"]["network_cfg"]
     assert policy_block["critic"]["network_cfg"] == network, "Stable-Baselines3 gets one activation for both"
     assert set(network) == {"hidden_sizes", "activation", "orthogonal_init"}, "no other network options are translated"
@@ -188,7 +189,7 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     assert eval_env is not None
     train = {"ours": train_ours, "sb3": train_sb3}[learner]
     evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
-    train(run, env, Curve(evaluator, every, run.train.trainer.buffer_size * env.num_envs))
+    train(run, env, Curve(evaluator, every, run.trainer.buffer_size * env.num_envs))
 
 
 def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, float]]:
@@ -239,7 +240,7 @@ def main() -> None:
         run_one(args.config, args.one, args.seeds[0], args.eval_every, args.override)
         return
 
-    trainer = load_run_config(args.config, args.override).train.trainer
+    trainer = load_run_config(args.config, args.override).trainer
     if trainer.iterations % args.eval_every:
         parser.error(f"--eval-every {args.eval_every}: must divide trainer.iterations, {trainer.iterations}")
     with ThreadPoolExecutor(args.jobs) as pool:

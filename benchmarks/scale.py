@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--config", default=CONFIG)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="N:T")
     args = parser.parse_args()
-    batch_size = load_run_config(ROOT / args.config).train.algorithm.cfg["batch_size"]
+    batch_size = load_run_config(ROOT / args.config).algorithm.batch_size
     print(f"{'envs':>6}{'steps':>7}{'collect us':>12}{'update us':>11}{'steps/s':>10}{'memory MB':>11}")
     rows = []
     for size in args.sizes:

@@ -66,7 +66,7 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
     """Train in this process and print the points of the learning curve."""
     torch.set_num_threads(1)
     run = load_run_config(config, [*overrides, "trainer.events={}", "trainer.enable_eval=true", f"trainer.seed={seed}"])
-    cfg = run.train.trainer
+    cfg = run.trainer
     torch.manual_seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the generator that users' code draws from)
     env, eval_env = build_envs(run)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,9 @@ def _has_offscreen_gl() -> bool:
 
 if sys.platform == "linux" and _has_offscreen_gl():
     os.environ.setdefault("MUJOCO_GL", "egl")
+
+# Under nohup SIGHUP is ignored, and the programs that the tests start would inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

@@ -15,9 +15,9 @@ from embodichain.utils.device import resolve_device
 def train(setting: Setting, env: EmbodiedEnv, clock: Clock, iterations: int) -> None:
     """Train as ``python -m embodichain.agents.rl.train`` does."""
     run = setting.run
-    policy, algorithm = build_learner(run, env, resolve_device(run.train.trainer.device))
+    policy, algorithm = build_learner(run, env, resolve_device(run.trainer.device))
     stop = StopSignals()
-    folder = RunFolder.create(run.train.trainer.exp_name)
+    folder = RunFolder.create(run.trainer.exp_name)
     clock.act = lambda flat: policy.get_action(TensorDict({"obs": flat}, [len(flat)]), deterministic=True)["action"]
     clock.count_as_update(algorithm, "update", is_last=True)
     clock.count_as_update(policy, "update_normalizer")  # follows the update: counts for the next iteration

@@ -75,7 +75,7 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
     env, eval_env = build_envs(setting.run)
     assert eval_env is not None
     evaluator = Evaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("videos"))
-    iterations = setting.run.train.trainer.iterations
+    iterations = setting.run.trainer.iterations
 
     def evaluate(clock: Clock) -> None:
         count = len(clock.iterations)

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     path = args.out or saved.folder / "export" / f"policy{chosen.suffix}"
     with open_run(saved, args.envs, "cpu", allowed_imports(args)) as opened:
         space = opened.env.single_observation_space
-        entries = actor_entries(opened.config.train.policy, space, opened.policy)
+        entries = actor_entries(opened.config.policy, space, opened.policy)
         terms = list(opened.env.action_manager.terms.values())
         module = DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
         spec = describe_policy(saved, opened, module)

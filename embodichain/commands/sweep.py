@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     """
     parameters = [read_parameter(text) for text in args.parameters]
     config = load_run_config(args.config, args.overrides, allowed_imports(args))
-    name = config.train.trainer.exp_name
+    name = config.trainer.exp_name
     trainings = Trainings()
     if args.metric.startswith("eval/") and config.eval_env is None:
         raise ConfigError(f"--metric {args.metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")

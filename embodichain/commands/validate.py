@@ -53,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"{args.config}: valid. {env_id} with terms: {counts}")
         return 0
     run_config = load_run_config(args.config, args.overrides, allowed_imports(args))
-    trainer, train = run_config.train.trainer, run_config.train
+    trainer = run_config.trainer
     if trainer.viewer:
         check_viewer_is_installed()
     steps = trainer.iterations * trainer.buffer_size * run_config.env.num_envs
     print(
-        f"{args.config}: valid. {train.algorithm.name} with the policy {train.policy['name']} on {run_config.env_id}: "
-        f"{trainer.iterations} iterations x {trainer.buffer_size} steps x {run_config.env.num_envs} environments = "
+        f"{args.config}: valid. {run_config.algorithm_name} with the policy {run_config.policy['name']} on "
+        f"{run_config.env_id}: {trainer.iterations} iterations x {trainer.buffer_size} steps x "
+        f"{run_config.env.num_envs} environments = "
         f"{steps:,} environment steps"
     )
     return 0

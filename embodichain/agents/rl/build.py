@@ -41,7 +41,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data, record_
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils import ConfigError
-from embodichain.utils.configclass import replace
+from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.memory import check_memory
 from embodichain.utils.observations import entry_spaces
@@ -199,7 +199,7 @@ def build_env_groups(run: RunConfig) -> list[TrainingEnv]:
     Raises:
         ConfigError: the config does not fit the scene.
     """
-    asynchronous = run.train.trainer.collection()
+    asynchronous = run.trainer.collection()
     num_groups = 1 if asynchronous is None else asynchronous.env_groups
     envs: list[TrainingEnv] = []
     try:
@@ -225,7 +225,7 @@ def build_collector(
         device: of the learner.
         check_stop: see ``Trainer``.
     """
-    cfg = run.train.trainer.collection()
+    cfg = run.trainer.collection()
     if cfg is None:
         return None
     buffer = VLABuffer(cfg.buffer_capacity or cfg.max_staleness + 1)
@@ -239,7 +239,7 @@ def build_collector(
 def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:
     """Build the policy for an environment."""
     return build_policy(
-        run.train.policy,
+        run.policy,
         env.flattened_observation_space,
         env.single_action_space,
         device,
@@ -266,7 +266,7 @@ def build_learner(
     with torch_threads(1):  # so that the first parameters do not depend on how many processors there are
         policy = build_env_policy(run, env, device)
     if not is_resumed:
-        init_policy(policy, run.train.policy)  # before the algorithm is made, which may keep a copy of it
+        init_policy(policy, run.policy)  # before the algorithm is made, which may keep a copy of it
     _check_chunks(run, policy.chunk_length)
     _check_rollout_memory(run, env, policy, device)
     check_policy(
@@ -275,17 +275,17 @@ def build_learner(
         env.single_action_space,
         device,
         observation_space=env.single_observation_space,
-        evaluated=get_algo_class(run.train.algorithm.name).reads_evaluated,
+        evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
     )
     is_shared = get_ranks().world_size > 1
-    algorithm = build_algo(run.train.algorithm.name, run.train.algorithm.cfg, policy, device, distributed=is_shared)
-    check_sequences(policy, run.train.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
+    algorithm = build_algo(run.algorithm_name, to_dict(run.algorithm), policy, device, distributed=is_shared)
+    check_sequences(policy, run.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
     return policy, algorithm
 
 
 def _check_rollout_memory(run: RunConfig, env: TrainingEnv, policy: Policy, device: torch.device) -> None:
     """Refuse rollouts that are larger than the memory there is."""
-    known, num_steps = entry_spaces(env.single_observation_space), run.train.trainer.buffer_size
+    known, num_steps = entry_spaces(env.single_observation_space), run.trainer.buffer_size
     entries = {
         key: torch.from_numpy(np.empty((0, *known[key].shape), known[key].dtype))
         for key in policy.obs_keys
@@ -336,7 +336,7 @@ def build_trainer(
     Raises:
         ConfigError: the folder cannot be written, or the checkpoint does not hold this training's state.
     """
-    cfg = run.train.trainer
+    cfg = run.trainer
     env.write_into(folder.path, allowed_writes)
     if eval_env is not None:
         eval_env.write_into(folder.path / "eval", allowed_writes)
@@ -398,10 +398,10 @@ def build_trainer(
 
 
 def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
-    collection = run.train.trainer.collection()
+    collection = run.trainer.collection()
     if collection is None or collection.backend == "thread":
         return build_env(run.env_id, cfg)
-    return ProcessEnv(partial(build_env, run.env_id, cfg), run.train.trainer.import_modules)
+    return ProcessEnv(partial(build_env, run.env_id, cfg), run.trainer.import_modules)
 
 
 def _open_viewer(env: TrainingEnv) -> Viewer:
@@ -411,7 +411,7 @@ def _open_viewer(env: TrainingEnv) -> Viewer:
 
 def _check_chunks(run: RunConfig, length: int) -> None:
     """Check that rollouts can be made of chunks of so many actions, and minibatches of them."""
-    size = run.train.trainer.buffer_size
+    size = run.trainer.buffer_size
     if length == 1:
         return
     if size % length:

@@ -16,7 +16,6 @@ from embodichain.agents.rl.algo import AlgorithmCfg
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides, split_overrides
 from embodichain.agents.rl.config.trainer_cfg import (
-    TrainCfg,
     TrainerCfg,
     inline_env,
     parse_train_config,
@@ -48,23 +47,24 @@ class RunConfig:
     """Everything that a run is made from, read and checked.
 
     Attributes:
-        train: the training config.
+        trainer: the training's own settings.
+        policy: the policy's block.
+        algorithm_name: a registered name.
+        algorithm: its settings, with the defaults of those that the config leaves out.
         env_id: the registered environment.
         env: its config for training.
         eval_env: its config for evaluation, or None.
         resolved: all of it as plain data, for the record.
     """
 
-    train: TrainCfg
+    trainer: TrainerCfg
+    policy: dict[str, Any]
+    algorithm_name: str
+    algorithm: AlgorithmCfg
     env_id: str
     env: EmbodiedEnvCfg
     eval_env: EmbodiedEnvCfg | None
     resolved: dict[str, Any]
-
-    @property
-    def algorithm(self) -> AlgorithmCfg:
-        """The algorithm's settings, with the defaults of those that the config leaves out."""
-        return get_algo_class(self.train.algorithm.name).cfg_class(**self.train.algorithm.cfg)
 
 
 def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
@@ -161,7 +161,9 @@ def _check_config(
     resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
     if isinstance(train.trainer.gym_config, str):
         resolved["trainer"]["gym_config"] = str(_find_gym_config(train.trainer.gym_config, folder))
-    return RunConfig(train, env_data["id"], env, eval_env, resolved)
+    return RunConfig(
+        train.trainer, train.policy, train.algorithm.name, algorithm_cfg, env_data["id"], env, eval_env, resolved
+    )
 
 
 def _block(data: dict[str, Any], name: str) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def open_run(
     env = build_env(config.env_id, without_records(config.eval_env))
     try:
         policy = build_policy(
-            config.train.policy,
+            config.policy,
             env.flattened_observation_space,
             env.single_action_space,
             torch_device,

@@ -160,13 +160,13 @@ def train_from_config(
                     f"WORLD_SIZE: this is one of {ranks.world_size} processes, and trainer.distributed is false: each "
                     "would train by itself. Add --distributed"
                 )
-            device = rank_device(run.train.trainer.device, placement.local_rank)
-            ranks.use(device, run.train.trainer.hang_seconds)
+            device = rank_device(run.trainer.device, placement.local_rank)
+            ranks.use(device, run.trainer.hang_seconds)
             run = for_rank(run, ranks, share_processors(placement), device)
             return _run(run, point, device, ranks, placement, allowed_writes, lock)
     with RunLock() as lock:
         run, point = _load_run(config_path, overrides, imports, resume, Ranks(), Placement(), lock)
-        device = resolve_device(run.train.trainer.device)
+        device = resolve_device(run.trainer.device)
         count = _count_processes(run, distributed, processes, device)
         if count == 1:
             return _run(run, point, device, Ranks(), Placement(), allowed_writes, lock)
@@ -185,7 +185,7 @@ def _run(
     lock: RunLock,
 ) -> dict[str, Any]:
     """Build what the config says, train, and return the summary; on all ranks."""
-    cfg = run.train.trainer
+    cfg = run.trainer
     start = time.monotonic()
     if point is not None and (finished := ranks.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished
@@ -362,7 +362,7 @@ def _count_processes(run: RunConfig, distributed: bool | None, processes: int | 
 
 
 def _is_distributed(run: RunConfig, distributed: bool | None) -> bool:
-    cfg = run.train.trainer
+    cfg = run.trainer
     is_distributed = cfg.distributed if distributed is None else distributed
     cfg.check_distributed(is_distributed)
     return is_distributed
@@ -382,7 +382,7 @@ def _load_run(
     Processes that torchrun has started again go on with the run that they had begun.
     """
     run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
-    exp_name = None if run is None else run.train.trainer.exp_name
+    exp_name = None if run is None else run.trainer.exp_name
     is_restart = bool(ranks.gather(torch.tensor(placement.restarts)).max() > 0)
 
     def find() -> tuple[str, str, dict[str, Any]] | None:
@@ -406,7 +406,7 @@ def _load_run(
                 f"the run goes on with its own config; {point.content['config']['trainer']['gym_config']} is another: "
                 f"{'; '.join(changes)}"
             )
-    if run.train.trainer.viewer:
+    if run.trainer.viewer:
         check_viewer_is_installed()
     if point is None:
         return run, None
@@ -417,7 +417,7 @@ def _load_run(
 
 def _open_folder(run: RunConfig, point: ResumePoint | None, placement: Placement, lock: RunLock) -> str:
     """Return the run's folder, a new one or that of the run to go on with."""
-    folder = RunFolder.create(run.train.trainer.exp_name) if point is None else RunFolder(point.run)
+    folder = RunFolder.create(run.trainer.exp_name) if point is None else RunFolder(point.run)
     if point is None:
         lock.take(folder.path)
     if placement.launch is not None:

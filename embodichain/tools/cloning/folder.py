@@ -24,7 +24,7 @@ def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Pat
     Raises:
         ConfigError: none is named, one is there already, or it is not where the training looks for it.
     """
-    model_path = run.train.policy.get("vla_config", {}).get("model_path")
+    model_path = run.policy.get("vla_config", {}).get("model_path")
     name = cfg.out or model_path
     if name is None:
         raise ConfigError("out: required, since the training config's policy.vla_config has no model_path")

@@ -96,8 +96,8 @@ def clone_from_config(
     """
     cfg = load_bc_config(path, overrides)
     run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
-    if run.train.policy["name"] != "vla":
-        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.train.policy['name']}'")
+    if run.policy["name"] != "vla":
+        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy['name']}'")
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only what the expert does is recorded, not another dataset")
     out = out_folder(cfg, run, allowed_writes)
@@ -308,7 +308,7 @@ def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy
 
 def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
     """Return the training's policy with weights as they begin."""
-    block = dict(run.train.policy)
+    block = dict(run.policy)
     block["vla_config"] = {**block.get("vla_config", {}), "model_path": None}
     policy = build_policy(
         block,

@@ -148,7 +148,7 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
     config = write_config(Path(), tiny_config(trainer__gym_config=env_file() if place == "file" else data))
     overrides = [f"{prefix}env.rewards.calm.weight=2.5", f"{prefix}max_episode_steps=7", "trainer.seed=3"]
     run = load_run_config(config, overrides)
-    assert (run.env.rewards["calm"].weight, run.env.max_episode_steps, run.train.trainer.seed) == (2.5, 7, 3)
+    assert (run.env.rewards["calm"].weight, run.env.max_episode_steps, run.trainer.seed) == (2.5, 7, 3)
     # What is kept of the run has them, and the file is as it was.
     assert run.resolved["gym_config"]["env"]["rewards"]["calm"]["weight"] == 2.5
     assert load_run_config(config).env.rewards["calm"].weight == data["env"]["rewards"]["calm"]["weight"]
@@ -194,7 +194,7 @@ def test_record_of_a_run_is_a_config_to_train_by() -> None:
     Path("record.json").write_text(json.dumps(run.resolved), encoding="utf-8")
     again = load_run_config("record.json", ["trainer.seed=8", "env.rewards.calm.weight=3"])
     assert (again.env_id, again.env.max_episode_steps, again.env.seed) == (run.env_id, 7, 8)
-    assert (again.env.rewards["calm"].weight, again.train.policy) == (3, run.train.policy)
+    assert (again.env.rewards["calm"].weight, again.policy) == (3, run.policy)
 
 
 # --- what becomes of the configs ---

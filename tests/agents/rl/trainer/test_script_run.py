@@ -279,8 +279,8 @@ def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env
     trainer.train(16)
     run = load_checkpoint_config(load_checkpoint(trainer.save_checkpoint())["config"])
     assert run.env.replace(sim_cfg=env.cfg.sim_cfg) == env.cfg  # type: ignore[attr-defined]
-    assert run.train.trainer.iterations == 2
-    assert run.train.algorithm.cfg["batch_size"] == 8
+    assert run.trainer.iterations == 2
+    assert run.algorithm.batch_size == 8
     with open_run(find_run(str(tmp_path)), 2) as opened:
         assert str(opened.env.device) == "cpu"
         for name, value in trainer.policy.state_dict().items():
