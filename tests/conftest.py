@@ -29,8 +29,10 @@ def _has_offscreen_gl() -> bool:
 if sys.platform == "linux" and _has_offscreen_gl():
     os.environ.setdefault("MUJOCO_GL", "egl")
 
-# Under nohup SIGHUP is ignored, and the programs that the tests start would inherit that.
+# nohup ignores SIGHUP and a shell's background job SIGINT; the programs that the tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
