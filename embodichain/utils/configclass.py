@@ -70,6 +70,8 @@ def _make(cls: type[T], frozen: bool) -> type[T]:
         value = cls.__dict__.get(name, MISSING)
         if value is MISSING:
             setattr(cls, name, field(default_factory=_missing))
+        elif isinstance(value, dataclasses.Field) and value.default is value.default_factory is MISSING:
+            value.default_factory = _missing
         elif not isinstance(value, (*_IMMUTABLE, dataclasses.Field, types.FunctionType, type)):
             setattr(cls, name, field(default_factory=functools.partial(_copy.deepcopy, value)))
     methods = {"copy": replace, "replace": replace, "to_dict": to_dict, "validate": _validate}

@@ -7,16 +7,16 @@ import functools
 import importlib.util
 import json
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
-from embodichain.utils.errors import ConfigError, unknown_key
+from embodichain.utils.errors import raise_problems, unknown_key
 
-__all__ = ["RayTracing", "from_dict"]
+__all__ = ["RayTracing", "from_dict", "parse"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
 """Of a config's ``enable_rt``; true where the extra ``raytrace`` is installed."""
 
 _MANY = 200  # errors of one block, beyond which nobody reads on
+_ROUNDS = 20  # of leaving out what is wrong; each shortens the data
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")
 
@@ -41,7 +42,7 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
 
     Types are strict where JSON has the type: ``"4"`` is no number and ``1`` is no bool, but integers stand for floats
     and lists for tuples. Data with Python objects among them cannot come from a file; they are converted as far as
-    pydantic converts.
+    pydantic converts, but for functions, which may stand where a file names one.
 
     Args:
         cls: a ``@configclass``.
@@ -49,50 +50,81 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
         place: where it stands, put before each path in the messages.
         noun: what a key is called in the messages.
 
-    Returns:
-        The instance.
-
     Raises:
         ConfigError: with every error of the data, a line each: path, problem, what was got and what is allowed.
     """
-    problems: dict[str, list[str]] = {}
+    value, problems = parse(cls, data, place, noun)
+    raise_problems(f"{path}: {problem}" for path, problem in problems.items())
+    return cast("T", value)
+
+
+def parse(cls: type[T], data: Any, place: str, noun: str = "key") -> tuple[T | None, dict[str, str]]:
+    """Build a config class from the data without what is wrong in them, so that the rest can be checked further.
+
+    Arguments are those of :func:`from_dict`. What is wrong counts as ``{}`` if that is possible, and else as not given;
+    a list keeps its length.
+
+    Returns:
+        The instance, with ``MISSING`` for what is required, or None where too much is wrong; and each problem by its
+        path.
+    """
+    value, errors = _validate(cls, data)
+    found: dict[str, list[str]] = {}
     endings: dict[str, str] = {}
-    value: T | None = None
-    has_more = False
-    try:
-        value = _validate(cls, data)
-    except ValidationError as error:
-        items = [(item, _keys(item, cls, data)) for item in error.errors()[:_MANY]]
-        has_more = error.error_count() > len(items)
-        for item, keys in items:
-            # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
-            is_choice = len(keys) < len(item["loc"])
-            if is_choice and any(other[: len(keys)] == keys and len(other) > len(keys) for _, other in items):
-                continue
-            path = _path(place, keys)
-            problem, endings[path] = _describe(item, keys, cls, data, noun)
-            if problem not in problems.setdefault(path, []):
-                problems[path].append(problem)
-    for path in _missing(cls, data, place):
-        problems[path], endings[path] = ["required, but missing"], ""
-    if value is None or problems:
-        lines = [f"{p}: {', or '.join(problems[p])}{endings[p]}" for p in problems]
-        has_more = has_more or len(lines) > _MANY
-        raise ConfigError("\n".join([*lines[:_MANY], *([f"{place}: and more"] if has_more else [])]))
-    return value
+    for item, keys in errors[:_MANY]:
+        # A value that fits none of several types has an error for each of them; the one that leads furthest counts.
+        is_choice = len(keys) < len(item["loc"])
+        if is_choice and any(other[: len(keys)] == keys and len(other) > len(keys) for _, other in errors):
+            continue
+        path = _path(place, keys)
+        problem, endings[path] = _describe(item, keys, cls, data, noun)
+        if problem not in found.setdefault(path, []):
+            found[path].append(problem)
+    problems = {path: ", or ".join(those) + endings[path] for path, those in found.items()}
+    problems |= dict.fromkeys(_missing(cls, data, place), "required, but missing")
+    if len(errors) > _MANY or len(problems) > _MANY:
+        return None, dict(list(problems.items())[:_MANY]) | {place: "and more"}
+    for _ in range(_ROUNDS):
+        if not errors:
+            break
+        data = _without(data, {tuple(keys) for _, keys in errors})
+        value, errors = _validate(cls, data)
+    return value, problems
 
 
-def _validate(cls: type[T], data: Any) -> T:
-    adapter = _adapter(cast(Any, cls))
+def _validate(cls: type[T], data: Any) -> tuple[T | None, list[tuple[Any, list[int | str]]]]:
+    """Return the instance, or the errors, each with the keys of its place in the data; one more than many at most."""
+    adapter = _adapter(cast("Any", cls))
     try:
-        text = json.dumps(data)
+        text = json.dumps(data, default=_name_of_function)
     except TypeError:
         text = None
-    if text is not None:
-        # Only in its JSON mode does pydantic's strictness allow what JSON cannot say, such as tuples.
-        adapter.validate_json(text, strict=True)
-    value: T = adapter.validate_python(data)
-    return value
+    try:
+        if text is not None:
+            # Only in its JSON mode does pydantic's strictness allow what JSON cannot say, such as tuples.
+            adapter.validate_json(text, strict=True)
+        return adapter.validate_python(data), []
+    except ValidationError as error:
+        return None, [(item, _keys(item, cls, data)) for item in error.errors()[: _MANY + 1]]
+
+
+def _name_of_function(value: Any) -> str:
+    if callable(value):
+        return getattr(value, "__name__", "")
+    raise TypeError
+
+
+def _without(data: Any, wrong: Collection[tuple[int | str, ...]], path: tuple[int | str, ...] = ()) -> Any:
+    """Return data with ``{}`` in the place of what is wrong, and without what is ``{}`` already."""
+    if path in wrong:
+        return {}
+    if isinstance(data, Mapping):
+        kept = {key: value for key, value in data.items() if (*path, key) not in wrong or value != {}}
+        return {key: _without(value, wrong, (*path, key)) for key, value in kept.items()}
+    if isinstance(data, list | tuple):
+        kept_items = [(i, value) for i, value in enumerate(data) if (*path, i) not in wrong or value != {}]
+        return [_without(value, wrong, (*path, i)) for i, value in kept_items]
+    return data
 
 
 @functools.cache

@@ -6,8 +6,8 @@ import pytest
 from pydantic import Field
 
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.configclass import field
-from embodichain.utils.validation import from_dict
+from embodichain.utils.configclass import MISSING, field
+from embodichain.utils.validation import from_dict, parse
 
 
 @configclass
@@ -175,3 +175,29 @@ def test_errors_without_end_are_cut_off() -> None:
     assert len(lines) == 101  # of the first 200 errors, two make a line: an entry fits neither of two types
     assert lines[-1] == "thing: and more"
     assert all(len(line) < 1000 for line in lines)
+
+
+def test_what_is_wrong_is_left_out_so_that_the_rest_can_be_checked_further() -> None:
+    data = {
+        "uid": "a",
+        "parts": [3, {"name": "p", "gain": "x", "nmae": 1}],
+        "by_name": {"one": {"gain": 2.0}, "two": []},
+        "shape": {"kind": "ball", "radius": -1},
+        "count": 0,
+    }
+    thing, problems = parse(Thing, data, "thing")
+    assert thing is not None
+    assert list(problems) == [
+        *("thing.parts[0]", "thing.parts[1].gain", "thing.parts[1].nmae", "thing.by_name.two"),
+        *("thing.shape.radius", "thing.count", "thing.by_name.one.name"),
+    ]
+    assert [part.name for part in thing.parts] == [MISSING, "p"]
+    assert thing.by_name["one"].gain == 2.0
+    assert (thing.shape, thing.count, list(thing.by_name)) == (Ball(), 1, ["one", "two"])
+    assert parse(Thing, {"uid": "a"}, "") == (Thing(uid="a"), {})
+
+
+def test_functions_stand_for_their_names() -> None:
+    assert from_dict(Strict, {"call": len, "number": 2}, "").call is len
+    with pytest.raises(ConfigError, match=r"^number: Input should be a valid number, got '2'"):
+        from_dict(Strict, {"call": len, "number": "2"}, "")

@@ -22,9 +22,8 @@ from embodichain.agents.rl.config.trainer_cfg import (
     read_train_config,
 )
 from embodichain.agents.rl.models.registry import check_policy_block
-from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, config_to_cfg, terms_to_cfg
+from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
-from embodichain.lab.gym.config.scene_names import names_in_config
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
@@ -250,7 +249,7 @@ def _load_env(
         folder: of the training config.
         overrides: of the environment's config.
         allowed_imports: as :func:`load_run_config`.
-        problems: every error found is added; the typed form is None then.
+        problems: every error found is added; the typed form is without what is wrong, or None where there is no config.
     """
     place, data = "", None
     with collected(problems):
@@ -264,13 +263,11 @@ def _load_env(
         get_env_spec(_env_id(data))
     # Of an unknown task, the rest is checked as that of a plain environment.
     env_class = find_env_class(data.get("id")) or EmbodiedEnv
-    cfg: EmbodiedEnvCfg | None = None
-    with collected(wrong):
-        cfg = config_to_cfg(data, env_class=env_class, allowed_imports=allowed_imports)
-    wrong += _evaluation_problems(trainer, data)
+    parsed = parse_env(data, env_class=env_class, allowed_imports=allowed_imports)
+    wrong += parsed.problems + _evaluation_problems(trainer, data)
     lines = name_overrides(wrong, overrides)
     problems += [place + line for line in lines] if inline is None else inline.in_users_words(lines)
-    return data, cfg, names_in_config(data, env_class)
+    return data, parsed.cfg, parsed.names
 
 
 def _of_known_terms(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> list[str]:

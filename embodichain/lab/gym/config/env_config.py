@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pydantic import PositiveInt, ValidationError
+from pydantic import PositiveInt
 
 from embodichain.lab.gym.config.scene_checks import scene_problems
 from embodichain.lab.gym.config.scene_names import has_config_robot, names_in_config
@@ -24,15 +23,15 @@ from embodichain.lab.gym.envs.managers.cfg import (
     ObservationCfg,
     RewardCfg,
 )
-from embodichain.lab.gym.envs.managers.checks import SceneNames, check_modified_entries, parse_term
+from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES, DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.registry import find_env_class
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, raise_problems, unknown_key
+from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import from_dict
+from embodichain.utils.validation import parse
 
 __all__ = [
     "BLOCK_MODULES",
@@ -42,7 +41,9 @@ __all__ = [
     "TOP_KEYS",
     "ConfigFile",
     "EnvFileCfg",
+    "ParsedEnv",
     "config_to_cfg",
+    "parse_env",
     "terms_to_cfg",
 ]
 
@@ -97,6 +98,21 @@ class ConfigFile:
         return {key: value for key, value in load_config_file(self.path).items() if key != "$schema"}
 
 
+@dataclasses.dataclass(frozen=True)
+class ParsedEnv:
+    """An environment's config, typed and checked.
+
+    Attributes:
+        cfg: the typed config, without what is wrong.
+        names: what terms may name in its scene.
+        problems: what is wrong, a line each.
+    """
+
+    cfg: EmbodiedEnvCfg
+    names: SceneNames
+    problems: list[str]
+
+
 def config_to_cfg(
     data: Mapping[str, Any],
     manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
@@ -116,42 +132,52 @@ def config_to_cfg(
     Raises:
         ConfigError: with every error found, a line each.
     """
+    parsed = parse_env(data, manager_modules, env_class, allowed_imports)
+    raise_problems(parsed.problems)
+    return parsed.cfg
+
+
+def parse_env(
+    data: Mapping[str, Any],
+    manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
+    env_class: type | None = None,
+    allowed_imports: Sequence[str] = (),
+) -> ParsedEnv:
+    """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
-    with collected(problems):
-        from_dict(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
-    problems += scene_problems(data)
+    cfg, wrong = _parse(data, problems)
     env_class = env_class or find_env_class(data.get("id"))
-    names = names_in_config(data, env_class)
-    if has_config_robot(env_class) and data.get("robot") is None:
+    problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+    problems += scene_problems(cfg, wrong)
+    names = names_in_config(cfg, env_class, wrong)
+    if cfg.robot is None and has_config_robot(env_class) and "robot" not in wrong:
         problems.append("robot: required, but missing")
+    if env_class is not None and not (cfg.actions or "env" in wrong or "env.actions" in wrong):
+        problems.append("env.actions: at least one action term is needed")
+    if names.parts and cfg.control_parts is not None:
+        with collected(problems):
+            check_parts(cfg.control_parts, frozenset().union(*names.parts.values()))
+    problems += _extension_problems(cfg.extensions, env_class)
+    find = functools.partial(find_admitted, modules=manager_modules, allowed_imports=allowed_imports)
+    terms = {
+        block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
+    }
+    problems += _entry_problems(cfg.observations, names)
+    return ParsedEnv(replace(cfg, **terms), names, problems)
+
+
+def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
+    """Return the typed form of a file without what is wrong in it, and what that is by its path in the file."""
+    _, wrong = parse(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
     env = data.get("env", {})
     if not isinstance(env, dict):
-        problems.append(f"env: must be an object, got {env!r}")
+        wrong["env"] = f"must be an object, got {env!r}"
         env = {}
-    elif env_class is not None and env.get("actions", {}) == {}:
-        problems.append("env.actions: at least one action term is needed")
-    terms: dict[str, Any] = {}
-    for block, cls in TERM_BLOCKS.items():
-        content = env.get(block, {})
-        terms[block] = terms_to_cfg(
-            content, cls, f"env.{block}", names, problems, manager_modules, allowed_imports=allowed_imports
-        )
-    problems += _entry_problems(env.get("observations"), terms["observations"], names)
-    parts = env.get("control_parts")
-    if names.parts and isinstance(parts, list):
-        with collected(problems):
-            check_parts(parts, frozenset().union(*names.parts.values()))
-    problems += _extension_problems(_dict(env.get("extensions")), env_class)
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
-    flat = {key: env[key] for key in ENV_KEYS if key in env and key not in TERM_BLOCKS}
-    flat |= {key: data[key] for key in (*SCENE_KEYS, *TOP_FIELDS) if key in data}
-    try:
-        cfg = from_dict(EmbodiedEnvCfg, flat, "")
-    except ConfigError as error:
-        lines = str(error).splitlines()
-        problems += [line if re.split(r"[.\[:]", line)[0] in data else f"env.{line}" for line in lines]
-    raise_problems(problems)
-    return replace(cfg, **terms)
+    top = {key: data[key] for key in (*SCENE_KEYS, *TOP_FIELDS) if key in data}
+    cfg, found = parse(EmbodiedEnvCfg, {key: env[key] for key in ENV_KEYS if key in env} | top, "")
+    wrong |= {path if re.split(r"[.\[]", path)[0] in top else f"env.{path}": found[path] for path in found}
+    return cfg or EmbodiedEnvCfg(), wrong
 
 
 def terms_to_cfg(
@@ -175,35 +201,57 @@ def terms_to_cfg(
         allowed_imports: as :func:`config_to_cfg`.
 
     Returns:
-        The terms without errors.
+        The terms.
     """
-    if not isinstance(block, dict):
-        problems.append(f"{place}: Input should be an object, got {block!r}")
+    terms, wrong = parse(cast("type[dict[str, Cfg]]", dict[str, cls]), block, place)  # type: ignore[valid-type]
+    problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+    find = functools.partial(find_admitted, modules=manager_modules, allowed_imports=allowed_imports)
+    return _check_terms(terms or {}, place, names, wrong, find, problems)
+
+
+def _check_terms(
+    terms: Mapping[str, Cfg],
+    place: str,
+    names: SceneNames,
+    wrong: Collection[str],
+    find: Callable[..., Any],
+    problems: list[str],
+) -> dict[str, Cfg]:
+    """Return the terms with the functions that they name, and add what is wrong with their parameters to ``problems``.
+
+    Args:
+        terms: by name.
+        place: of the block.
+        names: what the terms may name.
+        wrong: paths of what is wrong already.
+        find: returns what a name stands for, as :func:`find_admitted`.
+        problems: every error found is added.
+    """
     found = {}
-    for name, data in _dict(block).items():
-        term, func = f"{place}.{name}", _dict(data).get("func")
-        value: Cfg | None = None
-        # A function that Python code put there is set aside, so that the rest is checked as strictly as a file's.
-        plain = data | {"func": getattr(func, "__name__", "")} if callable(func) else data
+    for name, cfg in terms.items():
+        term = f"{place}.{name}"
         with collected(problems):
-            value = from_dict(cls, plain, term)
-        with collected(problems), suppress(ValidationError):
-            if isinstance(func, str):
-                func = find_admitted(func, manager_modules, allowed_imports, f"{term}.func")
-            # Without the keys that have nothing to do with the functor, and may be wrong by themselves.
-            needed = {key: plain[key] for key in ("mode", "params") if key in _dict(plain)}
-            parse_term(cls(func=cast(Any, func), **needed), term, names)
-            if value is not None:
-                found[name] = replace(value, func=func)
+            if isinstance(cfg.func, str):
+                cfg = replace(cfg, func=find(cfg.func, place=f"{term}.func"))
+            if not {term, f"{term}.func", f"{term}.mode", f"{term}.params"} & set(wrong):
+                parse_term(cfg, term, names)
+        found[name] = cfg
     return found
 
 
-def _entry_problems(block: Any, terms: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
-    """Return the problems of terms that modify an entry; those of terms with errors of their own are not missing."""
-    if names.entries is not None:
-        broken = {str(_dict(term).get("name") or key) for key, term in _dict(block).items() if key not in terms}
-        names = dataclasses.replace(names, entries=names.entries | broken)
-    return check_modified_entries(terms, "env.observations", names)
+def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneNames) -> list[str]:
+    """Return the problems of ``modify`` terms whose entry no term before them adds and the base does not have."""
+    if names.entries is None:
+        return []
+    entries = set(names.entries)
+    problems = []
+    for term, cfg in observations.items():
+        name = cfg.name or term
+        if cfg.mode == "add":
+            entries.add(name)
+        elif name not in entries:
+            problems.append(f"env.observations.{term}.name: {unknown_name('entry', name, entries)}")
+    return problems
 
 
 def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
@@ -216,7 +264,3 @@ def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -
         elif callable(there) or isinstance(there, property | functools.cached_property):
             problems.append(f"{place}: is taken: the environment has a method or property of that name")
     return problems
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from embodichain.lab.sim.cfg import COMPONENT_TYPES
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.lab.sim.model.checks import (
     asset_of_robot_type,
     check_asset,
@@ -14,99 +15,85 @@ from embodichain.lab.sim.model.checks import (
     check_uid,
     mesh_path,
 )
+from embodichain.lab.sim.shapes import MeshCfg, PlaneCfg
+from embodichain.utils.configclass import MISSING, replace
 from embodichain.utils.errors import collected
 
-__all__ = ["component_kinds", "entities_in_config", "scene_problems"]
+__all__ = ["component_kinds", "scene_problems", "things_in_config"]
 
 
-def entities_in_config(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path and content of each thing in an environment's config; malformed ones are passed over."""
-    if isinstance(data.get("robot"), Mapping):
-        yield "robot", data["robot"]
+def things_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
+    """Yield path and config of each thing in a scene; a group's members have the names that the scene gives them."""
+    if cfg.robot is not None:
+        yield "robot", cfg.robot
     for key in ("background", "rigid_object", "articulation", "sensor", "rigid_object_group"):
-        yield from _entities(data.get(key), key)
-    light = data.get("light")
-    yield from _entities(light.get("direct") if isinstance(light, Mapping) else None, "light.direct")
-    for place, group in _entities(data.get("rigid_object_group"), "rigid_object_group"):
-        members = group.get("rigid_objects")
-        if isinstance(members, Mapping) and group.get("folder_path") is None:
-            for name, member in members.items():
-                if isinstance(member, Mapping):
-                    yield f"{place}.rigid_objects.{name}", {**member, "uid": f"{group.get('uid')}_{name}"}
+        yield from ((f"{key}[{i}]", thing) for i, thing in enumerate(getattr(cfg, key)))
+    yield from ((f"light.direct[{i}]", light) for i, light in enumerate(cfg.light.direct))
+    for i, group in enumerate(cfg.rigid_object_group):
+        if group.folder_path is None and _is_given(group.uid) and _is_given(group.rigid_objects):
+            for name, member in group.rigid_objects.items():
+                yield f"rigid_object_group[{i}].rigid_objects.{name}", replace(member, uid=f"{group.uid}_{name}")
 
 
-def _entities(block: Any, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for i, entity in enumerate(block if isinstance(block, list) else ()):
-        if isinstance(entity, Mapping):
-            yield f"{place}[{i}]", entity
+def component_kinds(robot: RobotCfg) -> list[str]:
+    """Return what a robot is assembled from (``arm``, ``hand``, ...)."""
+    has_arm = robot.robot_type is not None or robot.fpath is not None
+    components = [] if robot.urdf_cfg is None else robot.urdf_cfg.components
+    return list(dict.fromkeys([*["arm"] * has_arm, *(component.component_type for component in components)]))
 
 
-def component_kinds(robot: Mapping[str, Any]) -> list[str] | None:
-    """Return what a robot is assembled from (``arm``, ``hand``, ...), or None where that is malformed."""
-    urdf = robot.get("urdf_cfg") or {}
-    components = urdf.get("components", []) if isinstance(urdf, Mapping) else None
-    if not isinstance(components, list):
-        return None
-    kinds = [c.get("component_type") if isinstance(c, Mapping) else None for c in components]
-    if not all(kind in COMPONENT_TYPES for kind in kinds):
-        return None
-    has_arm = robot.get("robot_type") is not None or robot.get("fpath") is not None
-    return list(dict.fromkeys(["arm"] * has_arm + [str(kind) for kind in kinds]))
+def scene_problems(cfg: EmbodiedEnvCfg, wrong: Collection[str] = ()) -> list[str]:
+    """Return what is wrong with the things of a scene beyond their types, a line each.
 
-
-def scene_problems(data: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the things of an environment's config beyond their types, a line each."""
+    Args:
+        cfg: the environment's config; what has no value is passed over.
+        wrong: paths of what is left out of it, since its type is wrong.
+    """
     problems: list[str] = []
     taken: set[str] = set()
-    for place, entity in entities_in_config(data):
-        if isinstance(uid := entity.get("uid"), str):
+    for place, thing in things_in_config(cfg):
+        if _is_given(thing.uid):
             with collected(problems, f"{place}.uid: "):
-                check_uid(uid, taken)
-            taken.add(uid)
-        shape = entity.get("shape")
-        if isinstance(shape, Mapping):
-            _check_shape(shape, entity, place, problems)
-        for path, name in _assets(entity, place):
-            with collected(problems, f"{path}: "):
-                check_asset(name)
-    robot = data.get("robot")
-    if isinstance(robot, Mapping):
-        _check_robot(robot, problems)
+                check_uid(thing.uid, taken)
+            taken.add(thing.uid)
+        if isinstance(thing, RigidObjectCfg):
+            _check_shape(thing, place, wrong, problems)
+        if isinstance(thing, ArticulationCfg):
+            _check_files(thing, place, problems)
+        if isinstance(thing, RobotCfg):
+            _check_robot(thing, wrong, problems)
     return problems
 
 
-def _check_shape(shape: Mapping[str, Any], entity: Mapping[str, Any], place: str, problems: list[str]) -> None:
-    if shape.get("shape_type") == "Mesh" and isinstance(shape.get("fpath"), str):
+def _check_shape(body: RigidObjectCfg, place: str, wrong: Collection[str], problems: list[str]) -> None:
+    if isinstance(body.shape, MeshCfg) and _is_given(body.shape.fpath):
         with collected(problems, f"{place}.shape.fpath: "):
-            mesh_path(shape["fpath"])
-    if shape.get("shape_type") == "Plane" and not place.startswith("background"):
+            mesh_path(body.shape.fpath)
+    is_known = not place.startswith("background") and f"{place}.body_type" not in wrong
+    if isinstance(body.shape, PlaneCfg) and is_known:
         with collected(problems, f"{place}.body_type: "):
-            check_plane(entity.get("body_type", "dynamic"))
+            check_plane(body.body_type)
 
 
-def _check_robot(robot: Mapping[str, Any], problems: list[str]) -> None:
-    robot_type, ur_type = robot.get("robot_type"), robot.get("ur_type", "ur10")
-    if isinstance(robot_type, str) and isinstance(ur_type, str):
+def _check_files(articulation: ArticulationCfg, place: str, problems: list[str]) -> None:
+    files = {f"{place}.fpath": articulation.fpath}
+    if isinstance(articulation, RobotCfg) and articulation.urdf_cfg is not None:
+        components = enumerate(articulation.urdf_cfg.components)
+        files |= {f"{place}.urdf_cfg.components[{i}].urdf_path": part.urdf_path for i, part in components}
+    for path, name in files.items():
+        if name is not None and _is_given(name):
+            with collected(problems, f"{path}: "):
+                check_asset(name)
+
+
+def _check_robot(robot: RobotCfg, wrong: Collection[str], problems: list[str]) -> None:
+    if robot.robot_type is not None:
         with collected(problems, "robot.robot_type: "):
-            asset_of_robot_type(robot_type, ur_type)
-    kinds = component_kinds(robot)
-    if kinds is not None:
+            asset_of_robot_type(robot.robot_type, robot.ur_type)
+    if not any(path == "robot" or path.startswith(("robot.robot_type", "robot.fpath", "robot.urdf")) for path in wrong):
         with collected(problems, "robot: "):
-            check_components(kinds)
+            check_components(component_kinds(robot))
 
 
-def _assets(entity: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    """Yield path and name of the model files that an articulation asks for."""
-    if isinstance(entity.get("fpath"), str):
-        yield f"{place}.fpath", entity["fpath"]
-    for path, component in _components(entity, place):
-        if isinstance(component.get("urdf_path"), str):
-            yield f"{path}.urdf_path", component["urdf_path"]
-
-
-def _components(entity: Mapping[str, Any], place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    urdf = entity.get("urdf_cfg")
-    components = urdf.get("components") if isinstance(urdf, Mapping) else None
-    for i, component in enumerate(components if isinstance(components, list) else ()):
-        if isinstance(component, Mapping):
-            yield f"{place}.urdf_cfg.components[{i}]", component
+def _is_given(value: Any) -> bool:
+    return value is not MISSING

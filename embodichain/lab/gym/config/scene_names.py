@@ -1,13 +1,16 @@
-"""The names that a scene will have, read from its config before anything is built."""
+"""The names that a scene will have, read from its typed config before anything is built."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
-from embodichain.lab.gym.config.scene_checks import component_kinds, entities_in_config
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.config.scene_checks import component_kinds, things_in_config
+from embodichain.lab.gym.envs.config_data import SCENE_KEYS
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.sim.cfg import RobotCfg
+from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
+from embodichain.utils.configclass import MISSING
 
 __all__ = ["has_config_robot", "names_in_config"]
 
@@ -15,30 +18,28 @@ _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
 _OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")
 
 
-def names_in_config(data: Mapping[str, Any], env_class: type | None) -> SceneNames:
+def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collection[str] = ()) -> SceneNames:
     """Return what the terms of an environment may name, as far as its config tells.
 
     Args:
-        data: the config's content; parts that are malformed are passed over.
+        cfg: the environment's config.
         env_class: of the environment; None where it is not known.
+        wrong: paths of what is left out of the config, since its type is wrong.
     """
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
         return SceneNames(None, None, None)
     declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
-    entries = None if declared is None else frozenset([*declared, *_images(data.get("sensor"))])
+    entries = None if declared is None else frozenset([*declared, *_images(cfg.sensor)])
     added = _declared(env_class, "added_uids", _SCENE_HOOKS)
-    uids = [entity.get("uid") for _, entity in entities_in_config(data)]
-    is_whole = isinstance(data.get("robot"), Mapping) and all(isinstance(uid, str) for uid in uids)
-    if added is None or not is_whole or _has_folder_of_meshes(data.get("rigid_object_group")):
+    uids = {thing.uid for _, thing in things_in_config(cfg)}
+    # The members of a group that are named by files are looked at when the scene is built.
+    is_open = any(group.folder_path is not None for group in cfg.rigid_object_group)
+    is_whole = MISSING not in uids and not {*SCENE_KEYS, "light.direct"} & set(wrong)
+    if added is None or cfg.robot is None or is_open or not is_whole:
         return SceneNames(None, None, entries)
     # What a class adds may be cameras as well.
-    sensors = data.get("sensor")
-    listed = sensors if isinstance(sensors, list) else ()
-    named = [sensor.get("uid") for sensor in listed if isinstance(sensor, Mapping)]
-    cameras = [*added, *named]
-    return SceneNames(
-        frozenset(map(str, [*uids, *added])), _parts(data.get("robot")), entries, frozenset(map(str, cameras))
-    )
+    cameras = frozenset([*added, *(sensor.uid for sensor in cfg.sensor)])
+    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, cameras)
 
 
 def has_config_robot(env_class: type | None) -> bool:
@@ -59,31 +60,20 @@ def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> 
     return None
 
 
-def _images(sensors: Any) -> Iterator[str]:
+def _images(cameras: Sequence[CameraCfg]) -> Iterator[str]:
     """Yield the observation's entries of a config's cameras."""
-    for sensor in sensors if isinstance(sensors, list) else ():
-        if isinstance(sensor, Mapping):
-            kinds = [kind for kind in ("color", "depth", "mask") if sensor.get(f"enable_{kind}", kind == "color")]
-            if sensor.get("sensor_type") == "StereoCamera":
-                kinds += [f"{kind}_right" for kind in kinds] + ["disparity"] * bool(sensor.get("enable_disparity"))
-            yield from (f"sensor/{sensor.get('uid')}/{kind}" for kind in kinds)
+    for camera in cameras:
+        kinds = [kind for kind in ("color", "depth", "mask") if getattr(camera, f"enable_{kind}")]
+        if isinstance(camera, StereoCameraCfg):
+            kinds += [f"{kind}_right" for kind in kinds] + ["disparity"] * camera.enable_disparity
+        yield from (f"sensor/{camera.uid}/{kind}" for kind in kinds)
 
 
-def _has_folder_of_meshes(groups: Any) -> bool:
-    """Return whether a group's members are named by files, which are looked at when the scene is built."""
-    return any(
-        isinstance(group, Mapping) and group.get("folder_path") is not None
-        for group in (groups if isinstance(groups, list) else ())
-    )
+def _parts(robot: RobotCfg, wrong: Collection[str]) -> dict[str, frozenset[str]] | None:
+    """Return the control parts of the config's robot, by its name; without any, the scene makes one of each component.
 
-
-def _parts(robot: Any) -> dict[str, frozenset[str]] | None:
-    """Return the control parts of the config's robot, by its name."""
-    if not (isinstance(robot, Mapping) and isinstance(robot.get("uid"), str)):
+    None where what would say so is left out of the config.
+    """
+    if any(path.startswith(("robot.control_parts", "robot.urdf_cfg")) for path in wrong):
         return None
-    parts = robot.get("control_parts")
-    if parts is not None:
-        return {robot["uid"]: frozenset(parts)} if isinstance(parts, Mapping) else None
-    # Without them the scene makes a part of each component.
-    kinds = component_kinds(robot)
-    return None if kinds is None else {robot["uid"]: frozenset(kinds)}
+    return {robot.uid: frozenset(component_kinds(robot) if robot.control_parts is None else robot.control_parts)}

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.config.env_config import config_to_cfg, parse_env
 from embodichain.lab.gym.config.scene_checks import scene_problems
 from embodichain.lab.gym.config.scene_names import names_in_config
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv, ReachEnv
-from embodichain.lab.sim.cfg import RigidObjectCfg
+from embodichain.lab.sim.cfg import RigidObjectCfg, RobotCfg
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError
 from tests.lab.originals import CART_POLE, PUSH_CUBE
@@ -51,15 +51,20 @@ def with_terms(**observations: Any) -> dict[str, Any]:
     return ENV | {"env": ENV["env"] | {"observations": observations}}
 
 
+def typed(data: dict[str, Any]) -> EmbodiedEnvCfg:
+    return parse_env(data, env_class=EmbodiedEnv).cfg
+
+
 def test_names_are_those_of_the_config_and_of_what_the_task_declares() -> None:
-    names = names_in_config(PUSH_CUBE, PushCubeEnv)
+    names = names_in_config(typed(PUSH_CUBE), PushCubeEnv)
     assert names.uids == frozenset({"Manipulator", "cube", "goal"})
     assert names.parts == {"Manipulator": frozenset({"arm", "hand"})}
     assert names.entries == frozenset({"robot/qpos", "robot/qvel", "robot/qf"})
-    names = names_in_config(CART_POLE, EmbodiedEnv)
+    names = names_in_config(typed(CART_POLE), EmbodiedEnv)
     assert names.uids == frozenset({"Cart"})
     assert names.parts == {"Cart": frozenset({"arm", "hand"})}
-    assert names_in_config({"robot": {"uid": "a", "fpath": "ur10"}}, EmbodiedEnv).parts == {"a": frozenset({"arm"})}
+    one = EmbodiedEnvCfg(robot=RobotCfg("a", fpath="ur10"))
+    assert names_in_config(one, EmbodiedEnv).parts == {"a": frozenset({"arm"})}
 
 
 def test_base_entries_are_those_that_are_observed() -> None:
@@ -68,20 +73,20 @@ def test_base_entries_are_those_that_are_observed() -> None:
 
 
 def test_task_says_which_entries_and_things_it_adds() -> None:
-    names = names_in_config(PUSH_CUBE, ReachEnv)
+    names = names_in_config(typed(PUSH_CUBE), ReachEnv)
     assert names.entries == frozenset({"robot/qpos", "robot/qvel", "robot/qf", "task/pose_error"})
     assert names.uids == frozenset({"Manipulator", "cube", "goal_x", "goal_y", "goal_z"})
-    assert names_in_config(PUSH_CUBE, WithLean).entries is None
+    assert names_in_config(typed(PUSH_CUBE), WithLean).entries is None
 
 
 def test_parts_of_a_robot_are_its_components() -> None:
     components = [{"component_type": kind, "urdf_path": "ur3"} for kind in ("left_arm", "right_arm")]
     robot = {"uid": "a", "urdf_cfg": {"components": components}}
-    assert names_in_config({"robot": robot}, EmbodiedEnv).parts == {"a": frozenset({"left_arm", "right_arm"})}
+    assert names_in_config(typed({"robot": robot}), EmbodiedEnv).parts == {"a": frozenset({"left_arm", "right_arm"})}
 
 
 def test_names_of_an_unknown_class_are_not_known() -> None:
-    names = names_in_config(PUSH_CUBE, None)
+    names = names_in_config(typed(PUSH_CUBE), None)
     assert (names.uids, names.parts, names.entries) == (None, None, None)
     config_to_cfg(with_terms(lid=LOOK))  # no id: whose class it will be is not known
 
@@ -133,18 +138,40 @@ def test_entry_of_an_earlier_term_may_be_modified_even_where_that_term_is_wrong(
     ],
 )
 def test_things_are_checked_before_they_are_built(scene: dict[str, Any], problem: str) -> None:
-    (line,) = scene_problems(scene)
+    (line,) = scene_problems(typed(scene))
     assert line.startswith(problem)
 
 
-def test_malformed_scene_is_left_to_the_check_of_types() -> None:
-    scenes: list[dict[str, Any]] = [
-        {"robot": 3},
-        {"rigid_object": {}},
-        {"rigid_object": [3]},
-        {"robot": CART, "sensor": 3},
-        {"robot": CART | {"urdf_cfg": [1]}},
-    ]
-    for scene in scenes:
-        assert scene_problems(scene) == []
-        names_in_config(scene, EmbodiedEnv)
+@pytest.mark.parametrize(
+    ("scene", "paths"),
+    [
+        ({"robot": 3}, ["robot"]),
+        ({"rigid_object": {}}, ["rigid_object"]),
+        ({"rigid_object": [3]}, ["rigid_object[0]"]),
+        ({"sensor": 3}, ["sensor"]),
+        ({"sensor": [{"uid": "cam", "near": 2, "far": 1}]}, ["sensor[0]"]),
+    ],
+)
+def test_what_is_malformed_in_a_scene_is_reported_once_and_names_are_not_known_then(
+    scene: dict[str, Any], paths: list[str]
+) -> None:
+    parsed = parse_env(with_terms(lid=LOOK) | scene, env_class=EmbodiedEnv)
+    assert [line.partition(": ")[0] for line in parsed.problems] == paths
+
+
+@pytest.mark.parametrize("robot", [{"urdf_cfg": [1]}, {"fpath": 3}, {"robot_type": 3}])
+def test_robot_with_a_malformed_model_is_not_said_to_need_an_arm(robot: dict[str, Any]) -> None:
+    parsed = parse_env(ENV | {"robot": {"uid": "a"} | robot}, env_class=EmbodiedEnv)
+    assert [line.partition(": ")[0] for line in parsed.problems] == [f"robot.{next(iter(robot))}"]
+
+
+def test_a_mistake_in_a_thing_hides_none_in_the_terms() -> None:
+    cup = {"uid": "cup", "shape": {"shape_type": "Mesh", "fpath": "cup.obj"}, "colour": 1, "attrs": {"mass": -1}}
+    env = ENV["env"] | {"observations": {"lid": LOOK}, "control_parts": ["leg"]}
+    parsed = parse_env({"robot": CART, "rigid_object": [3, cup], "env": env}, env_class=EmbodiedEnv)
+    paths = ["rigid_object[0]", "rigid_object[1].colour", "rigid_object[1].attrs.mass", "rigid_object[1].shape.fpath"]
+    assert sorted(line.partition(": ")[0] for line in parsed.problems) == sorted(paths)
+    parsed = parse_env({"robot": CART, "rigid_object": [cup], "env": env}, env_class=EmbodiedEnv)
+    named = ["env.observations.lid.params.entity_cfg.uid", "env.control_parts"]
+    paths = [path.replace("[1]", "[0]") for path in paths[1:]] + named
+    assert sorted(line.partition(": ")[0] for line in parsed.problems) == sorted(paths)

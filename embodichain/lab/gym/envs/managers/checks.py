@@ -30,12 +30,12 @@ from embodichain.lab.gym.envs.managers.cfg import (
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, nearest, placed, raise_problems, unknown_name
+from embodichain.utils.errors import collected, nearest, placed, raise_problems
 
 if TYPE_CHECKING:
     from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
-__all__ = ["SceneNames", "build_terms", "check_modified_entries", "leading_arguments", "parse_term", "wrong_return"]
+__all__ = ["SceneNames", "build_terms", "leading_arguments", "parse_term", "wrong_return"]
 
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
@@ -145,21 +145,6 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
         parsed = parse_params(func, skip, cfg.params, f"{place}.params")
     raise_problems(_unknown_names(parsed, f"{place}.params", names))
     return {key: parsed[key] for key in cfg.params}
-
-
-def check_modified_entries(cfgs: Mapping[str, ObservationCfg], place: str, names: SceneNames) -> list[str]:
-    """Return the problems of ``modify`` terms whose entry no term before them adds and the base does not have."""
-    if names.entries is None:
-        return []
-    entries = set(names.entries)
-    problems = []
-    for term, cfg in cfgs.items():
-        name = cfg.name or term
-        if cfg.mode == "add":
-            entries.add(name)
-        elif name not in entries:
-            problems.append(f"{place}.{term}.name: {unknown_name('entry', name, entries)}")
-    return problems
 
 
 def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
