@@ -101,7 +101,6 @@ class Import:
     target: str
     line: int
     in_function: bool
-    for_types_only: bool
 
     def __str__(self) -> str:
         return f"{self.importer}:{self.line} imports {self.target}"
@@ -115,7 +114,6 @@ class _ImportVisitor(ast.NodeVisitor):
         self.package = module if is_package else module.rpartition(".")[0]
         self.found: list[Import] = []
         self._in_function = False
-        self._for_types_only = False
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         outer, self._in_function = self._in_function, True
@@ -123,17 +121,6 @@ class _ImportVisitor(ast.NodeVisitor):
         self._in_function = outer
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_If(self, node: ast.If) -> None:
-        if ast.unparse(node.test) not in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-            self.generic_visit(node)
-            return
-        outer, self._for_types_only = self._for_types_only, True
-        for child in node.body:
-            self.visit(child)
-        self._for_types_only = outer
-        for child in node.orelse:
-            self.visit(child)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -149,7 +136,7 @@ class _ImportVisitor(ast.NodeVisitor):
             self._add(f"{base}.{alias.name}", node.lineno)
 
     def _add(self, target: str, line: int) -> None:
-        self.found.append(Import(self.module, target, line, self._in_function, self._for_types_only))
+        self.found.append(Import(self.module, target, line, self._in_function))
 
 
 def read_modules(root: Path, package: str = "embodichain") -> dict[str, list[Import]]:
@@ -199,8 +186,7 @@ def direction_violations(modules: dict[str, list[Import]]) -> Iterator[str]:
             if owner is not None and owner != layer:
                 yield f"{imported}, which only layer '{owner}' may"
             target = resolve(imported.target, modules)
-            # A name that only a type annotation uses binds nothing: terms annotate the environment they are given.
-            if target is None or "*" in allowed or imported.for_types_only:
+            if target is None or "*" in allowed:
                 continue
             target_layer = layer_of(target)
             if target_layer not in allowed:
@@ -215,13 +201,13 @@ def function_imports(modules: dict[str, list[Import]]) -> Iterator[str]:
 
 
 def import_graph(modules: dict[str, list[Import]]) -> dict[str, list[str]]:
-    """Module -> the modules that importing it runs first; imports for types only do not count.
+    """Module -> the modules that it needs, for types only or to run.
 
     Importing a.b.c runs the packages a and a.b too, except those that the importer lies in and is thus run by.
     """
     graph = {}
     for module, imports in modules.items():
-        targets = {resolve(i.target, modules) for i in imports if not i.for_types_only and not i.in_function}
+        targets = {resolve(i.target, modules) for i in imports if not i.in_function}
         runs = set()
         for parts in (target.split(".") for target in targets if target):
             names = {".".join(parts[:n]) for n in range(1, len(parts))}
@@ -346,6 +332,10 @@ def test_a_cycle_through_the_file_of_a_package_is_found(tmp_path: Path) -> None:
     assert [set(cycle) for cycle in import_cycles(modules)] == [{"embodichain.a", "embodichain.a.x", "embodichain.b"}]
 
 
-def test_imports_for_types_only_make_no_cycle(tmp_path: Path) -> None:
+def test_imports_for_types_only_count_too(tmp_path: Path) -> None:
     for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import x\n"
-    assert import_cycles(plant(tmp_path, {"utils/a.py": "from . import b", "utils/b.py": for_types})) == []
+    modules = plant(tmp_path, {"utils/a.py": "from . import b", "utils/b.py": for_types})
+    assert import_cycles(modules) == [[*(f"embodichain.utils.{name}" for name in "aba")]]
+    upwards = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from embodichain.lab.sim import x\n"
+    (violation,) = direction_violations(plant(tmp_path, {"utils/b.py": upwards, "lab/sim/__init__.py": ""}))
+    assert "layer 'utils' may not import layer 'sim'" in violation

@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 from embodichain.lab.gym.config.scene_checks import scene_problems
 from embodichain.lab.gym.config.scene_names import has_config_robot, names_in_config
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg, check_parts
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
     DatasetCfg,

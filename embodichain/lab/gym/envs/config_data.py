@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.registry import find_env_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.plain_data import as_json
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnvCfg
 
 __all__ = ["SCENE_KEYS", "TOP_FIELDS", "config_data", "terms_data"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,8 +11,9 @@ from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
+from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.envs.config_data import config_data, terms_data
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers import (
     ActionManager,
     DatasetManager,
@@ -23,80 +23,16 @@ from embodichain.lab.gym.envs.managers import (
     RewardManager,
 )
 from embodichain.lab.gym.envs.managers.base import Manager
-from embodichain.lab.gym.envs.managers.cfg import (
-    ActionTermCfg,
-    DatasetCfg,
-    EventCfg,
-    FunctorCfg,
-    ObservationCfg,
-    RewardCfg,
-)
+from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
-from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
-from embodichain.lab.sim.sensors import SensorCfg
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import unknown_name
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.rows import by_mask
 
-__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg", "check_parts"]
+__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
 
 _ACTIVE = "<active>"  # the name of a part made of several, or of joints
-
-
-@configclass
-class EmbodiedEnvCfg(EnvCfg):
-    """Everything that an ``env`` config file says."""
-
-    robot: RobotCfg | None = None
-    """The robot that acts."""
-    rigid_object: list[RigidObjectCfg] = []
-    """Rigid bodies."""
-    background: list[RigidObjectCfg] = []
-    """Rigid bodies that never move, such as tables."""
-    articulation: list[ArticulationCfg] = []
-    """Articulations beside the robot."""
-    rigid_object_group: list[RigidObjectGroupCfg] = []
-    """Groups of rigid bodies."""
-    sensor: list[SensorCfg] = []
-    """Cameras; their images are ``sensor/<uid>/...`` in the observation."""
-    light: LightsCfg = field(default_factory=LightsCfg)
-    """Lights in place of the one that is there by itself."""
-    control_parts: list[str] | None = None
-    """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
-    all joints that have a drive."""
-    active_joint_ids: list[int] | None = None
-    """Instead: the joints themselves, by index."""
-    actions: dict[str, ActionTermCfg] = field(default_factory=dict)
-    """By term name."""
-    observations: dict[str, ObservationCfg] = field(default_factory=dict)
-    """By term name."""
-    rewards: dict[str, RewardCfg] = field(default_factory=dict)
-    """By term name."""
-    events: dict[str, EventCfg] = field(default_factory=dict)
-    """By term name."""
-    dataset: dict[str, DatasetCfg] = field(default_factory=dict)
-    """Recorders of finished episodes, by name."""
-    extensions: dict[str, Any] = field(default_factory=dict)
-    """Become attributes of the environment, for the task's own parameters."""
-
-
-def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:
-    """Check the control parts that actions are to move.
-
-    Args:
-        parts: the config's ``env.control_parts``.
-        known: the robot's.
-
-    Raises:
-        ConfigError: there are none, or one that the robot does not have.
-    """
-    if not parts:
-        raise ConfigError("env.control_parts: at least one is needed")
-    for part in parts:
-        if part not in known:
-            raise ConfigError(f"env.control_parts: {unknown_name('control part', part, known)}")
 
 
 class EmbodiedEnv(BaseEnv):

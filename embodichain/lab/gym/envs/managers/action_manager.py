@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,10 +12,8 @@ from embodichain.lab.gym.envs.managers.adapters import joint_targets
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["ActionManager"]
 
@@ -30,7 +28,7 @@ class ActionManager(Manager):
             [N, J]: as a dataset records them.
     """
 
-    def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: EmbodiedEnv) -> None:
+    def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: TermEnv) -> None:
         terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]

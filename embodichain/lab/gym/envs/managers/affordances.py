@@ -9,20 +9,18 @@ Shapes: N environments, n those concerned.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import pose_from_row, quat_from_matrix
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["prepare_extra_attr", "register_entity_attrs", "register_entity_pose", "register_info_to_env"]
 
@@ -30,7 +28,7 @@ _EXTRA = "extra_attrs"
 _POSE_OF_OBJECT = "_pose_object"
 
 
-def prepare_extra_attr(env: EmbodiedEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
+def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
     """Give things in the scene further attributes, kept in ``env.extra_attrs`` by name of the thing.
 
     Each entry of ``attrs`` has ``name``; ``entity_cfg`` or ``entity_uids`` (a list, a name, ``"all_objects"`` or
@@ -54,7 +52,7 @@ def prepare_extra_attr(env: EmbodiedEnv, env_ids: Tensor, attrs: list[dict[str, 
 
 
 def register_entity_attrs(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     registration: str = "affordance_datas",
@@ -83,7 +81,7 @@ def register_entity_attrs(
 
 
 def register_entity_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     registration: str = "affordance_datas",
@@ -128,7 +126,7 @@ def register_entity_pose(
 
 
 def register_info_to_env(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     registry: list[dict[str, Any]],
     registration: str = "affordance_datas",
@@ -158,7 +156,7 @@ def register_info_to_env(
             register_entity_pose(env, env_ids, entity, registration, **entry["pose_register_params"])
 
 
-def _dictionary(env: EmbodiedEnv, name: str) -> dict[str, Any]:
+def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
     """Return the environment's attribute, which is made when it is not there."""
     if not hasattr(env, name):
         setattr(env, name, {})
@@ -166,7 +164,7 @@ def _dictionary(env: EmbodiedEnv, name: str) -> dict[str, Any]:
     return found
 
 
-def _store(env: EmbodiedEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
+def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
     """Note a value; of a tensor [N, ...] only the rows of environments [n], where there are others already."""
     before = notes.get(key)
     if isinstance(value, Tensor) and isinstance(before, Tensor) and before.shape == value.shape:
@@ -174,7 +172,7 @@ def _store(env: EmbodiedEnv, env_ids: Tensor, notes: dict[str, Any], key: str, v
     notes[key] = value
 
 
-def _resolve_uids(env: EmbodiedEnv, uids: str | Sequence[str]) -> list[str]:
+def _resolve_uids(env: TermEnv, uids: str | Sequence[str]) -> list[str]:
     match uids:
         case "all_objects":
             return env.sim.rigid_object_uids + env.sim.articulation_uids
@@ -185,7 +183,7 @@ def _resolve_uids(env: EmbodiedEnv, uids: str | Sequence[str]) -> list[str]:
     return list(uids)
 
 
-def _relatives(env: EmbodiedEnv, which: bool | Sequence[str]) -> list[str]:
+def _relatives(env: TermEnv, which: bool | Sequence[str]) -> list[str]:
     if isinstance(which, bool):
         return _resolve_uids(env, "all_objects") + env.sim.robot_uids if which else []
     return _resolve_uids(env, which)
@@ -219,7 +217,7 @@ def _own_attribute(asset: RigidObject | Articulation | Marker, name: str) -> Any
     return None
 
 
-def _pose_of(env: EmbodiedEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
+def _pose_of(env: TermEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
     """Return the name under which a pose is noted, and the pose [N, 4, 4]."""
     asset = env.sim.get_asset(entity.uid)
     if isinstance(asset, Robot):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.sim import SimulationManager
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import is_by_mask
 from embodichain.utils.state import attributes, load_attributes
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-    from embodichain.lab.sim import SimulationManager
 
 __all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term", "resets", "tell_reset"]
 
@@ -59,7 +57,7 @@ class Functor:
     device = _FromEnv()
     """Of all tensors."""
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         self.cfg = cfg
         self.env = env
 
@@ -141,7 +139,7 @@ class ActionTerm:
     device = _FromEnv()
     """Of all tensors."""
 
-    def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
         self.cfg = cfg
         self.env = env
         self.choose_joints(None)

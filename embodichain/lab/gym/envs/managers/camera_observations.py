@@ -5,19 +5,17 @@ Shapes: N environments, H height, W width of an image, P points.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import ALL_SENSORS, CameraEntity, CameraName
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import pose_from_pos_quat
 from embodichain.lab.sim.objects import Robot
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import configclass
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
     "ExteroceptionSource",
@@ -51,7 +49,7 @@ class ExteroceptionSource:
 
 
 def get_sensor_pose_in_robot_frame(
-    env: EmbodiedEnv, entity_cfg: CameraEntity, robot_uid: str | None = None, is_right: bool = False
+    env: TermEnv, entity_cfg: CameraEntity, robot_uid: str | None = None, is_right: bool = False
 ) -> Tensor:
     """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
 
@@ -66,7 +64,7 @@ def get_sensor_pose_in_robot_frame(
     return base @ _camera(env, entity_cfg.uid, is_right).get_arena_pose(to_matrix=True)
 
 
-def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: CameraEntity, is_right: bool = False) -> Tensor:
+def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool = False) -> Tensor:
     """Return a camera's matrix, [N, 3, 3], pixels.
 
     Args:
@@ -78,7 +76,7 @@ def get_sensor_intrinsics(env: EmbodiedEnv, entity_cfg: CameraEntity, is_right: 
 
 
 def compute_semantic_mask(
-    env: EmbodiedEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
+    env: TermEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
 ) -> Tensor:
     """Return what a camera with ``enable_mask`` sees, [N, H, W, 3] uint8, 1 where it is: background, foreground, robot.
 
@@ -97,7 +95,7 @@ def compute_semantic_mask(
 
 
 def compute_exteroception(
-    env: EmbodiedEnv,
+    env: TermEnv,
     descriptor: dict[CameraName, list[ExteroceptionSource]],
     x_interval: float = 0.02,
     y_interval: float = 0.02,
@@ -127,12 +125,12 @@ def compute_exteroception(
     return torch.cat(points, dim=1)
 
 
-def _camera(env: EmbodiedEnv, uid: str, is_right: bool) -> Camera:
+def _camera(env: TermEnv, uid: str, is_right: bool) -> Camera:
     sensor = env.sim.get_sensor(uid)
     return sensor.right if is_right and isinstance(sensor, StereoCamera) else sensor
 
 
-def _base_pose(env: EmbodiedEnv, robot: Robot) -> Tensor:
+def _base_pose(env: TermEnv, robot: Robot) -> Tensor:
     """Return the pose of the body that a robot's joints hang on, [N, 4, 4]."""
     model, backend = env.sim.model, env.sim.backend
     joint = model.joint(f"{robot.uid}/{robot.joint_names[0]}")
@@ -140,7 +138,7 @@ def _base_pose(env: EmbodiedEnv, robot: Robot) -> Tensor:
     return pose_from_pos_quat(backend.read("xpos")[:, body], backend.read("xquat")[:, body])
 
 
-def _around(env: EmbodiedEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:
+def _around(env: TermEnv, source: ExteroceptionSource, x: float, y: float, count: int) -> Tensor:
     """Return points around a source's pose in the environment's frame, [N, 1 + 2 count, 3]."""
     pose = _source_pose(env, source)
     steps = torch.linspace(-1.0, 1.0, count, device=env.device)
@@ -150,7 +148,7 @@ def _around(env: EmbodiedEnv, source: ExteroceptionSource, x: float, y: float, c
     return pose[:, None, :3, 3] + offsets @ pose[:, :3, :3].transpose(1, 2)
 
 
-def _source_pose(env: EmbodiedEnv, source: ExteroceptionSource) -> Tensor:
+def _source_pose(env: TermEnv, source: ExteroceptionSource) -> Tensor:
     if source.type == "robot":
         pose = env.robot.get_eef_pose(source.control_part).clone()
         pose[:, :3, 3] -= pose[:, :3, :3] @ torch.tensor(source.offset, device=env.device)
@@ -160,7 +158,7 @@ def _source_pose(env: EmbodiedEnv, source: ExteroceptionSource) -> Tensor:
     return pose if source.is_arena_coord else env.sim.get_rigid_object(source.obj_uid).get_local_pose(True) @ pose
 
 
-def _opening(env: EmbodiedEnv, source: ExteroceptionSource) -> Tensor | float:
+def _opening(env: TermEnv, source: ExteroceptionSource) -> Tensor | float:
     """Return how far the gripper is open, [N, 1], 0 to 1; 1 where the points do not follow it."""
     if not source.follow_eef:
         return 1.0

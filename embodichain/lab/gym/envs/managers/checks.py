@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,12 +28,10 @@ from embodichain.lab.gym.envs.managers.cfg import (
     SceneEntityCfg,
 )
 from embodichain.lab.gym.envs.managers.params import parse_params
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, nearest, placed, raise_problems
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["SceneNames", "build_terms", "leading_arguments", "parse_term", "wrong_return"]
 
@@ -71,7 +69,7 @@ class SceneNames:
     cameras: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, env: EmbodiedEnv) -> SceneNames:
+    def of(cls, env: TermEnv) -> SceneNames:
         """Return the names of a built scene."""
         parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
         return cls(frozenset(env.sim.entity_uids), parts, cameras=frozenset(env.sim.sensors))
@@ -93,7 +91,7 @@ def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
     raise TypeError(f"no manager takes {type(cfg).__name__}")
 
 
-def build_terms(cfgs: Mapping[str, Cfg], env: EmbodiedEnv, place: str) -> list[Term[Cfg]]:
+def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[Cfg]]:
     """Make terms from configs.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensordict import TensorDict
 from torch import Tensor
@@ -11,9 +11,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 __all__ = ["DatasetManager"]
 
@@ -21,7 +19,7 @@ __all__ = ["DatasetManager"]
 class DatasetManager(Manager):
     """Shows every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
 
-    def __init__(self, cfgs: Mapping[str, DatasetCfg], env: EmbodiedEnv) -> None:
+    def __init__(self, cfgs: Mapping[str, DatasetCfg], env: TermEnv) -> None:
         self._env = env
         self._terms = build_terms(cfgs, env, "env.dataset")
         self._resets = resets((term.stream, term.func) for term in self._terms)

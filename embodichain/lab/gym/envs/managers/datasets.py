@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,12 +14,10 @@ from typing_extensions import override
 from embodichain.datasets.lerobot_dataset import LeRobotWriter, check_parquet
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.output import SavePath
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["LeRobotRecorder"]
 
@@ -43,7 +41,7 @@ class LeRobotRecorder(Functor):
             dataset is there already, ``_2`` and so on is put behind it.
     """
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         params = cfg.params
         meta = params.get("robot_meta", {})
@@ -63,7 +61,7 @@ class LeRobotRecorder(Functor):
 
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         action: Tensor,
         reward: Tensor,
         done: Tensor,
@@ -161,7 +159,7 @@ def _image(obs: TensorDict, uid: str) -> Tensor:
     return obs["sensor", uid, "color"] if image is None else image
 
 
-def _cameras(meta: dict[str, Any], env: EmbodiedEnv) -> list[str]:
+def _cameras(meta: dict[str, Any], env: TermEnv) -> list[str]:
     """Return the cameras to record.
 
     Raises:

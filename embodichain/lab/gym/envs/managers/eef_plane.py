@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor
@@ -11,10 +9,8 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["EefPlaneTerm"]
 
@@ -36,7 +32,7 @@ class EefPlaneTerm(ActionTerm):
 
     kind = "qpos"
 
-    def __init__(self, cfg: ActionTermCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         assert self.part is not None
         self._target = env.robot.get_eef_pose(self.part).clone()  # [N, 4, 4]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import override
@@ -12,14 +12,12 @@ from embodichain.lab.gym.envs.managers.base import Functor, Manager, Reset, Term
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.rows import is_by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["EventManager"]
 
@@ -27,7 +25,7 @@ __all__ = ["EventManager"]
 class EventManager(Manager):
     """Calls the events ``func(env, env_ids, **params)``; each draws from a random stream of its own."""
 
-    def __init__(self, cfgs: Mapping[str, EventCfg], env: EmbodiedEnv) -> None:
+    def __init__(self, cfgs: Mapping[str, EventCfg], env: TermEnv) -> None:
         self._env = env
         self._terms: list[Term[EventCfg]] = []
         self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import NonNegativeInt
@@ -21,13 +21,11 @@ from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import Range3, SceneEntityCfg, Vec3
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 from embodichain.lab.gym.envs.managers.randomization.physics import entity_uid
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.sim import SimulationManager
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
 from embodichain.utils.rows import by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-    from embodichain.lab.sim import SimulationManager
 
 __all__ = [
     "drop_rigid_object_group_sequentially",
@@ -60,7 +58,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
         sim.add_mesh_variants(entity_uid(params["entity_cfg"]), _meshes(params["folder_path"]))
 
     @override
-    def __call__(self, env: EmbodiedEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, folder_path: str) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, folder_path: str) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         # The configured mesh, number 0, is not of the folder.
         count = physics.num_variants - 1
@@ -70,7 +68,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
 
 @by_mask
 def drop_rigid_object_group_sequentially(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     drop_position: Vec3 = (0.0, 0.0, 1.0),
@@ -98,7 +96,7 @@ def drop_rigid_object_group_sequentially(
             env.sim.update(physics_step, env_ids)
 
 
-def set_detached_uids_for_env_reset(env: EmbodiedEnv, env_ids: Tensor, uids: list[str]) -> None:
+def set_detached_uids_for_env_reset(env: TermEnv, env_ids: Tensor, uids: list[str]) -> None:
     """Let things keep their state at every reset from now on, in all environments.
 
     Args:

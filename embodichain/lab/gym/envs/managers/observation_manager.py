@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import override
@@ -18,14 +18,12 @@ from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import nested_observation
 from embodichain.utils.rows import changing_rows
 from embodichain.utils.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["ObservationManager"]
 
@@ -33,7 +31,7 @@ __all__ = ["ObservationManager"]
 class ObservationManager(Manager):
     """Adds entries to the base observation, and modifies some, in the order of the config."""
 
-    def __init__(self, cfgs: Mapping[str, ObservationCfg], env: EmbodiedEnv) -> None:
+    def __init__(self, cfgs: Mapping[str, ObservationCfg], env: TermEnv) -> None:
         self._env = env
         terms = build_terms(cfgs, env, "env.observations")
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,11 +22,9 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
 )
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pos
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Marker
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
     "compute_exteroception",
@@ -48,7 +46,7 @@ __all__ = [
 ]
 
 
-def get_rigid_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+def get_rigid_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
     """Return a rigid body's pose in the environment's frame.
 
     Args:
@@ -59,7 +57,7 @@ def get_rigid_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matri
     return env.sim.get_rigid_object(entity_cfg.uid).get_local_pose(to_matrix)
 
 
-def get_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
     """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
 
     Args:
@@ -72,7 +70,7 @@ def get_object_pose(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, to_matrix: boo
     return asset.get_local_pose(to_matrix)
 
 
-def get_rigid_object_velocity(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_rigid_object_velocity(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
 
     Args:
@@ -83,7 +81,7 @@ def get_rigid_object_velocity(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> T
 
 
 def get_robot_eef_pose(
-    env: EmbodiedEnv, part_name: str = "arm", to_matrix: bool = True, position_only: bool = False
+    env: TermEnv, part_name: str = "arm", to_matrix: bool = True, position_only: bool = False
 ) -> Tensor:
     """Return the pose of a control part's tool centre point in the environment's frame.
 
@@ -99,7 +97,7 @@ def get_robot_eef_pose(
     return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
 
-def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Tensor:
+def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the position of a target pose, [N, 3], m.
 
     Args:
@@ -109,7 +107,7 @@ def target_position(env: EmbodiedEnv, target_pose_key: str = "goal_pose") -> Ten
     return target_pos(env, target_pose_key)
 
 
-def offset_from_eef(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, part_name: str = "arm") -> Tensor:
+def offset_from_eef(env: TermEnv, entity_cfg: SceneEntityCfg, part_name: str = "arm") -> Tensor:
     """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
@@ -120,7 +118,7 @@ def offset_from_eef(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, part_name: str
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
-def offset_from_target(env: EmbodiedEnv, entity_cfg: SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
+def offset_from_target(env: TermEnv, entity_cfg: SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
@@ -144,7 +142,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
 
     is_stateful = False
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         if cfg.params.get("limit", "qpos_limits") == "qpos_limits":
             low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
@@ -163,7 +161,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
     @override
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         data: Tensor,
         joint_ids: Sequence[int] | None = None,
         limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
@@ -172,7 +170,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         return torch.addcmul(self._offset, data, self._scale)
 
 
-def get_object_body_scale(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_object_body_scale(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
 
     Args:
@@ -182,7 +180,7 @@ def get_object_body_scale(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tenso
     return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
 
 
-def get_object_uid(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     """Return a thing's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
 
     Args:
@@ -194,7 +192,7 @@ def get_object_uid(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     return asset.get_user_ids()
 
 
-def get_rigid_object_physics_attributes(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
     """Return what a rigid body is made of, as a group of entries.
 
     ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
@@ -213,7 +211,7 @@ def get_rigid_object_physics_attributes(env: EmbodiedEnv, entity_cfg: SceneEntit
     }
 
 
-def get_articulation_joint_drive(env: EmbodiedEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+def get_articulation_joint_drive(env: TermEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
     """Return the drives of an articulation or robot, as a group of entries, [N, J] each.
 
     ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or

@@ -48,7 +48,7 @@ def read_signature(func: Callable[..., Any], skip: int) -> Signature:
         warnings.simplefilter("ignore", ArbitraryTypeWarning)
         try:
             cls = _make_class(name, hints, defaults)
-        except NameError:  # a name inside a type: list["EmbodiedEnv"]
+        except NameError:  # a name inside a type: list["TermEnv"]
             hints = dict.fromkeys(hints, Any)
             cls = _make_class(name, hints, defaults)
     untyped = frozenset(name for name, hint in hints.items() if hint is Any)

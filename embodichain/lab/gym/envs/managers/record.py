@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -14,15 +14,13 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger
 from embodichain.utils.caption import draw_caption
 from embodichain.utils.output import FileName, SavePath
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"]
 
@@ -58,7 +56,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
     is_global = True
     _writer_class: type[VideoWriter] = VideoWriter
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._renderer: Renderer | None = None
         self._writer: VideoWriter | None = None
@@ -104,7 +102,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         env_ids: Tensor,
         name: FileName = "camera",
         resolution: Resolution = _RESOLUTION,

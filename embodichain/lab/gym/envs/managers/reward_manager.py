@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -12,9 +12,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 __all__ = ["RewardManager"]
 
@@ -22,7 +20,7 @@ __all__ = ["RewardManager"]
 class RewardManager(Manager):
     """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
 
-    def __init__(self, cfgs: Mapping[str, RewardCfg], env: EmbodiedEnv) -> None:
+    def __init__(self, cfgs: Mapping[str, RewardCfg], env: TermEnv) -> None:
         self._env = env
         self._terms = build_terms(cfgs, env, "env.rewards")
         self._resets = resets((term.stream, term.func) for term in self._terms)

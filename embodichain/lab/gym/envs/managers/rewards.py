@@ -6,7 +6,7 @@ Shapes: N environments. Distances are in metres.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import PositiveFloat
@@ -17,11 +17,9 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.constants import constant
 from embodichain.utils.rows import by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
     "action_smoothness_penalty",
@@ -37,7 +35,7 @@ __all__ = [
 
 
 def distance_between_objects(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -64,7 +62,7 @@ def distance_between_objects(
 
 
 def distance_to_target(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -92,7 +90,7 @@ def distance_to_target(
 
 
 def orientation_alignment(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -133,7 +131,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         use_xy_only: distances in the horizontal plane.
     """
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._before = torch.full((env.num_envs,), float("nan"), device=env.device)
 
@@ -144,7 +142,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
     @override
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
@@ -164,7 +162,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
 
 
 def reaching_behind_object(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -202,7 +200,7 @@ def reaching_behind_object(
 
 
 def joint_velocity_penalty(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -228,7 +226,7 @@ def joint_velocity_penalty(
 
 
 def joint_limit_penalty(
-    env: EmbodiedEnv,
+    env: TermEnv,
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
@@ -264,7 +262,7 @@ def joint_limit_penalty(
 class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return minus the norm of the change of the action since the step before; 0 in an episode's first step."""
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         self._before = torch.full((env.num_envs, env.action_manager.total_action_dim), float("nan"), device=env.device)
 
@@ -273,13 +271,13 @@ class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, 
         self._before = self._before.index_fill(0, env_ids, float("nan"))
 
     @override
-    def __call__(self, env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         change = (action - self._before).nan_to_num(nan=0.0)
         self._before = action
         return -torch.linalg.vector_norm(change, dim=1)
 
 
-def success_reward(env: EmbodiedEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+def success_reward(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
     """Return 1 where the task is achieved, else 0."""
     return info["success"].to(torch.float32)
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["offset_to_target", "range_to_target", "target_pos"]
 
 
-def target_pos(env: EmbodiedEnv, target_pose_key: str) -> Tensor:
+def target_pos(env: TermEnv, target_pose_key: str) -> Tensor:
     """Return the position of a target pose, [N, 3], m."""
     target = _target(env, target_pose_key)
     return env.sim.kept.get(("target", target), lambda: target[:, :3, 3])
 
 
-def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
     """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
 
     Do not write into it: it is kept until the state or the target changes, since rewards and the task both ask for it.
@@ -37,13 +34,13 @@ def offset_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_on
     return env.sim.kept.get(("offset", uid, target, _writes(target), use_xy_only), compute)
 
 
-def range_to_target(env: EmbodiedEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+def range_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
     """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``; kept, too."""
     offset = offset_to_target(env, uid, target_pose_key, use_xy_only)
     return env.sim.kept.get(("range", offset), lambda: torch.linalg.vector_norm(offset, dim=1))
 
 
-def _target(env: EmbodiedEnv, target_pose_key: str) -> Tensor:
+def _target(env: TermEnv, target_pose_key: str) -> Tensor:
     """Return a target pose, [N, 4, 4].
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -13,11 +13,9 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.output import SavePath
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["Trajectory", "record_trajectory"]
 
@@ -80,7 +78,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
         max_env_num: how many environments.
     """
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         assert isinstance(cfg, EventCfg)
         if (cfg.mode, cfg.interval_step) != ("interval", 1):
@@ -95,7 +93,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
         self._written = 0
 
     @override
-    def __call__(self, env: EmbodiedEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
         """Keep one step."""
         qpos = env.sim.backend.qpos
         for i in env_ids.tolist():

@@ -5,33 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["draw", "draw_number", "draw_pose", "euler_degrees"]
 
 
-def draw(env: EmbodiedEnv, env_ids: Tensor, bounds: Sequence[Sequence[float]], size: int) -> Tensor:
+def draw(env: TermEnv, env_ids: Tensor, bounds: Sequence[Sequence[float]], size: int) -> Tensor:
     """Return numbers between ``[lowest, highest]``, each a list of ``size`` or one for all, [n, size]."""
     low, high = _bounds(tuple(map(tuple, bounds)), env.device)
     return env.random.uniform(env_ids, low, high, size)
 
 
-def draw_number(env: EmbodiedEnv, env_ids: Tensor, bounds: Sequence[float]) -> Tensor:
+def draw_number(env: TermEnv, env_ids: Tensor, bounds: Sequence[float]) -> Tensor:
     """Return one number between ``[lowest, highest]``, [n]."""
     low, high = bounds
     return env.random.uniform(env_ids, low, high, 1).squeeze(1)
 
 
 def draw_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     row: Tensor,
     position_range: Sequence[Sequence[float]] | None,

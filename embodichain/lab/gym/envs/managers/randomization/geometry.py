@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import Range, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.rows import by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = ["randomize_rigid_object_scale", "randomize_rigid_objects_scale"]
 
 
 @by_mask
 def randomize_rigid_object_scale(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     scale_factor_range: Range,
@@ -42,7 +38,7 @@ def randomize_rigid_object_scale(
 
 @by_mask
 def randomize_rigid_objects_scale(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfgs: list[SceneEntityCfg],
     scale_factor_range: Range,
@@ -66,7 +62,7 @@ def randomize_rigid_objects_scale(
         env.sim.get_rigid_object(entity.uid).physics.set_body_scale(scale, env_ids)
 
 
-def _draw_scale(env: EmbodiedEnv, env_ids: Tensor, bounds: Range, is_same: bool) -> Tensor:
+def _draw_scale(env: TermEnv, env_ids: Tensor, bounds: Range, is_same: bool) -> Tensor:
     """Return factors along the axes, [n, 3]."""
     if is_same:
         return draw(env, env_ids, [bound[:1] for bound in bounds], 1).expand(-1, 3)

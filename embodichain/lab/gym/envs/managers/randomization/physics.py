@@ -6,7 +6,7 @@ What is drawn holds until it is drawn again: in mode ``reset`` for an episode, i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import override
@@ -14,13 +14,11 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation
 from embodichain.utils.rows import by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
-    from embodichain.lab.sim import SimulationManager
 
 __all__ = [
     "randomize_joint_drive",
@@ -32,7 +30,7 @@ __all__ = [
 
 @by_mask
 def randomize_rigid_object_mass(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     mass_range: Range1,
@@ -71,7 +69,7 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
     @override
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         env_ids: Tensor,
         entity_cfg: SceneEntityCfg,
         com_pos_offset_range: Range3,
@@ -82,7 +80,7 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
 
 @by_mask
 def randomize_rigid_object_friction(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     friction_range: Range1,
@@ -106,7 +104,7 @@ def randomize_rigid_object_friction(
 
 @by_mask
 def randomize_joint_drive(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     stiffness_range: Range1 = (1.0, 1.0),

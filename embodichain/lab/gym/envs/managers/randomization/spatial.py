@@ -6,7 +6,6 @@ Ranges are ``[lowest, highest]``; positions in m, rotations in degrees about the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from pydantic import PositiveInt
@@ -14,13 +13,11 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import Range, Range2, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
 from embodichain.utils.rows import by_mask
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
     "planner_grid_cell_sampler",
@@ -34,7 +31,7 @@ __all__ = [
 
 @by_mask
 def randomize_rigid_object_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     position_range: Range3 | None = None,
@@ -62,7 +59,7 @@ def randomize_rigid_object_pose(
 
 @by_mask
 def randomize_articulation_root_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     position_range: Range3 | None = None,
@@ -94,7 +91,7 @@ def randomize_articulation_root_pose(
 
 @by_mask
 def randomize_target_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     position_range: Range3,
     rotation_range: Range3 | None = None,
@@ -130,7 +127,7 @@ def randomize_target_pose(
 
 @by_mask
 def randomize_robot_qpos(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     qpos_range: Range,
     joint_ids: Sequence[int] | None = None,
@@ -160,7 +157,7 @@ def randomize_robot_qpos(
 
 @by_mask
 def randomize_robot_eef_pose(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     position_range: Range3 | None = None,
@@ -191,7 +188,7 @@ def randomize_robot_eef_pose(
 
 @by_mask
 def planner_grid_cell_sampler(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     position_range: Range2,
     reference_height: float,

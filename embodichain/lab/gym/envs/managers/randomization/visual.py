@@ -6,7 +6,6 @@ Shapes: N environments, n those concerned. Ranges are ``[lowest, highest]``; col
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,13 +14,11 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, CameraEntity, FunctorCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.objects.light import ambient_of
 from embodichain.utils import logger
-
-if TYPE_CHECKING:
-    from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 
 __all__ = [
     "randomize_camera_extrinsics",
@@ -41,7 +38,7 @@ _ANY_COLOR: Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 
 def randomize_light(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: SceneEntityCfg,
     position_range: Range3 | None = None,
@@ -72,7 +69,7 @@ def randomize_light(
 
 
 def randomize_emission_light(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     color_range: Range3 | None = None,
     intensity_range: Range1 | None = None,
@@ -97,7 +94,7 @@ def randomize_emission_light(
 
 
 def randomize_camera_intrinsics(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: CameraEntity,
     focal_x_range: Range1 | None = None,
@@ -124,7 +121,7 @@ def randomize_camera_intrinsics(
 
 
 def randomize_camera_extrinsics(
-    env: EmbodiedEnv,
+    env: TermEnv,
     env_ids: Tensor,
     entity_cfg: CameraEntity,
     pos_range: Range3 | None = None,
@@ -160,7 +157,7 @@ def randomize_camera_extrinsics(
 
 
 def set_rigid_object_visual_material(
-    env: EmbodiedEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give a rigid body a colour.
 
@@ -174,7 +171,7 @@ def set_rigid_object_visual_material(
 
 
 def set_rigid_object_group_visual_material(
-    env: EmbodiedEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give all members of a group of rigid bodies a colour.
 
@@ -201,7 +198,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         ior_range: the same.
     """
 
-    def __init__(self, cfg: FunctorCfg, env: EmbodiedEnv) -> None:
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
         names = ("texture_path", "metallic_range", "roughness_range", "ior_range")
         ignored = [name for name in names if cfg.params.get(name) is not None]
@@ -211,7 +208,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
     @override
     def __call__(
         self,
-        env: EmbodiedEnv,
+        env: TermEnv,
         env_ids: Tensor,
         entity_cfg: SceneEntityCfg,
         random_texture_prob: float = 0.5,
@@ -227,10 +224,10 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         env.sim.appearance.set_color(uid, rgba, env_ids, entity_cfg.link_names)
 
 
-def _rgba(cfg: VisualMaterialCfg, env: EmbodiedEnv) -> Tensor:
+def _rgba(cfg: VisualMaterialCfg, env: TermEnv) -> Tensor:
     color = cfg.base_color
     return torch.tensor([color if len(color) == 4 else (*color, 1.0)], device=env.device)
 
 
-def _around(env: EmbodiedEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:
+def _around(env: TermEnv, env_ids: Tensor, middle: Vec3, bounds: Range3) -> Tensor:
     return torch.tensor(middle, device=env.device) + draw(env, env_ids, bounds, 3)

@@ -1,0 +1,78 @@
+"""The environment as terms and managers see it. Shapes: N environments, A action size."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.objects import Robot
+from embodichain.utils.output import OutputFolder
+from embodichain.utils.random import CounterRandom
+
+__all__ = ["TermEnv"]
+
+
+class _Actions(Protocol):
+    @property
+    def total_action_dim(self) -> int: ...
+
+
+class _Events(Protocol):
+    @property
+    def steps(self) -> int: ...
+
+
+class TermEnv(Protocol):
+    """What every :class:`~embodichain.lab.gym.envs.EmbodiedEnv` has; a task's own attributes come beside it."""
+
+    cfg: Any
+    """An ``EmbodiedEnvCfg``."""
+    num_envs: int
+    """N."""
+    device: torch.device
+    """Of all tensors."""
+    sim: SimulationManager
+    """The scene."""
+    robot: Robot
+    """The robot that acts."""
+    active_part: str | None
+    """The control part that actions move by default; None: all joints."""
+    random: CounterRandom
+    """Random streams of the environments: the only source of random numbers."""
+    all_env_ids: Tensor
+    """[N] int64: 0 to N - 1."""
+    stepping_ids: Tensor
+    """[n] int64: the environments that make the present control step; all, but within a chunk of actions."""
+    elapsed_steps: Tensor
+    """[N] int64: steps in the current episode."""
+    last_action: Tensor
+    """[N, A]: the action of the present step, within its limits."""
+    output: OutputFolder
+    """Where files are written."""
+
+    @property
+    def step_dt(self) -> float:
+        """Duration of a control step, s."""
+        ...
+
+    @property
+    def action_manager(self) -> _Actions:
+        """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
+        ...
+
+    @property
+    def event_manager(self) -> _Events:
+        """The :class:`~embodichain.lab.gym.envs.managers.EventManager`."""
+        ...
+
+    def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
+        """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
+        ...
+
+    def instructions(self) -> list[str]:
+        """Return each environment's task in words, N of them."""
+        ...
