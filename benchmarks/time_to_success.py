@@ -41,7 +41,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.tools.report.statistics import compare_groups
+from embodichain.tools.compare.statistics import compare_groups
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200

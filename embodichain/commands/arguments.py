@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from embodichain.utils import ConfigError
 
-__all__ = ["add_device", "add_json", "add_run", "output_file", "output_folder", "parse_pairs", "whole_number"]
+__all__ = [
+    "add_device",
+    "add_json",
+    "add_run",
+    "output_file",
+    "output_folder",
+    "parse_pairs",
+    "print_result",
+    "whole_number",
+    "writing",
+]
 
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
@@ -30,6 +43,20 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare JSON as output."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], str]) -> None:
+    """Print a result as ``--json`` or its absence says: plain data as JSON, or what ``text`` makes of it."""
+    print(json.dumps(result, indent=2) if args.json else text(result))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ConfigError that names ``--out``."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--out {path}: cannot be written: {error.strerror or error}") from error
 
 
 def whole_number(lowest: int = 1) -> Callable[[str], int]:

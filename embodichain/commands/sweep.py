@@ -23,9 +23,9 @@ from embodichain.agents.rl.distributed.launch import SIGNALS
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.commands.arguments import add_json, output_folder, whole_number
-from embodichain.tools.report.groups import final_score
+from embodichain.tools.compare.groups import final_score
+from embodichain.tools.compare.statistics import interquartile_mean
 from embodichain.tools.report.run_data import read_run
-from embodichain.tools.report.statistics import interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.parent import with_this_parent

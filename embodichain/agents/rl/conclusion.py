@@ -11,7 +11,7 @@ from embodichain.agents.rl.build import RunFolder
 from embodichain.agents.rl.checkpoint.resume import ResumePoint
 from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.tools.report.page import REPORT, write_report
+from embodichain.tools.report.run import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import logger
 from embodichain.utils.files import remove_unfinished, write_json

@@ -1,1 +1,1 @@
-"""What came of runs, read from their folders: reports, comparisons, the reward's terms. Nothing is simulated here."""
+"""A run's report, from its folder. Nothing is simulated here."""

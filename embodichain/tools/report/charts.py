@@ -1,23 +1,39 @@
-"""Line charts as SVG, without any library, for pages that need nothing from elsewhere."""
+"""Line charts for the pages: SVG drawn by matplotlib, which takes its colour from the page, light or dark."""
 
 from __future__ import annotations
 
-import math
+import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
-__all__ = ["COLOURS", "Series", "line_chart", "ticks"]
+__all__ = ["COLOURS", "Series", "line_chart", "number"]
 
 # Okabe and Ito, "Color Universal Design", 2008: told apart by colour-blind people, too.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
-_WIDTH, _HEIGHT = 460, 250
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _MOST_POINTS = 300
-
+_SIZE = 460 / 72, 230 / 72  # inches; an inch is 72 units of the SVG
+_AXES = (0.13, 0.19, 0.84, 0.77)  # left, bottom, width, height, as shares of the size
+_INK = "#010203"  # stands in the drawing where the page's own colour is wanted
+_INKED = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+_STYLE: Any = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "embodichain",  # the same chart has the same ids
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    **dict.fromkeys(_INKED, _INK),
+}
 
 Numbers = Sequence[float] | np.ndarray
 
@@ -50,34 +66,14 @@ def line_chart(title: str, series: Sequence[Series], x_label: str = "environment
         x_label: below it.
         is_share: y is a share, from 0 to 100 %.
     """
-    lines = [_thin(one) for one in series]
-    xs = np.concatenate([np.asarray(one.x, float) for one in lines] or [np.zeros(0)])
-    if not len(xs):
-        return f'<div class="plot">{_open(title)}<text x="12" y="20">{escape(title)}: none</text></svg></div>'
-    values = np.concatenate([np.asarray([*one.y, *one.low, *one.high], float) for one in lines])
-    x_range = _padded(float(xs.min()), float(xs.max()), 0.0)
-    y_range = (-0.02, 1.02) if is_share else _padded(float(values.min()), float(values.max()), 0.06)
-    to_x = _scale(x_range, (_LEFT, _WIDTH - _RIGHT))
-    to_y = _scale(y_range, (_HEIGHT - _BOTTOM, _TOP))
-    parts = [
-        _open(title),
-        f'<text x="{_LEFT}" y="16" class="title">{escape(title)}</text>',
-        *_grid(ticks(*x_range), ticks(*y_range), to_x, to_y, is_share),
-        f'<text x="{(_LEFT + _WIDTH) // 2}" y="{_HEIGHT - 6}" class="label middle">{escape(x_label)}</text>',
-    ]
-    for i, one in enumerate(lines):
-        parts += _line(one, COLOURS[i % len(COLOURS)], to_x, to_y)
+    lines = [one for one in map(_thin, series) if len(one.x)]
+    if not lines:
+        return f'<div class="plot"><b>{escape(title)}: none</b></div>'
+    with rc_context(_STYLE):
+        svg = _svg(_figure(lines, x_label, is_share))
     legend = _legend([one.name for one in lines]) if len(lines) > 1 else ""
-    return f'<div class="plot">{"".join(parts)}</svg>{legend}</div>'
-
-
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Return round numbers within [low, high]: steps of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(i * step, 12) for i in range(first, last + 1)]
+    label = escape(title)
+    return f'<div class="plot"><b>{label}</b><svg class="chart" role="img" aria-label="{label}"{svg}{legend}</div>'
 
 
 def number(value: float) -> str:
@@ -86,10 +82,6 @@ def number(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{suffix}"
     return f"{value:.3g}"
-
-
-def _open(title: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" class="chart" role="img" aria-label="{escape(title)}">'
 
 
 def _thin(one: Series) -> Series:
@@ -103,48 +95,37 @@ def _thin(one: Series) -> Series:
             np.array([values[a:b].mean() for a, b in pairwise(cuts)]) if len(values) else values for values in columns
         ]
     x, y, low, high = columns
-    return Series(one.name, x.tolist(), y.tolist(), low.tolist(), high.tolist(), one.has_points)
+    return Series(one.name, x, y, low, high, one.has_points)
 
 
-def _padded(low: float, high: float, share: float) -> tuple[float, float]:
-    if high - low < 1e-12 * max(1.0, abs(high)):
-        half = abs(high) * 0.1 or 1.0
-        return low - half, high + half
-    return low - share * (high - low), high + share * (high - low)
+def _figure(lines: Sequence[Series], x_label: str, is_share: bool) -> Figure:
+    figure = Figure(_SIZE)
+    axes = figure.add_axes(_AXES)
+    for i, one in enumerate(lines):
+        colour = COLOURS[i % len(COLOURS)]
+        marker = "o" if one.has_points or len(one.x) == 1 else ""
+        axes.plot(one.x, one.y, color=colour, linewidth=1.8, marker=marker, markersize=5)
+        if len(one.low):
+            axes.fill_between(one.x, one.low, one.high, color=colour, alpha=0.18, linewidth=0)
+    axes.set_xlabel(x_label)
+    axes.grid(axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.locator_params(nbins=6)
+    axes.xaxis.set_major_formatter(lambda x, _: number(x))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0) if is_share else lambda y, _: number(y))
+    if is_share:
+        axes.set_ylim(-0.02, 1.02)
+    return figure
 
 
-def _scale(source: tuple[float, float], target: tuple[float, float]):  # type: ignore[no-untyped-def]
-    factor = (target[1] - target[0]) / (source[1] - source[0])
-    return lambda value: target[0] + (value - source[0]) * factor
-
-
-def _grid(xs: list[float], ys: list[float], to_x, to_y, is_share: bool) -> list[str]:  # type: ignore[no-untyped-def]
-    parts = []
-    for y in ys:
-        at = to_y(y)
-        text = f"{y:.0%}" if is_share else number(y)
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}" class="grid"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" class="label end">{text}</text>')
-    for x in xs:
-        parts.append(f'<text x="{to_x(x):.1f}" y="{_HEIGHT - _BOTTOM + 16}" class="label middle">{number(x)}</text>')
-    return parts
-
-
-def _line(one: Series, colour: str, to_x, to_y) -> list[str]:  # type: ignore[no-untyped-def]
-    points = [(to_x(x), to_y(y)) for x, y in zip(one.x, one.y, strict=True)]
-    parts = []
-    if len(one.low):
-        upper = [(to_x(x), to_y(y)) for x, y in zip(one.x, one.high, strict=True)]
-        lower = [(to_x(x), to_y(y)) for x, y in zip(one.x, one.low, strict=True)]
-        outline = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
-        parts.append(f'<polygon points="{outline}" fill="{colour}" opacity="0.18"/>')
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
-    if one.has_points or len(points) == 1:
-        for (x, y), step, value in zip(points, one.x, one.y, strict=True):
-            note = escape(f"{one.name}: {value:.4g} at {number(step)}")
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"><title>{note}</title></circle>')
-    return parts
+def _svg(figure: Figure) -> str:
+    """Return a figure as an SVG element, without the beginning of its tag, in the page's colour and font."""
+    file = io.StringIO()
+    FigureCanvasSVG(figure).print_svg(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    text = re.sub(r"<style.*?</style>", "", file.getvalue(), flags=re.DOTALL)  # it would hold for the whole page
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # the same in all charts of a page
+    text = text.replace(_INK, "currentColor").replace("'DejaVu Sans', sans-serif", "system-ui, sans-serif")
+    return text[text.index(" viewBox=") :].rstrip()
 
 
 def _legend(names: list[str]) -> str:

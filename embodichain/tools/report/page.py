@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,24 @@ import numpy as np
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
 from embodichain.tools.report.differences import differences_from_defaults
-from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.tools.report.run_data import RunData
 from embodichain.tools.report.style import STYLE
-from embodichain.utils.files import write_atomically
 
-__all__ = ["REPORT", "make_page", "reward_shares", "table", "write_report"]
+__all__ = ["cards", "document", "make_page", "reward_shares", "table"]
 
-REPORT = "report.html"
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
-_LEARNING = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "explained_variance", "std")
+_LEARNING = (
+    "policy_loss",
+    "value_loss",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "explained_variance",
+    "std",
+    "learning_rate",
+)
 _FEW_LINES = 8
-
-
-def write_report(folder: Path) -> Path:
-    """Write ``report.html`` into a run's folder, from what is there; return its path.
-
-    Raises:
-        ConfigError: the folder is not a run's.
-        OSError: it cannot be written.
-    """
-    page = make_page(read_run(folder))
-    path = folder / REPORT
-    write_atomically(path, lambda file: file.write(page.encode()))
-    return path
 
 
 def make_page(run: RunData) -> str:
@@ -46,7 +40,7 @@ def make_page(run: RunData) -> str:
         ("Result", _result(run)),
         ("Learning", _learning(run)),
         ("Reward", _rewards(run)),
-        ("Metrics", _charts_of(run, "metrics/", "")),
+        ("Metrics", cards([_chart(run, name, name.removeprefix("metrics/")) for name in run.names("metrics/")])),
         ("Evaluations", _evaluations(run)),
         ("Videos", _videos(run)),
         ("The update", _update(run)),
@@ -59,11 +53,16 @@ def make_page(run: RunData) -> str:
     body = "".join(
         f'<section id="{_anchor(title)}"><h2>{escape(title)}</h2>{content}</section>' for title, content in shown
     )
+    return document(run.name, f"<p>{escape(_subtitle(run))}</p><nav>{links}</nav>", body)
+
+
+def document(title: str, below_title: str, body: str) -> str:
+    """Return a whole HTML page from its title and the HTML below it and in its main part."""
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(run.name)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style></head><body><header><h1>{escape(run.name)}</h1>"
-        f"<p>{escape(_subtitle(run))}</p><nav>{links}</nav></header><main>{body}</main></body></html>\n"
+        f"<style>{STYLE}</style></head><body><header><h1>{escape(title)}</h1>{below_title}</header>"
+        f"<main>{body}</main></body></html>\n"
     )
 
 
@@ -118,13 +117,10 @@ def _result(run: RunData) -> str:
         tiles.append((number(last["step"] / max(seconds, 1e-9)), "environment steps a second"))
     if not summary:
         tiles.append(("unfinished", "this training did not come to its end, or goes on"))
-    return (
-        '<div class="tiles">'
-        + "".join(
-            f'<div class="tile"><b>{escape(value)}</b><span>{escape(about)}</span></div>' for value, about in tiles
-        )
-        + "</div>"
+    inner = "".join(
+        f'<div class="tile"><b>{escape(value)}</b><span>{escape(about)}</span></div>' for value, about in tiles
     )
+    return f'<div class="tiles">{inner}</div>'
 
 
 def _duration(seconds: float) -> str:
@@ -142,28 +138,15 @@ def _learning(run: RunData) -> str:
         Series("training", *run.series("charts/episode_reward_avg_100")),
         Series("evaluation", *run.series("eval/avg_reward"), has_points=True),
     ]
-    lengths = [Series("length", *run.series("charts/episode_length_avg_100"))]
     steps, seconds = run.series("time/train_seconds")
+    over_time = [replace(one, x=np.interp(one.x, steps, seconds)) for one in success if len(steps)]
     charts = [
-        line_chart("success rate", _there(success), is_share=True),
-        line_chart("return", _there(returns)),
-        line_chart("episode length, steps", _there(lengths)),
-        line_chart("success rate over time", _over_time(success, steps, seconds), "s of training", is_share=True),
+        line_chart("success rate", success, is_share=True),
+        line_chart("return", returns),
+        line_chart("episode length, steps", [Series("length", *run.series("charts/episode_length_avg_100"))]),
+        line_chart("success rate over time", over_time, "s of training", is_share=True),
     ]
-    return _cards(charts)
-
-
-def _there(lines: list[Series]) -> list[Series]:
-    return [one for one in lines if len(one.x)]
-
-
-def _over_time(lines: list[Series], steps: np.ndarray, seconds: np.ndarray) -> list[Series]:
-    if not len(steps):
-        return []
-    return [
-        Series(one.name, np.interp(one.x, steps, seconds).tolist(), one.y, has_points=one.has_points)
-        for one in _there(lines)
-    ]
+    return cards(charts)
 
 
 def _rewards(run: RunData) -> str:
@@ -182,15 +165,9 @@ def _rewards(run: RunData) -> str:
     )
     charts = [line_chart("reward terms", lines[i : i + _FEW_LINES]) for i in range(0, len(lines), _FEW_LINES)]
     return (
-        f"{_cards(charts)}<p>{explained} <code>embodichain rewards</code> says more.</p>"
+        f"{cards(charts)}<p>{explained} <code>embodichain rewards</code> says more.</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{bars}</tbody></table></div>'
     )
-
-
-def _charts_of(run: RunData, prefix: str, unit: str) -> str:
-    names = run.names(prefix)
-    charts = [line_chart(name.removeprefix(prefix) + unit, _there([Series(name, *run.series(name))])) for name in names]
-    return _cards(charts) if charts else ""
 
 
 def _evaluations(run: RunData) -> str:
@@ -228,22 +205,22 @@ def _videos(run: RunData) -> str:
 
 
 def _update(run: RunData) -> str:
-    charts = []
-    for name in _LEARNING:
-        line = Series(name, *run.series(f"train/{name}"))
-        if len(line.x):
-            charts.append(line_chart(name.replace("_", " "), [line]))
-    rate = Series("learning rate", *run.series("train/learning_rate"))
-    if len(rate.x):
-        charts.append(line_chart("learning rate", [rate]))
-    parts = [Series(n, *run.series(f"time/{n}_seconds")) for n in ("collect", "update")]
-    if _there(parts):
-        charts.append(line_chart("seconds of an iteration", _there(parts)))
-    return _cards(charts) if charts else ""
+    logged = [name for name in _LEARNING if len(run.series(f"train/{name}")[0])]
+    charts = [_chart(run, f"train/{name}", name.replace("_", " ")) for name in logged]
+    parts = [Series(name, *run.series(f"time/{name}_seconds")) for name in ("collect", "update")]
+    if any(len(part.x) for part in parts):
+        charts.append(line_chart("seconds of an iteration", parts))
+    return cards(charts)
 
 
-def _cards(charts: Sequence[str]) -> str:
-    return '<div class="cards">' + "".join(f'<div class="card">{chart}</div>' for chart in charts) + "</div>"
+def _chart(run: RunData, metric: str, title: str) -> str:
+    return line_chart(title, [Series(title, *run.series(metric))])
+
+
+def cards(charts: Sequence[str]) -> str:
+    """Return charts side by side; empty where there are none."""
+    inner = "".join(f'<div class="card">{chart}</div>' for chart in charts)
+    return f'<div class="cards">{inner}</div>' if charts else ""
 
 
 def _commands(run: RunData) -> str:

@@ -21,12 +21,9 @@ a{color:#0072b2}
 .tile,.card,figure{background:var(--card);border:1px solid var(--line);border-radius:8px;margin:0;padding:12px}
 .tile b{display:block;font-size:24px}
 .tile span,figcaption{color:var(--dim);font-size:13px}
-.chart{width:100%;height:auto;display:block}
-.chart text{fill:var(--text);font:12px system-ui,sans-serif}
-.chart .title{font-weight:600;font-size:13px}
-.chart .label{fill:var(--dim);font-size:11px}
-.chart .end{text-anchor:end}.chart .middle{text-anchor:middle}
-.chart .grid{stroke:var(--line)}
+.plot b{font-size:13px}
+.chart{width:100%;height:auto;display:block;color:var(--dim)}
+.chart path{stroke-linejoin:round}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;color:var(--dim);margin:2px 0 0 12%}
 .legend i{display:inline-block;width:12px;height:4px;border-radius:2px;margin-right:5px;vertical-align:middle}
 video{width:100%;border-radius:6px;background:#000}

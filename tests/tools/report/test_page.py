@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from embodichain.tools.report.differences import differences_from_defaults
-from embodichain.tools.report.page import reward_shares, write_report
+from embodichain.tools.report.page import reward_shares
+from embodichain.tools.report.run import write_report
 from embodichain.tools.report.run_data import read_run
 from embodichain.utils import ConfigError
 from tests.tools.report.runs import write_run
 
-TERMS = [{"rewards/reach": 0.3, "rewards/cost": -0.1 * (i + 1), "metrics/height": 0.2} for i in range(10)]
+TERMS = [
+    {"rewards/reach": 0.3, "rewards/cost": -0.1 * (i + 1), "metrics/height": 0.2, "charts/episode_length_avg_100": i}
+    for i in range(10)
+]
 SUCCESS = [None, 0.2, None, 0.4, None, 0.6, None, 0.8, None, 1.0]
 
 

@@ -11,22 +11,25 @@ import numpy as np
 from embodichain.tools.report.run_data import RunData
 from embodichain.utils import ConfigError
 
-__all__ = ["final_score", "group_runs", "scores_by_task", "task_of"]
+__all__ = ["Groups", "final_score", "group_runs", "scores_by_task", "task_of"]
 
 _OF_NO_CONSEQUENCE = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
 
 
 _LONGEST_NAME = 60
 
+Groups = dict[str, list[RunData]]
+"""The runs of each group, by its name."""
 
-def group_runs(runs: Sequence[RunData]) -> tuple[dict[str, list[RunData]], list[str]]:
+
+def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
     """Put together what was trained alike: runs of one task whose configs differ in seed, name and records alone.
 
     Returns:
         The groups, by name: that of the experiment where it tells them apart, and else with what differs, or with a
         letter where that is long; and a line for each letter.
     """
-    alike: dict[str, list[RunData]] = {}
+    alike: Groups = {}
     for run in runs:
         alike.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(run)
     groups = list(alike.values())
@@ -75,7 +78,7 @@ def task_of(run: RunData) -> str:
 
 
 def final_score(run: RunData, metric: str) -> float:
-    """Return the last value of a figure in a run.
+    """Return the last value of a metric in a run.
 
     Raises:
         ConfigError: it was never logged; the message has what was.
@@ -88,7 +91,7 @@ def final_score(run: RunData, metric: str) -> float:
 
 
 def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray]:
-    """Return the last values of a figure, [R] by task."""
+    """Return the last values of a metric, [R] by task."""
     found: dict[str, list[float]] = {}
     for run in runs:
         found.setdefault(task_of(run), []).append(final_score(run, metric))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from embodichain.tools.report.statistics import (
+from embodichain.tools.compare.statistics import (
     Comparison,
     bootstrap_interval,
     compare_groups,

@@ -1,0 +1,1 @@
+"""Comparisons of trainings over their seeds."""
