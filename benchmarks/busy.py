@@ -11,6 +11,11 @@ The table has the medians over the rounds of collecting, of updating and of both
 
 from __future__ import annotations
 
+from embodichain.utils.openmp import limit_openmp_spinning
+
+if __name__ == "__main__":
+    limit_openmp_spinning()
+
 import argparse
 import json
 import os

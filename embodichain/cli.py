@@ -19,6 +19,7 @@ from typing import NamedTuple
 from embodichain import __version__
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import UnavailableError, unknown_name
+from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
 
 __all__ = ["COMMANDS", "Command", "main", "make_parser"]
@@ -124,6 +125,7 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     open_closed_descriptors()
+    limit_openmp_spinning()
     words = sys.argv[1:] if argv is None else argv
     if not words:
         make_parser(()).print_help(sys.stderr)

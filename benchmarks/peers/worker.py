@@ -20,11 +20,11 @@ from benchmarks.peers.clock import Clock, Iteration
 from benchmarks.peers.setting import Setting, load_setting
 from embodichain.agents.rl.build import build_envs
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils.openmp import limit_openmp_spinning
 
 __all__ = ["FLOORS", "LEARNERS", "ROOT", "Job", "process_environment", "run_job"]
 
 ROOT = Path(__file__).resolve().parents[2]
-TORCH_SPINS = "300000"  # what libgomp takes where nobody says anything
 
 LEARNERS = {
     "ours": "ours",
@@ -63,13 +63,15 @@ class Job:
 def process_environment(learner: str, threads: int) -> dict[str, str]:
     """Return the environment variables of a learner's process.
 
-    OpenMP is as each learner's users have it: importing this library makes its workers sleep sooner than they do of
-    themselves, which costs less where another process wants a processor, and more where none does.
+    OpenMP is as each learner's users have it: our entry makes its workers sleep sooner than they do of themselves,
+    which costs less where another process wants a processor, and more where none does.
     """
-    own = {} if learner == "ours" else {"GOMP_SPINCOUNT": TORCH_SPINS}
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    own |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    return os.environ | own
+    own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment = os.environ | own
+    if learner == "ours":
+        limit_openmp_spinning(environment)
+    return environment
 
 
 def run_job(job: Job, folder: Path) -> dict[str, Any]:
