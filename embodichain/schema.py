@@ -40,6 +40,7 @@ Json = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
+_SHORT = 120  # characters of what stands on one line though it has keys of its own
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
 
 
@@ -105,8 +106,39 @@ SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_sche
 
 
 def schema_text(kind: str) -> str:
-    """Return the schema of a kind of file as the text of a JSON file."""
-    return json.dumps(SCHEMAS[kind](), indent=1, ensure_ascii=False) + "\n"
+    """Return the schema of a kind of file as the text of a JSON file, a line for each key that a config may have."""
+    return _layout(SCHEMAS[kind]()) + "\n"
+
+
+def _layout(node: Any, indent: str = "") -> str:
+    """Return JSON text in which what describes keys is indented, and what describes a single value is one line."""
+    text = json.dumps(node, ensure_ascii=False)
+    if len(text) <= _SHORT or not _has_keys(node):
+        return text
+    inner = indent + " "
+    if isinstance(node, list):
+        rows = [inner + _layout(item, inner) for item in node]
+        return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+    rows = []
+    for name, value in node.items():
+        row = f"{inner}{json.dumps(name)}: {_settings(value, inner) if name == 'properties' else _layout(value, inner)}"
+        if rows and "\n" not in rows[-1] + row and len(rows[-1] + row) <= _SHORT:
+            rows[-1] += f", {row.lstrip()}"
+        else:
+            rows.append(row)
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+
+def _settings(settings: Json, indent: str) -> str:
+    rows = [f"{indent} {json.dumps(name)}: {_layout(value, indent + ' ')}" for name, value in settings.items()]
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+
+def _has_keys(node: Any) -> bool:
+    """Return whether a schema, or one in it, describes the keys of an object or lists names with descriptions."""
+    if isinstance(node, list):
+        return any("const" in item or _has_keys(item) for item in node if isinstance(item, dict))
+    return isinstance(node, dict) and ("properties" in node or any(map(_has_keys, node.values())))
 
 
 class _Generator(GenerateJsonSchema):
