@@ -102,7 +102,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
 
     from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv  # noqa: PLC0415
 
-    cfg, policy_block = run.trainer, run.policy
+    cfg, policy_block = run.trainer, run.resolved["policy"]
     algo = to_dict(run.algorithm)
     network = policy_block["actor"]["network_cfg"]
     assert policy_block["critic"]["network_cfg"] == network, "Stable-Baselines3 gets one activation for both"

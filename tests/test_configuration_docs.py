@@ -71,4 +71,4 @@ def test_overrides_of_the_example_are_taken(tmp_path: Path, monkeypatch: pytest.
     (line,) = re.findall(r"^    (trainer\.num_envs=.*)$", TEXT, re.MULTILINE)
     run = load_run_config(PUSH_CUBE / "train_config.json", shlex.split(line))
     assert (run.env.num_envs, run.trainer.eval_freq) == (256, "5 it")
-    assert run.policy["actor"]["network_cfg"]["hidden_sizes"] == [64, 64]
+    assert run.resolved["policy"]["actor"]["network_cfg"]["hidden_sizes"] == [64, 64]

@@ -112,7 +112,7 @@ def load_setting(
     quiet = ["trainer.enable_eval=false", "trainer.events={}", "trainer.device=cpu", 'trainer.save_freq="1000000 it"']
     path = CONFIGS / folder / "train_config_quickstart.json"
     run = load_run_config(str(path), [*quiet, *changes, *overrides])
-    trainer, policy, algo = run.trainer, run.policy, to_dict(run.algorithm)
+    trainer, policy, algo = run.trainer, run.resolved["policy"], to_dict(run.algorithm)
     network: dict[str, Any] = policy["actor"]["network_cfg"]
     if policy["critic"]["network_cfg"] != network:
         raise ValueError("actor and critic must have the same shape")

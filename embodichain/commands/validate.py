@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         check_viewer_is_installed()
     steps = trainer.iterations * trainer.buffer_size * run_config.env.num_envs
     print(
-        f"{args.config}: valid. {run_config.algorithm_name} with the policy {run_config.policy['name']} on "
+        f"{args.config}: valid. {run_config.algorithm_name} with the policy {run_config.policy.name} on "
         f"{run_config.env_id}: {trainer.iterations} iterations x {trainer.buffer_size} steps x "
         f"{run_config.env.num_envs} environments = "
         f"{steps:,} environment steps"

@@ -18,16 +18,20 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, field
-from typing import Any, TypeVar, cast, dataclass_transform, overload
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, get_args, get_type_hints, overload
 
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-__all__ = ["MISSING", "configclass", "field", "is_required", "replace", "to_dict"]
+__all__ = ["MISSING", "MayChange", "changeable", "configclass", "field", "is_required", "replace", "to_dict"]
 
 T = TypeVar("T")
+
+_MAY_CHANGE = "may change when a run is resumed"
+MayChange = Annotated[T, _MAY_CHANGE]
+"""The type of a setting that decides nothing about what is learned: a resumed run may have another value."""
 
 _PYDANTIC = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_assignment=False, allow_inf_nan=False)
 _IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset)
@@ -63,6 +67,15 @@ def _missing() -> Any:
 def is_required(field: dataclasses.Field[Any]) -> bool:
     """Return whether a field of a config class must be given a value."""
     return field.default is MISSING and field.default_factory in (MISSING, _missing)
+
+
+def changeable(cls: type, prefix: str) -> Iterator[str]:
+    """Yield the dotted paths, below ``prefix``, of the settings marked :data:`MayChange`, nested ones included."""
+    for name, kind in get_type_hints(cls, include_extras=True).items():
+        if _MAY_CHANGE in get_args(kind):
+            yield f"{prefix}.{name}"
+        elif dataclasses.is_dataclass(kind):
+            yield from changeable(cast(type, kind), f"{prefix}.{name}")
 
 
 def _make(cls: type[T], frozen: bool) -> type[T]:

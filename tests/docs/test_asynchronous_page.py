@@ -9,7 +9,7 @@ from typing import Any
 
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.collector import AsyncCollector
-from embodichain.agents.rl.config.trainer_cfg import load_train_config
+from embodichain.agents.rl.run_config import load_run_config
 from tests.agents.rl.fakes import IdleAlgorithm, ScriptedEnv, linear_policy, tiny_config, write_config
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/asynchronous.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/asynchronous.md").read_text(
 def test_config_on_the_page_collects_asynchronously(tmp_path: Path) -> None:
     config: dict[str, Any] = tiny_config()
     config["trainer"] |= json.loads("{" + BLOCK + "}")["trainer"]
-    collection = load_train_config(write_config(tmp_path, config)).trainer.collection()
+    collection = load_run_config(write_config(tmp_path, config)).trainer.collection()
     assert collection is not None
     assert collection.max_staleness == 1
 

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import CNNNetworkCfg, NetworkCfg, build_policy, get_registered_policy_names
-from embodichain.agents.rl.models.registry import _POLICIES, check_policy_block, get_policy_cfg_class
+from embodichain.agents.rl.models.registry import _POLICIES, get_policy_cfg_class, parse_policy_block
 from tests.agents.rl.probes import ColourEnv
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def restored_registry() -> Iterator[None]:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_example_is_a_block_that_builds(block: dict[str, Any]) -> None:
-    check_policy_block(block)
+    parse_policy_block(block)
     build_policy(block, 12, spaces.Box(-1, 1, (2,)), "cpu", observation_space=SPACE)
 
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from embodichain.agents.rl.distributed import get_ranks
-from embodichain.agents.rl.models import Policy, PolicyCfg, VLAPolicyCfg, get_registered_policy_names, load_policy_state
-from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_policy_names, load_policy_state
+from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.agents.rl.saved_run import find_run
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
@@ -21,20 +21,19 @@ _PLACE = "policy.init_from: "
 _MEANING = ("actor", "critic", "squash", "chunk_length", "obs_groups")
 
 
-def init_policy(policy: Policy, block: Mapping[str, Any]) -> None:
+def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     """Give a policy the parameters and input statistics that its block's ``init_from`` names, if it names any.
 
     A policy without a critic takes what there is beside the critic. Of several processes the first one reads.
 
     Args:
         policy: it is changed.
-        block: the config's ``policy`` block. That of a policy of the user's is the user's own: nothing is read of it.
+        cfg: the config's ``policy`` block. That of a policy of the user's is the user's own: nothing is read of it.
 
     Raises:
         ConfigError: there is no such checkpoint, or it cannot be read; the parameters do not fit, each of those that do
             not being named; or the run's policy used them in another way.
     """
-    cfg = _as_cfg(block, "policy")
     if not isinstance(cfg, PolicyCfg) or cfg.init_from is None:
         return
     target = cfg.init_from
@@ -55,7 +54,7 @@ def init_policy(policy: Policy, block: Mapping[str, Any]) -> None:
         raise ConfigError(f"{_PLACE}{path}: its policy uses the same parameters in another way: {'; '.join(lines)}")
 
 
-def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyCfg | VLAPolicyCfg | None:
+def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:
     """Return a built-in policy's block; None for any other."""
     if block.get("name") not in get_registered_policy_names():
         return None
@@ -63,7 +62,7 @@ def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyCfg | VLAPolicyCfg | 
     return None if cfg_class is None else from_dict(cfg_class, dict(block), place)
 
 
-def _meaning(cfg: PolicyCfg | VLAPolicyCfg | None, has_critic: bool) -> dict[str, Any]:
+def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     """Return the entries of ``_MEANING`` that a block has by their paths, the critic's only where they are to count."""
     if cfg is None:
         return {}

@@ -1,63 +1,65 @@
-"""A run's configs, read and checked: training config, environment config, and how they fit. Nothing is built here."""
+"""A run's configs, parsed and checked: training config, environment config, and how they fit. Nothing is built here."""
 
 from __future__ import annotations
 
-import copy
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import AlgorithmCfg
-from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides, split_overrides
-from embodichain.agents.rl.config.trainer_cfg import (
-    TrainerCfg,
-    inline_env,
-    parse_train_config,
-    read_train_config,
+from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
+from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.overrides import (
+    apply_overrides,
+    name_overrides,
+    split_overrides,
+    without_unknown_terms,
 )
-from embodichain.agents.rl.models.registry import check_policy_block
-from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, parse_env, terms_to_cfg
+from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
+from embodichain.agents.rl.models.registry import PolicyBlock, parse_policy_block, policy_data
+from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.config_data import config_data, terms_data
+from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
-from embodichain.lab.gym.registry import find_env_class, get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.configclass import replace
+from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
-from embodichain.utils.errors import collected, placed, raise_problems, unknown_name
+from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
-from embodichain.utils.plain_data import check_plain
+from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import from_dict
+from embodichain.utils.validation import parse
 
 __all__ = ["RunConfig", "check_sizes", "load_checkpoint_config", "load_run_config"]
+
+Term = TypeVar("Term", bound=FunctorCfg)
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that a run is made from, read and checked.
+    """Everything that a run is made from, parsed and checked.
 
     Attributes:
-        trainer: the training's own settings.
+        trainer: the training's own settings; its ``gym_config`` is the path of the environment's config, or ``{}``.
         policy: the policy's block.
         algorithm_name: a registered name.
-        algorithm: its settings, with the defaults of those that the config leaves out.
+        algorithm: its settings, an instance of the algorithm's ``cfg_class``.
         env_id: the registered environment.
         env: its config for training.
         eval_env: its config for evaluation, or None.
-        resolved: all of it as plain data, for the record.
+        resolved: all of it as plain data, with every default; it loads as an equal ``RunConfig``.
     """
 
     trainer: TrainerCfg
-    policy: dict[str, Any]
+    policy: PolicyBlock
     algorithm_name: str
     algorithm: AlgorithmCfg
     env_id: str
@@ -79,10 +81,12 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
+    data = load_config_file(path)
+    if is_env_config(data):
+        raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
     problems: list[str] = []
-    own, env_overrides = split_overrides(overrides, TOP_KEYS)
-    data = read_train_config(path, own, problems)
-    return _check_config(data, Path(path).parent, own, env_overrides, allowed_imports, problems)
+    data = modernise(data, problems)
+    return _load(data, Path(path).parent, overrides, allowed_imports, problems)
 
 
 def load_checkpoint_config(
@@ -93,116 +97,14 @@ def load_checkpoint_config(
     Args:
         config: as ``RunConfig.resolved``.
         overrides: ``trainer.iterations=500`` and the like.
-        allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
-            paths of functors and policies.
+        allowed_imports: as :func:`load_run_config`.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
-    problems: list[str] = []
     with placed("the checkpoint's config: "):
         check_plain(config)
-    data = json.loads(json.dumps(config))
-    inline_env(data)
-    own, env_overrides = split_overrides(overrides, TOP_KEYS)
-    apply_overrides(data, own, problems)
-    run = _check_config(data, Path(), own, env_overrides, allowed_imports, problems)
-    run.resolved["trainer"]["gym_config"] = config["trainer"]["gym_config"]  # where it was from
-    return run
-
-
-def _check_config(
-    data: dict[str, Any],
-    folder: Path,
-    overrides: Sequence[str],
-    env_overrides: Sequence[str],
-    allowed_imports: Sequence[str],
-    problems: list[str],
-) -> RunConfig:
-    """Check a training config's plain data, and the environment config that it has or names.
-
-    Args:
-        data: the training config.
-        folder: where ``gym_config`` may be, beside the working directory.
-        overrides: that were applied, for the messages.
-        env_overrides: to be applied to the environment's config.
-        allowed_imports: as above.
-        problems: found already.
-    """
-    trainer, policy, algorithm = (_block(data, name) for name in ("trainer", "policy", "algorithm"))
-    modules = trainer.get("import_modules")
-    if isinstance(modules, list) and all(isinstance(module, str) for module in modules):
-        import_allowed_modules(modules, allowed_imports, "trainer.import_modules")
-    inline = _take_inline_env(data, trainer, problems)
-    # Each check reads the plain data, so that an error in one place hides none in another.
-    with collected(problems):
-        train = parse_train_config(data)
-        train.trainer.check_distributed(train.trainer.distributed)
-        train.trainer.check_viewer()
-    if isinstance(trainer.get("device"), str):
-        with collected(problems):
-            resolve_device(trainer["device"])
-    with collected(problems):
-        _check_policy(policy, allowed_imports)
-    env_data, cfg, names = _load_env(trainer, inline, folder, env_overrides, allowed_imports, problems)
-    events = {
-        name: terms_to_cfg(block, EventCfg, f"trainer.events.{name}", names, problems, allowed_imports=allowed_imports)
-        for name, block in _block(trainer, "events").items()
-        if name in ("train", "eval") and isinstance(block, dict)
-    }
-    problems += _algorithm_problems(algorithm, trainer, env_data)
-    sim_device = _sim_device(trainer, cfg, problems)
-    raise_problems(name_overrides(problems, overrides))
-    assert cfg is not None
-    env, eval_env = _env_configs(cfg, train.trainer, events, sim_device)
-    algorithm_cfg = get_algo_class(train.algorithm.name).cfg_class(**train.algorithm.cfg)
-    env = replace(env, group_size=getattr(algorithm_cfg, "group_size", 1))
-    resolved = train.to_dict() | {"gym_config": env_data}  # type: ignore[attr-defined]
-    if isinstance(train.trainer.gym_config, str):
-        resolved["trainer"]["gym_config"] = str(_find_gym_config(train.trainer.gym_config, folder))
-    return RunConfig(
-        train.trainer, train.policy, train.algorithm.name, algorithm_cfg, env_data["id"], env, eval_env, resolved
-    )
-
-
-def _block(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a block of a config, or an empty one where there is none."""
-    block = data.get(name)
-    return block if isinstance(block, dict) else {}
-
-
-def _check_policy(block: dict[str, Any], allowed_imports: Sequence[str]) -> None:
-    if "name" in block and not isinstance(block["name"], str):
-        raise ConfigError(f"policy.name: Input should be a valid string, got {block['name']!r}")
-    problems: list[str] = []
-    if block:
-        with collected(problems):
-            check_policy_block(block, allowed_imports)
-    raise_problems(line if line.startswith("policy.") else f"policy: {line}" for line in problems)
-
-
-def _algorithm_problems(block: dict[str, Any], trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
-    """Return what is wrong with the algorithm's settings, by themselves and for the size of the run."""
-    problems: list[str] = []
-    if not isinstance(block.get("name"), str):
-        return problems
-    with collected(problems, "algorithm.name: "):
-        cfg_class = get_algo_class(block["name"]).cfg_class
-    if problems:
-        return problems
-    settings = _block(block, "cfg")
-    with collected(problems):
-        from_dict(cfg_class, settings, "algorithm.cfg")
-    wrong = {re.split(r"[.\[:]", line.removeprefix("algorithm.cfg."))[0] for line in problems}
-    given = (trainer.get("num_envs"), env_data.get("num_envs"), EmbodiedEnvCfg.num_envs)
-    num_envs = next(size for size in given if size is not None)
-    buffer_size = trainer.get("buffer_size", TrainerCfg.buffer_size)
-    sizes_are_right = bool(trainer) and all(isinstance(size, int) and size > 0 for size in (num_envs, buffer_size))
-    if sizes_are_right and isinstance(block.get("cfg", {}), dict):
-        with suppress(ConfigError):  # something required is missing
-            right = {k: v for k, v in settings.items() if k not in wrong}
-            problems += check_sizes(from_dict(cfg_class, right, ""), num_envs, buffer_size)
-    return problems
+    return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports, [])
 
 
 def check_sizes(cfg: Any, num_envs: int, num_steps: int) -> list[str]:
@@ -216,135 +118,188 @@ def check_sizes(cfg: Any, num_envs: int, num_steps: int) -> list[str]:
     return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
 
 
-def _take_inline_env(data: dict[str, Any], trainer: dict[str, Any], problems: list[str]) -> InlineEnv | None:
-    """Put the environment's config that an older layout has in ``env`` where it stands now, and return it.
+@dataclass
+class _EnvFile:
+    """An environment's config before it is parsed.
+
+    Attributes:
+        data: its plain data.
+        path: of its file; ``{}``: it has none.
+        place: where it stands, before each path in the messages.
+        inline: its parts in the user's file, if it is in an older layout's ``env``.
+    """
+
+    data: dict[str, Any]
+    path: Any = field(default_factory=dict)
+    place: str = "trainer.gym_config."
+    inline: InlineEnv | None = None
+
+    def in_users_words(self, lines: Sequence[str]) -> list[str]:
+        """Return lines about the data with the paths of the user's file."""
+        return [self.place + line for line in lines] if self.inline is None else self.inline.in_users_words(lines)
+
+
+def _load(
+    data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_imports: Sequence[str], problems: list[str]
+) -> RunConfig:
+    """Parse both configs, and check each part and how they fit.
+
+    Each part is parsed without what is wrong in it, so that an error in one place hides none in another.
 
     Args:
-        data: the training config.
-        trainer: its ``trainer`` block.
-        problems: what is wrong with the older layout is added.
+        data: the training config in the present layout; it is changed.
+        folder: where ``gym_config`` may be, beside the working directory.
+        overrides: of both configs.
+        allowed_imports: as :func:`load_run_config`.
+        problems: found already.
     """
-    block = data.pop("env", None)
-    if block is None or "gym_config" in trainer:  # an override names another
+    own, env_overrides = split_overrides(overrides, TOP_KEYS)
+    file = _take_env(data, own, problems)
+    parsed, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
+    train = parsed or TrainCfg()  # type: ignore[call-arg]
+    trainer = TrainerCfg() if parsed is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
+    import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules")
+    problems += trainer.problems()
+    policy: PolicyBlock | None = None
+    algorithm: Any = None
+    if parsed is not None and "policy" not in wrong:
+        lines: list[str] = []
+        with collected(lines):
+            policy = parse_policy_block(train.policy, allowed_imports)
+        problems += [line if line.startswith("policy.") else f"policy: {line}" for line in lines]
+    if parsed is not None and not {"algorithm", "algorithm.name"} & wrong.keys():
+        with collected(problems, "algorithm.name: "):
+            cfg_class = get_algo_class(train.algorithm.name).cfg_class
+            algorithm, more = parse(cfg_class, train.algorithm.cfg, "algorithm.cfg")
+            wrong |= more
+    if file is None and not {"trainer", "trainer.gym_config"} & wrong.keys():
+        with collected(problems):
+            file = _read_env(trainer, folder)
+    env = None if file is None else _parse_env(file, trainer.enable_eval, env_overrides, allowed_imports, problems)
+    events = _parse_events(trainer, env, allowed_imports, problems)
+    problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+    problems += _size_problems(algorithm, trainer, env, wrong)
+    sim_device = "cpu" if env is None else _sim_device(trainer, env.cfg, problems)
+    raise_problems(name_overrides(problems, own))
+    assert policy is not None
+    assert file is not None
+    assert env is not None
+    algorithm = replace(algorithm, device=str(resolve_device(trainer.device)))
+    train_env, eval_env = _env_configs(env.cfg, trainer, events, sim_device)
+    train_env = replace(train_env, group_size=getattr(algorithm, "group_size", 1))
+    named = {kind: terms_data(_named(terms, vars(trainer.events)[kind])) for kind, terms in events.items()}
+    trainer = replace(trainer, gym_config=file.path, events=EventsCfg(**named))
+    record = {
+        "trainer": to_dict(trainer),
+        "policy": policy_data(policy),
+        "algorithm": algorithm_data(train.algorithm.name, algorithm),
+        "gym_config": _env_data(env.cfg, file.data),
+    }
+    resolved = as_json(record, "the config")
+    return RunConfig(trainer, policy, train.algorithm.name, algorithm, file.data["id"], train_env, eval_env, resolved)
+
+
+def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> _EnvFile | None:
+    """Apply a training config's overrides, and return the environment's config if it is not in ``trainer.gym_config``.
+
+    It is beside the blocks in the record of a run, and in ``env`` in an older layout; an override may name another one.
+    """
+    record = data.pop("gym_config") if isinstance(data.get("gym_config"), dict) else None
+    old = data.pop("env", None)
+    apply_overrides(data, overrides, problems)
+    is_named = any(override.startswith("trainer.gym_config=") for override in overrides)
+    if is_named or (record is None and old is None):
         return None
-    inline = read_inline_env(block)
+    trainer = data.get("trainer")
+    path = trainer.setdefault("gym_config", {}) if isinstance(trainer, dict) else {}
+    if record is not None:
+        return _EnvFile(record, path if isinstance(path, str) else {})
+    inline = read_inline_env(old)
     problems += inline.problems
-    trainer["gym_config"] = inline.data
-    return inline
+    return _EnvFile(inline.data, inline=inline)
 
 
-def _load_env(
-    trainer: dict[str, Any],
-    inline: InlineEnv | None,
-    folder: Path,
+def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
+    """Return the environment's config that ``trainer.gym_config`` is, or names.
+
+    Raises:
+        ConfigError: there is no such file, or it cannot be read.
+    """
+    name = trainer.gym_config
+    if isinstance(name, dict):
+        return _EnvFile(name)
+    places = [place / name for place in (Path(), folder, *folder.absolute().parents)]
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
+        here, beside = (place.absolute() for place in places[:2])
+        raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
+    data = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
+    return _EnvFile(data, str(path), f"{path}: ")
+
+
+def _parse_env(
+    file: _EnvFile,
+    needs_time_limit: bool,
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
-) -> tuple[dict[str, Any], EmbodiedEnvCfg | None, SceneNames]:
-    """Return the environment's config as plain data and as its typed form, and what terms may name in its scene.
-
-    Args:
-        trainer: the ``trainer`` block.
-        inline: where its environment's config is from, if that stood in the training config's ``env``.
-        folder: of the training config.
-        overrides: of the environment's config.
-        allowed_imports: as :func:`load_run_config`.
-        problems: every error found is added; the typed form is without what is wrong, or None where there is no config.
-    """
-    place, data = "", None
-    with collected(problems):
-        place, data = _read_env_data(trainer.get("gym_config"), folder)
-    if data is None:
-        return {}, None, SceneNames(None, None)
-    data = copy.deepcopy(data)
-    apply_overrides(data, _of_known_terms(data, overrides, problems), problems)
-    wrong: list[str] = []
+) -> ParsedEnv:
+    """Return the environment's config in its typed form, without what is wrong, which is added to ``problems``."""
+    data, spec, wrong = file.data, None, list[str]()
+    apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     with collected(wrong, "id: "):
-        get_env_spec(_env_id(data))
+        if not isinstance(data.get("id"), str):
+            known = ", ".join(get_registered_env_ids())
+            raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
+        spec = get_env_spec(data["id"])
     # Of an unknown task, the rest is checked as that of a plain environment.
-    env_class = find_env_class(data.get("id")) or EmbodiedEnv
-    parsed = parse_env(data, env_class=env_class, allowed_imports=allowed_imports)
-    wrong += parsed.problems + _evaluation_problems(trainer, data)
-    lines = name_overrides(wrong, overrides)
-    problems += [place + line for line in lines] if inline is None else inline.in_users_words(lines)
-    return data, parsed.cfg, parsed.names
+    env = parse_env(data, env_class=EmbodiedEnv if spec is None else spec.cls, allowed_imports=allowed_imports)
+    wrong += env.problems
+    limits = [env.cfg.max_episode_steps, spec is None or spec.max_episode_steps]
+    if needs_time_limit and limits == [None, None] and not _is_wrong(wrong, "max_episode_steps"):
+        wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
+    problems += file.in_users_words(name_overrides(wrong, overrides))
+    return env
 
 
-def _of_known_terms(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> list[str]:
-    """Return the overrides without those of settings of terms that are not there; a line about each of these is added.
-
-    An override may make a term: by the whole of it, or beside others that say its ``func``.
-    """
-    paths = [override.partition("=")[0].split(".") for override in overrides]
-    made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
-    known = []
-    for override, path in zip(overrides, paths, strict=True):
-        is_setting = len(path) > 3 and path[0] == "env" and path[1] in TERM_BLOCKS and tuple(path[:3]) not in made
-        terms = _block(_block(data, "env"), path[1]) if is_setting else {}
-        if is_setting and path[2] not in terms:
-            problems.append(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms)}")
-        else:
-            known.append(override)
-    return known
-
-
-def _evaluation_problems(trainer: dict[str, Any], env_data: dict[str, Any]) -> list[str]:
-    env_class = find_env_class(env_data.get("id"))
-    if trainer.get("enable_eval") is not True or env_class is None:
+def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, wrong: Collection[str]) -> list[str]:
+    """Return what makes an algorithm's settings impossible for the rollouts' size; what is ``wrong`` has a line."""
+    sizes = {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"}
+    num_envs = trainer.num_envs
+    if num_envs is None and env is not None and not _is_wrong(env.problems, "num_envs"):
+        num_envs = env.cfg.num_envs
+    if num_envs is None or sizes & set(wrong):
         return []
-    given = env_data.get("max_episode_steps", _block(env_data, "env").get("max_episode_steps"))
-    if given is None and get_env_spec(env_data["id"]).max_episode_steps is None:
-        return ["max_episode_steps: evaluation needs a time limit, and neither config nor task gives one"]
-    return []
+    problems = check_sizes(algorithm, num_envs, trainer.buffer_size)
+    return [line for line in problems if line.partition(":")[0] not in wrong]
 
 
-def _read_env_data(gym_config: Any, folder: Path) -> tuple[str, dict[str, Any] | None]:
-    """Return what to put before the paths in the environment's config, and its plain data."""
-    if isinstance(gym_config, dict):
-        return "trainer.gym_config.", gym_config
-    if not isinstance(gym_config, str):
-        return "", None  # a wrong type, which is reported with the others
-    path = _find_gym_config(gym_config, folder)
-    data = load_config_file(path)
-    return f"{path}: ", {key: value for key, value in data.items() if key != "$schema"}
+def _is_wrong(problems: Sequence[str], key: str) -> bool:
+    """Return whether there is a line about a key of an environment's config, at its top or in ``env``."""
+    return any(line.startswith((f"{key}:", f"env.{key}:")) for line in problems)
 
 
-def _env_id(data: dict[str, Any]) -> str:
-    env_id = data.get("id")
-    if not isinstance(env_id, str):
-        known = ", ".join(get_registered_env_ids())
-        raise ConfigError(f"the name of an environment is needed, got {env_id!r}. Known: {known}")
-    return env_id
+def _parse_events(
+    trainer: TrainerCfg, env: ParsedEnv | None, allowed_imports: Sequence[str], problems: list[str]
+) -> dict[str, dict[str, EventCfg]]:
+    """Return the trainer's events for training and for evaluation, by name; lines about what is wrong are added."""
+    names = SceneNames(None, None) if env is None else env.names
+    return {
+        kind: terms_to_cfg(block, EventCfg, f"trainer.events.{kind}", names, problems, allowed_imports=allowed_imports)
+        for kind, block in vars(trainer.events).items()
+    }
 
 
-def _find_gym_config(name: str, folder: Path) -> Path:
-    places = [Path(), folder, *folder.absolute().parents]
-    for path in [place / name for place in places]:
-        if path.is_file():
-            return path
-    here, beside = (place.absolute() / name for place in places[:2])
-    raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
-
-
-def _sim_device(trainer: dict[str, Any], cfg: EmbodiedEnvCfg | None, problems: list[str]) -> str:
-    """Return where the physics runs.
-
-    Args:
-        trainer: the ``trainer`` block.
-        cfg: the environment's config, if it could be read.
-        problems: what is wrong with it is added.
-    """
-    own, device = trainer.get("sim_device"), trainer.get("device", "auto")
-    place, name = "trainer.", own
-    if own is None:
-        place, name = "env.sim_cfg.", "auto" if cfg is None else str(cfg.sim_cfg.sim_device)
-    if not isinstance(name, str) or not isinstance(device, str):
-        return "cpu"  # a wrong type, which is reported with the others
+def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
+    """Return where the physics runs; what is wrong with it is added to ``problems``."""
+    place, name = "trainer.", trainer.sim_device
+    if name is None:
+        place, name = "env.sim_cfg.", str(cfg.sim_cfg.sim_device)
     if name == "auto":
         name = "cpu"
         with suppress(ConfigError):  # the learner's device, which is reported with the others
-            name = str(resolve_device(device))
-        if name != "cpu" and device == "auto" and not has_warp():
+            name = str(resolve_device(trainer.device))
+        if name != "cpu" and trainer.device == "auto" and not has_warp():
             logger.log_warning(
                 f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
                 "pip install 'embodichain-mujoco[gpu]'"
@@ -356,7 +311,7 @@ def _sim_device(trainer: dict[str, Any], cfg: EmbodiedEnvCfg | None, problems: l
 
 
 def _env_configs(
-    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: dict[str, dict[str, EventCfg]], sim_device: str
+    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: Mapping[str, dict[str, EventCfg]], sim_device: str
 ) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
     """Return the environment's configs for training and, if enabled, for evaluation."""
     sim_cfg = replace(
@@ -368,7 +323,18 @@ def _env_configs(
         gpu_id=trainer.gpu_id,
     )
     cfg = replace(cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=trainer.num_envs or cfg.num_envs)
-    env = replace(cfg, events=cfg.events | events.get("train", {}))
+    env = replace(cfg, events=cfg.events | events["train"])
     if not trainer.enable_eval:
         return env, None
-    return env, replace(cfg, events=cfg.events | events.get("eval", {}), num_envs=trainer.num_eval_envs)
+    return env, replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs)
+
+
+def _env_data(cfg: EmbodiedEnvCfg, written: dict[str, Any]) -> dict[str, Any]:
+    """Return an environment's config as plain data with every default; functions have the names ``written``."""
+    blocks = {block: _named(getattr(cfg, block), written.get("env", {}).get(block, {})) for block in TERM_BLOCKS}
+    return config_data(replace(cfg, **blocks), get_env_spec(written["id"]).cls) | {"id": written["id"]}
+
+
+def _named(terms: Mapping[str, Term], written: Mapping[str, Any]) -> dict[str, Term]:
+    """Return terms with their functions' names, which may be other ones than the functions themselves have."""
+    return {name: replace(term, func=written[name]["func"]) for name, term in terms.items()}

@@ -35,15 +35,10 @@ from embodichain.agents.rl.build import (
     build_trainer,
     for_rank,
 )
-from embodichain.agents.rl.checkpoint.resume import (
-    ResumePoint,
-    changes_of_env_file,
-    check_config,
-    find_resume_point,
-    find_run_folder,
-)
+from embodichain.agents.rl.checkpoint.resume import ResumePoint, find_resume_point, find_run_folder
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.conclusion import conclude, finished_summary, print_summary
+from embodichain.agents.rl.config_changes import changes_of_env_file, check_resumed_config
 from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
 from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
@@ -406,7 +401,7 @@ def _load_run(
     if run is None:
         assert point is not None
         run = load_checkpoint_config(point.content["config"], overrides, allowed_imports)
-        if changes := changes_of_env_file(point.content["config"]):
+        if changes := changes_of_env_file(point.content["config"], overrides, allowed_imports):
             logger.log_info(
                 f"the run goes on with its own config; {point.content['config']['trainer']['gym_config']} is another: "
                 f"{'; '.join(changes)}"
@@ -415,7 +410,7 @@ def _load_run(
         check_viewer_is_installed()
     if point is None:
         return run, None
-    check_config(point.content["config"], run.resolved, resume or str(point.run))
+    check_resumed_config(point.content["config"], run, resume or str(point.run), allowed_imports)
     logger.log_info(f"going on from {point.path}")
     return run, point
 

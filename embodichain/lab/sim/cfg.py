@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import ShapeCfg
 from embodichain.utils import configclass
+from embodichain.utils.configclass import MayChange
 from embodichain.utils.validation import RayTracing
 
 __all__ = [
@@ -70,14 +71,14 @@ class SimulationManagerCfg:
 
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Scenes simulated side by side."""
-    sim_device: Device = "auto"
+    sim_device: MayChange[Device] = "auto"
     """Where the physics runs: ``"cpu"`` is MuJoCo's batch on threads; ``"cuda:<number>"`` MuJoCo Warp on a GPU (the
     extra ``gpu``), ``"warp:cpu"`` the same engine on the processor; ``"auto"`` a training's device, else the cpu."""
     physics_dt: Annotated[float, Field(gt=0)] = 0.01
     """Length of one physics substep, s."""
     gravity: Vec3 = (0.0, 0.0, -9.81)
     """m/s^2, world frame."""
-    num_threads: Annotated[int, Field(ge=0)] = 0
+    num_threads: MayChange[Annotated[int, Field(ge=0)]] = 0
     """Physics threads; 0: one a processor that this process may use."""
     headless: bool = True
     """No window."""

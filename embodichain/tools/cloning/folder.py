@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.run_access import LOCK
+from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
@@ -24,7 +25,8 @@ def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Pat
     Raises:
         ConfigError: none is named, one is there already, or it is not where the training looks for it.
     """
-    model_path = run.policy.get("vla_config", {}).get("model_path")
+    assert isinstance(run.policy, VLAPolicyCfg)
+    model_path = run.policy.vla_config.model_path
     name = cfg.out or model_path
     if name is None:
         raise ConfigError("out: required, since the training config's policy.vla_config has no model_path")

@@ -22,6 +22,7 @@ from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.models import VLAPolicy, build_policy, load_policy_state, save_vla_model
+from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
@@ -96,8 +97,8 @@ def clone_from_config(
     """
     cfg = load_bc_config(path, overrides)
     run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
-    if run.policy["name"] != "vla":
-        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy['name']}'")
+    if not isinstance(run.policy, VLAPolicyCfg):
+        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy.name}'")
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only what the expert does is recorded, not another dataset")
     out = out_folder(cfg, run, allowed_writes)
@@ -308,10 +309,9 @@ def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy
 
 def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
     """Return the training's policy with weights as they begin."""
-    block = dict(run.policy)
-    block["vla_config"] = {**block.get("vla_config", {}), "model_path": None}
+    assert isinstance(run.policy, VLAPolicyCfg)
     policy = build_policy(
-        block,
+        replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None)),
         env.flattened_observation_space,
         env.single_action_space,
         device,

@@ -5,7 +5,7 @@ Legend: N observations, H steps of an action chunk, A action size, C commands, S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -15,7 +15,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.models.registry import get_policy_cfg_class
+from embodichain.agents.rl.models.block import PolicyCfg
+from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.utils.observations import entry_columns, entry_spaces
 
@@ -24,18 +25,17 @@ __all__ = ["DeployedPolicy", "actor_entries"]
 _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything else is float32
 
 
-def actor_entries(block: Mapping[str, Any], space: spaces.Dict, policy: Policy) -> list[str]:
+def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[str]:
     """Return which entries of the observation a policy's actions depend on.
 
     Args:
-        block: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
+        cfg: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
         space: the structured observation space of one environment.
         policy: which was built from it.
     """
     if not policy.reads_flat_obs:
         return list(policy.obs_keys)
-    groups = block.get("obs_groups") or {}
-    patterns = groups.get("actor", ["*"]) if get_policy_cfg_class(block["name"]) is not None else ["*"]
+    patterns = cfg.obs_groups.actor if isinstance(cfg, PolicyCfg) else ["*"]
     read = [name for name in entry_columns(space) if any(fnmatchcase(name, pattern) for pattern in patterns)]
     return list(dict.fromkeys([*read, *policy.obs_keys]))
 

@@ -29,7 +29,7 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
     low, high = env.single_action_space.low, env.single_action_space.high
     spec = {
         "task": opened.config.env_id,
-        "policy": opened.config.policy["name"],
+        "policy": opened.config.policy.name,
         "experiment": saved.exp_name,
         "env_steps": saved.content["global_step"],
         "control_period_s": env.step_dt,

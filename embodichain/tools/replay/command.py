@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.nan_guard.bundle import load_bundle
 from embodichain.agents.rl.nan_guard.nonfinite import FieldStats
 from embodichain.tools.replay.report import format_fields, format_report
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     modules = bundle["config"]["trainer"].get("import_modules", [])
     allowed = allowed_imports(args)
     import_allowed_modules(modules, allowed, "the run's trainer.import_modules")
-    check_policy_block(bundle["config"]["policy"], allowed)
+    parse_policy_block(bundle["config"]["policy"], allowed)
     report = replay_update(bundle, device)
     if args.json:
         facts = {"cause": report.cause, "skipped": report.skipped, "is_reproduced": report.is_reproduced}

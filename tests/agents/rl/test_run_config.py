@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl import build
-from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.algo import PPOCfg
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
 
 
 @pytest.fixture(autouse=True)
@@ -233,8 +238,32 @@ def test_resolved_config_is_all_of_it_as_plain_data() -> None:
     assert resolved["trainer"]["seed"] == 9
     assert resolved["trainer"]["save_freq"] == 50000  # a default
     assert resolved["policy"]["name"] == "actor_critic"
-    assert resolved["algorithm"]["cfg"] == {"n_epochs": 1, "batch_size": 8}
-    assert resolved["gym_config"] == {k: v for k, v in load_json(CART_POLE_ENV).items() if k != "$schema"}
+    assert resolved["policy"]["critic"]["network_cfg"]["layer_norm"] is False  # likewise
+    settings = to_dict(PPOCfg(n_epochs=1, batch_size=8))
+    del settings["device"]  # the trainer's
+    assert resolved["algorithm"] == {"name": "ppo", "cfg": settings}
+    assert resolved["gym_config"]["id"] == "CartPoleRL"
+    assert resolved["gym_config"]["env"]["rewards"]["calm"]["func"] == "joint_velocity_penalty"
+    assert resolved["gym_config"]["env"]["sim_steps_per_control"] == 4  # likewise
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_resolved_config_loads_as_an_equal_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    run = load_run_config(path, ["trainer.device=cpu"])
+    assert load_checkpoint_config(run.resolved) == run
+
+
+def test_resolved_config_has_the_functions_names_as_they_are_written(user_module: str) -> None:
+    term = {"func": f"{user_module}.near_by_another_name"}
+    env = load_json(CART_POLE_ENV)
+    env["env"]["rewards"]["near"] = term
+    events = {"train": {"push": NUDGE}}
+    config = tiny_config(trainer__gym_config=env, trainer__import_modules=[user_module], trainer__events=events)
+    run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
+    assert run.resolved["gym_config"]["env"]["rewards"]["near"]["func"] == term["func"]
+    assert run.resolved["trainer"]["events"]["train"]["push"]["func"] == NUDGE["func"]
+    assert load_checkpoint_config(run.resolved, allowed_imports=[user_module]) == run
 
 
 def test_evaluation_without_a_time_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +288,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "from embodichain.lab.gym.registry import register_env\n"
         "register_env('UsersRL', 50, override=True)(type('UsersEnv', (CartPoleEnv,), {}))\n"
         "def near(env, obs, action, info): pass\n"
+        "near_by_another_name = near\n"
     )
     Path("users_task_of_this_test.py").write_text(source, encoding="utf-8")
     yield "users_task_of_this_test"

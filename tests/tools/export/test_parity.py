@@ -14,6 +14,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
 from embodichain.tools.export.module import actor_entries
 
@@ -119,7 +120,7 @@ def policy_of(kind: str) -> Policy:
 
 def export(kind: str, file_format: str, folder: Path) -> tuple[DeployedPolicy, Any, list[Any]]:
     policy, space = policy_of(kind), space_of(kind)
-    entries = actor_entries(BLOCKS[kind], space, policy)
+    entries = actor_entries(parse_policy_block(BLOCKS[kind]), space, policy)
     module = DeployedPolicy(policy, space, entries, ACTIONS, []).eval()
     env: Any = RandomEnv(space)
     steps = record_steps(env, policy, torch.device("cpu"), entries, 1000, seed=0)
@@ -158,7 +159,8 @@ def test_exported_policy_acts_as_the_policy(kind: str, file_format: str, tmp_pat
 
 def test_entries_that_only_the_critic_reads_are_not_needed() -> None:
     needed = {
-        kind: actor_entries(BLOCKS[kind], space_of(kind), policy_of(kind)) for kind in ("asymmetric", "CNN", "VLA")
+        kind: actor_entries(parse_policy_block(BLOCKS[kind]), space_of(kind), policy_of(kind))
+        for kind in ("asymmetric", "CNN", "VLA")
     }
     assert needed["asymmetric"] == ["robot/qpos", "robot/qvel"]
     assert needed["CNN"] == ["robot/qpos", "robot/qvel", "task/hidden", "sensor/cam/color"]
@@ -167,7 +169,7 @@ def test_entries_that_only_the_critic_reads_are_not_needed() -> None:
 
 def test_difference_is_found(tmp_path: Path) -> None:
     policy = policy_of("GRU")
-    entries = actor_entries(BLOCKS["GRU"], SPACE, policy)
+    entries = actor_entries(parse_policy_block(BLOCKS["GRU"]), SPACE, policy)
     module = DeployedPolicy(policy, SPACE, entries, ACTIONS, []).eval()
     env: Any = RandomEnv()
     steps = record_steps(env, policy, torch.device("cpu"), entries, 100, seed=0)

@@ -13,10 +13,18 @@ from embodichain.agents.rl.algo.base import BaseAlgorithm
 from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.signatures import takes
 
-__all__ = ["build_algo", "find_algo_name", "get_algo_class", "get_registered_algo_names", "register_algo"]
+__all__ = [
+    "algorithm_data",
+    "build_algo",
+    "find_algo_name",
+    "get_algo_class",
+    "get_registered_algo_names",
+    "register_algo",
+]
 
 A = TypeVar("A", bound=BaseAlgorithm)
 
@@ -81,6 +89,13 @@ def get_algo_class(name: str) -> type[BaseAlgorithm]:
 def find_algo_name(algo_class: type) -> str | None:
     """Return the name that a class is registered by, or None."""
     return next((name for name, registered in _ALGORITHMS.items() if registered is algo_class), None)
+
+
+def algorithm_data(name: str, cfg: Any) -> dict[str, Any]:
+    """Return the config's ``algorithm`` block, with every default; the device is the trainer's, and not in it."""
+    settings = to_dict(cfg)
+    settings.pop("device", None)
+    return {"name": name, "cfg": settings}
 
 
 def build_algo(

@@ -30,73 +30,61 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
         data: the file's content, which stays as it is.
         problems: lines about keys that are given in both layouts are added; the present one counts.
     """
-    mover = _Mover(copy.deepcopy(data), problems)
-    mover.move("runtime", "trainer")
     block = "trainer" if "trainer" in data else "runtime"  # as the file has it
-    if isinstance(cuda := mover.get("trainer.cuda"), bool):
-        gpu_id = mover.get("trainer.gpu_id") or 0
-        mover.move("trainer.cuda", "trainer.device", f"cuda:{gpu_id}" if cuda else "cpu", f"{block}.cuda")
-    elif cuda is not None:
+    data = copy.deepcopy(data)
+    _move(data, "runtime", "trainer", problems)
+    trainer = _block(data, "trainer")
+    if isinstance(cuda := trainer.get("cuda"), bool):
+        trainer["cuda"] = f"cuda:{trainer.get('gpu_id') or 0}" if cuda else "cpu"
+    elif trainer.pop("cuda", None) is not None:
         problems.append(f"{block}.cuda: Input should be a valid boolean, got {cuda!r}")
-        del mover.data["trainer"]["cuda"]
-    mover.move("trainer.rollout_steps", "trainer.buffer_size", written=f"{block}.rollout_steps")
+    for key in ("cuda", "rollout_steps"):
+        _move(data, f"trainer.{key}", OLD_PATHS[f"trainer.{key}"], problems, f"{block}.{key}")
     if "env" in data:
-        mover.announce("env", "trainer.gym_config")
-    if mover.get("policy.name") in _OLD_POLICIES:
-        for key in list(mover.block("policy.cfg")):
-            mover.move(f"policy.cfg.{key}", f"policy.{key}")
-        if mover.get("policy.cfg") == {}:
-            del mover.data["policy"]["cfg"]
-        for network in ("actor", "critic"):
-            for key in ("hidden_sizes", "activation"):
-                mover.move(f"policy.{network}.{key}", f"policy.{network}.network_cfg.{key}")
-    return mover.data
+        _announce_env(data, problems)
+    policy = _block(data, "policy")
+    if policy.get("name") in _OLD_POLICIES:
+        for key in list(_block(policy, "cfg")):
+            _move(data, f"policy.cfg.{key}", f"policy.{key}", problems)
+        if policy.get("cfg") == {}:
+            del policy["cfg"]
+        for path in (f"{network}.{key}" for network in ("actor", "critic") for key in ("hidden_sizes", "activation")):
+            _move(data, f"policy.{path}", f"policy.{path.replace('.', '.network_cfg.')}", problems)
+    return data
 
 
-class _Mover:
-    """Moves values from one dotted path to another."""
+def _block(data: dict[str, Any], *path: str) -> dict[str, Any]:
+    """Return the object at a path, or an empty one where there is none."""
+    node: Any = data
+    for key in path:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node if isinstance(node, dict) else {}
 
-    def __init__(self, data: dict[str, Any], problems: list[str]) -> None:
-        self.data = data
-        self._problems = problems
 
-    def get(self, path: str) -> Any:
-        """Return the value at a path, or None."""
-        block, _, key = path.rpartition(".")
-        return self.block(block).get(key)
+def _announce_env(data: dict[str, Any], problems: list[str]) -> None:
+    """Name where the environment's config belongs; it stays in ``env`` unless the new place has one."""
+    if "gym_config" in _block(data, "trainer"):
+        problems.append("env: is the older form of 'trainer.gym_config', which is given too")
+        del data["env"]
+        return
+    data.setdefault("trainer", {})
+    logger.log_warning("env: deprecated, write 'trainer.gym_config'")
 
-    def block(self, path: str) -> dict[str, Any]:
-        """Return the object at a path, or an empty one where there is none."""
-        node: Any = self.data
-        for key in path.split(".") if path else ():
-            node = node.get(key) if isinstance(node, dict) else None
-        return node if isinstance(node, dict) else {}
 
-    def announce(self, old: str, new: str) -> None:
-        """Say where a block belongs now, which stays where it is unless the new place has one."""
-        block, _, name = new.rpartition(".")
-        if name in self.block(block):
-            self._problems.append(f"{old}: is the older form of '{new}', which is given too")
-            del self.data[old]
-        else:
-            self.data.setdefault(block, {})
-            logger.log_warning(f"{old}: deprecated, write '{new}'")
-
-    def move(self, old: str, new: str, value: Any = None, written: str | None = None) -> None:
-        """Put what stands at ``old``, which the file has at ``written``, or ``value`` in its place, to ``new``."""
-        written = written or old
-        block, _, key = old.rpartition(".")
-        if key not in self.block(block):
-            return
-        *parents, name = new.split(".")
-        node = self.data
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            if not isinstance(node, dict):
-                return  # a wrong type, which is reported where it stands
-        found = self.block(block).pop(key)
-        if name in node:
-            self._problems.append(f"{written}: is the older form of '{new}', which is given too")
-            return
-        logger.log_warning(f"{written}: deprecated, write '{new}'")
-        node[name] = found if value is None else value
+def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written: str | None = None) -> None:
+    """Move what is at ``old``, which the file has at ``written``, to ``new``."""
+    *block, key = old.split(".")
+    *parents, name = new.split(".")
+    source, node = _block(data, *block), data
+    if key not in source:
+        return
+    for parent in parents:
+        node = node.setdefault(parent, {})
+        if not isinstance(node, dict):
+            return  # a wrong type, which is reported where it stands
+    value, written = source.pop(key), written or old
+    if name in node:
+        problems.append(f"{written}: is the older form of '{new}', which is given too")
+        return
+    logger.log_warning(f"{written}: deprecated, write '{new}'")
+    node[name] = value

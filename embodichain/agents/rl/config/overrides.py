@@ -9,10 +9,10 @@ from typing import Any
 
 from embodichain.agents.rl.config.dialects import OLD_PATHS
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import collected, placed
+from embodichain.utils.errors import collected, placed, unknown_name
 from embodichain.utils.plain_data import check_plain
 
-__all__ = ["apply_overrides", "name_overrides", "split_overrides"]
+__all__ = ["apply_overrides", "name_overrides", "split_overrides", "without_unknown_terms"]
 
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
@@ -40,6 +40,33 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
         is_env = place is not None or inner.partition("=")[0].partition(".")[0] in env_keys
         (env if is_env else train).append(inner)
     return train, env
+
+
+def without_unknown_terms(
+    data: dict[str, Any], overrides: Sequence[str], blocks: Collection[str], problems: list[str]
+) -> list[str]:
+    """Return an environment's overrides without those of settings of terms that are not there.
+
+    An override may make a term: by the whole of it, or beside others that say its ``func``.
+
+    Args:
+        data: the environment's config.
+        overrides: of it.
+        blocks: the keys in ``env`` that have terms by name.
+        problems: a line about each override that is left out is added.
+    """
+    paths = [override.partition("=")[0].split(".") for override in overrides]
+    made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
+    env = data.get("env")
+    known = []
+    for override, path in zip(overrides, paths, strict=True):
+        is_setting = len(path) > 3 and path[0] == "env" and path[1] in blocks and tuple(path[:3]) not in made
+        terms = env.get(path[1]) if is_setting and isinstance(env, dict) else None
+        if is_setting and path[2] not in (terms or {}):
+            problems.append(f"override '{override}': {unknown_name(f'term of env.{path[1]}', path[2], terms or {})}")
+        else:
+            known.append(override)
+    return known
 
 
 def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:

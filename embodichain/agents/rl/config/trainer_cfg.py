@@ -1,36 +1,21 @@
-"""The training config: its typed form, its reading, and overrides from the command line."""
+"""The training config: the typed form of its blocks, with every default."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic_core import PydanticCustomError
 
-from embodichain.agents.rl.config.dialects import modernise
-from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
 from embodichain.agents.rl.config.schedule import parse_period
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import collected, raise_problems
-from embodichain.utils.utility import load_config_file
-from embodichain.utils.validation import RayTracing, from_dict
+from embodichain.utils.configclass import MayChange
+from embodichain.utils.device import resolve_device
+from embodichain.utils.errors import collected
+from embodichain.utils.validation import RayTracing
 
-__all__ = [
-    "AlgorithmBlockCfg",
-    "AsynchronousCfg",
-    "EventsCfg",
-    "TrainCfg",
-    "TrainerCfg",
-    "inline_env",
-    "is_env_config",
-    "load_train_config",
-    "parse_train_config",
-    "read_train_config",
-]
-
+__all__ = ["AlgorithmBlockCfg", "AsynchronousCfg", "EventsCfg", "TrainCfg", "TrainerCfg", "is_env_config"]
 
 _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
 
@@ -60,7 +45,7 @@ class EventsCfg:
 
     train: dict[str, Any] = field(default_factory=dict)
     """In the training environment, by name."""
-    eval: dict[str, Any] = field(default_factory=dict)
+    eval: MayChange[dict[str, Any]] = field(default_factory=dict)
     """In the evaluation environment, by name."""
 
 
@@ -84,7 +69,7 @@ class AsynchronousCfg:
 class TrainerCfg:
     """The ``trainer`` block."""
 
-    gym_config: str | dict[str, Any]
+    gym_config: MayChange[str | dict[str, Any]]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
     exp_name: Annotated[
         str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$"), AfterValidator(_check_name_bytes)
@@ -92,57 +77,57 @@ class TrainerCfg:
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the environments; torch, numpy and Python's random have seed + rank."""
-    device: str = "auto"
+    device: MayChange[str] = "auto"
     """Of the learner and the physics: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
-    sim_device: str | None = None
+    sim_device: MayChange[str | None] = None
     """Where the physics runs, if not on ``device``: ``"cpu"``, ``"cuda:<number>"``, or ``"warp:cpu"``, the GPU's engine
     on the processor. None: as the environment's config says (``env.sim_cfg.sim_device``)."""
-    headless: bool = True
+    headless: MayChange[bool] = True
     """No window."""
-    enable_rt: RayTracing = False
+    enable_rt: MayChange[RayTracing] = False
     """Ray-traced images, with shadows, on ``device``; needs the extra ``raytrace``."""
-    gpu_id: int = 0
+    gpu_id: MayChange[int] = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
     """Overrides the environment's config. Each of several processes has so many."""
-    iterations: PositiveInt = 250
+    iterations: MayChange[PositiveInt] = 250
     """Total steps = iterations x buffer_size x num_envs x number of processes."""
     buffer_size: PositiveInt = 2048
     """Steps of each environment in one rollout."""
-    enable_eval: bool = False
+    enable_eval: MayChange[bool] = False
     """Evaluate in a separate environment."""
-    num_eval_envs: PositiveInt = 4
+    num_eval_envs: MayChange[PositiveInt] = 4
     """Environments of the evaluation."""
-    num_eval_episodes: PositiveInt = 5
+    num_eval_episodes: MayChange[PositiveInt] = 5
     """Episodes of one evaluation: the same ones each time."""
-    eval_freq: Period = 10000
+    eval_freq: MayChange[Period] = 10000
     """Environment steps between evaluations, or ``"100 it"`` for iterations. The last iteration always evaluates."""
-    save_freq: Period = 50000
+    save_freq: MayChange[Period] = 50000
     """The same for checkpoints. The last iteration always saves."""
-    keep_last: PositiveInt | None = None
+    keep_last: MayChange[PositiveInt | None] = None
     """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
     precision: Literal["float32", "bf16"] = "float32"
     """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
-    torch_threads: PositiveInt | None = None
+    torch_threads: MayChange[PositiveInt | None] = None
     """Threads of the updates; null: as many as the networks are worth, one where they are small."""
-    profile: bool | Literal["trace"] = False
+    profile: MayChange[bool | Literal["trace"]] = False
     """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
-    viewer: bool = False
+    viewer: MayChange[bool] = False
     """Show some environments, the reward terms and a button to pause on a page for this machine's browser, whose
     address is logged; needs the extra ``viewer``. Not together with ``asynchronous``."""
-    max_skipped_updates: PositiveInt = 5
+    max_skipped_updates: MayChange[PositiveInt] = 5
     """Updates in a row without a single gradient step, because none was finite, that end the run."""
-    use_wandb: bool = False
+    use_wandb: MayChange[bool] = False
     """Log to Weights & Biases too."""
-    wandb_project_name: str = "embodichain"
+    wandb_project_name: MayChange[str] = "embodichain"
     """Its project."""
     events: EventsCfg = field(default_factory=EventsCfg)
     """Events beside those of the environment's own config."""
-    distributed: bool = False
+    distributed: MayChange[bool] = False
     """Several processes, one a device: those that torchrun has started, or else as many as there are GPUs."""
-    hang_seconds: Annotated[float, Field(ge=1)] = 20.0
+    hang_seconds: MayChange[Annotated[float, Field(ge=1)]] = 20.0
     """With several processes: one that makes no step for so long (s), or is out of reach, ends the training on all."""
     asynchronous: AsynchronousCfg | None = None
     """Collect in the background, while the policy is updated, for policies that take long to choose; null: in turn.
@@ -151,35 +136,30 @@ class TrainerCfg:
     """Kind of policy; ``"vla"`` collects asynchronously."""
     buffer_type: Literal["standard", "vla"] = "standard"
     """Kind of buffer; ``"vla"`` collects asynchronously."""
-    import_modules: list[str] = []
+    import_modules: MayChange[list[str]] = []
     """Modules to import first, so that their environments, policies and algorithms have names."""
 
     def check_distributed(self, distributed: bool) -> None:
-        """Check that what is asked for goes together.
-
-        Args:
-            distributed: whether several processes are asked for.
-
-        Raises:
-            ConfigError: they are, and asynchronous collection too.
-        """
+        """Raise a ConfigError where several processes are to collect asynchronously."""
         if distributed and self.collection() is not None:
             raise ConfigError(
                 "trainer.asynchronous: cannot go together with several processes (trainer.distributed, --distributed): "
                 "rollouts are collected in the background of one process only"
             )
 
-    def check_viewer(self) -> None:
-        """Check that what is asked for goes together.
-
-        Raises:
-            ConfigError: a viewer is, and asynchronous collection too.
-        """
+    def problems(self) -> list[str]:
+        """Return what does not go together, and whether the device is not there, a line each."""
+        found: list[str] = []
+        with collected(found):
+            self.check_distributed(self.distributed)
         if self.viewer and self.collection() is not None:
-            raise ConfigError(
+            found.append(
                 "trainer.viewer: cannot go together with asynchronous collection (trainer.asynchronous, model_type or "
                 "buffer_type 'vla'): the environments are then stepped by other threads or processes than it reads them"
             )
+        with collected(found):
+            resolve_device(self.device)
+        return found
 
     def collection(self) -> AsynchronousCfg | None:
         """Return how to collect asynchronously, or None to collect in turn with the updates."""
@@ -210,63 +190,6 @@ class TrainCfg:
     """What improves the policy."""
 
 
-def load_train_config(path: str | Path, overrides: Sequence[str] = ()) -> TrainCfg:
-    """Read a training config alone; the environment's is not looked into.
-
-    Args:
-        path: JSON or YAML file.
-        overrides: ``"trainer.num_envs=256"``: dotted paths and values, as JSON where they are JSON, else as text.
-
-    Raises:
-        ConfigError: with every error found, a line each.
-    """
-    problems: list[str] = []
-    data = read_train_config(path, overrides, problems)
-    if "env" in data and isinstance(data["trainer"], dict):
-        data["trainer"].setdefault("gym_config", data.pop("env"))
-    cfg: TrainCfg | None = None
-    with collected(problems):
-        cfg = parse_train_config(data)
-    raise_problems(name_overrides(problems, overrides))
-    assert cfg is not None
-    return cfg
-
-
-def read_train_config(path: str | Path, overrides: Sequence[str], problems: list[str]) -> dict[str, Any]:
-    """Read a training config's plain data, in the present layout but for an environment's config in ``env``.
-
-    Args:
-        path: JSON or YAML file; older layouts are read, with a warning. A run's own ``config.json`` is read too.
-        overrides: as :func:`load_train_config`; their paths are those of the present layout.
-        problems: lines about malformed overrides, and about keys given in two layouts, are added.
-
-    Raises:
-        ConfigError: the file cannot be read.
-    """
-    data = load_config_file(path)
-    if is_env_config(data):
-        raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
-    data = modernise(data, problems)
-    inline_env(data)
-    apply_overrides(data, overrides, problems)
-    return data
-
-
 def is_env_config(data: dict[str, Any]) -> bool:
     """Return whether a config file's content is an environment's, rather than a training's."""
     return "id" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
-
-
-def inline_env(data: dict[str, Any]) -> None:
-    """Put the environment's config, which a run's record has beside the training's blocks, where a config has it."""
-    if isinstance(data.get("gym_config"), dict) and isinstance(data.get("trainer"), dict):
-        data["trainer"]["gym_config"] = data.pop("gym_config")
-
-
-def parse_train_config(data: dict[str, Any]) -> TrainCfg:
-    """Turn a training config's plain data into its typed form; ``$schema`` is for editors, and passed over.
-
-    Raises:
-        ConfigError: with every error found, a line each.
-    """
-    return from_dict(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")

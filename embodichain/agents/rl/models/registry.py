@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from gymnasium import spaces
@@ -24,33 +23,43 @@ from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.validation import from_dict
 
 __all__ = [
+    "PolicyBlock",
+    "UserPolicyCfg",
     "build_policy",
-    "check_policy_block",
     "get_policy_cfg_class",
     "get_policy_class",
     "get_registered_policy_names",
+    "parse_policy_block",
+    "policy_data",
     "register_policy",
 ]
 
 P = TypeVar("P", bound=type)
 
 
-@dataclass(frozen=True)
-class _BuiltIn:
-    """How a built-in policy is made.
+@configclass
+class UserPolicyCfg:
+    """The ``policy`` block of a user's policy, whose keys are its own."""
 
-    Attributes:
-        cfg_class: the class of its block.
-        build: ``build(cfg, spaces, device, networks)``.
-        networks: fields of the block that hold the networks that it needs.
-    """
+    name: str
+    """A registered name, or the dotted path of a class."""
+    block: dict[str, Any] = {}
+    """The whole block, as it is written."""
+
+
+PolicyBlock = PolicyCfg | VLAPolicyCfg | UserPolicyCfg
+"""A ``policy`` block that is checked: a built-in policy's, or a user's."""
+
+
+class _BuiltIn(NamedTuple):
+    """How a built-in policy is made: ``build(cfg, spaces, device, networks)``; ``networks`` are fields of the block."""
 
     cfg_class: type[PolicyCfg] | type[VLAPolicyCfg]
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
@@ -94,113 +103,14 @@ def get_registered_policy_names() -> list[str]:
 
 
 def get_policy_class(name: str) -> type[Policy]:
-    """Return a registered class.
+    """Return the class of a registered name, or of a dotted path into a module that is imported already.
 
     Raises:
         ConfigError: the name is unknown.
     """
-    policy_class: type[Policy] = _find_policy_class(name)
-    return policy_class
-
-
-def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:
-    """Return the class of a built-in policy's block, or None for a user's policy, whose block is its own.
-
-    Raises:
-        ConfigError: the name is unknown.
-    """
-    built_in = _BUILT_IN.get(_find_policy_class(name))
-    return None if built_in is None else built_in.cfg_class
-
-
-def check_policy_block(block: Mapping[str, Any], allowed_imports: Sequence[str] = ()) -> None:
-    """Check a config's ``policy`` block before anything is built.
-
-    Args:
-        block: the block.
-        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours.
-
-    Raises:
-        ConfigError: (a ValueError) no name, an unknown one, or one that is not allowed, or keys, values or networks
-            that a built-in policy's block may not have or lacks.
-    """
-    if "name" not in block:
-        raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
-    if block["name"] not in _POLICIES and "." in block["name"]:
-        check_admitted(block["name"], [OUR_MODELS, *allowed_imports], "policy.name")
-    built_in = _BUILT_IN.get(_find_policy_class(block["name"]))
-    if built_in is not None:
-        cfg = from_dict(built_in.cfg_class, dict(block), "policy")
-        _require_networks(built_in, cfg, {})
-        if isinstance(cfg, VLAPolicyCfg):
-            check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
-            find_vla_class(cfg.vla_config.model_class)
-
-
-def build_policy(
-    block: PolicyCfg | VLAPolicyCfg | Mapping[str, Any],
-    obs_space: spaces.Space[Any] | int,
-    action_space: spaces.Space[Any] | int,
-    device: torch.device | str,
-    actor: nn.Module | None = None,
-    critic: nn.Module | None = None,
-    *,
-    observation_space: spaces.Dict | None = None,
-) -> Policy:
-    """Build the policy that a config block names.
-
-    A user's class is built with those of ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``,
-    ``observation_space``, ``device`` and ``config`` (the block as given here) that its ``__init__`` asks for by name.
-
-    Args:
-        block: the config's ``policy`` block. Its name is a registered one, or the dotted path of a ``Policy`` in a
-            module that is already imported. Names that come from config files go through ``check_policy_block`` first.
-        obs_space: flattened observation space, or its size.
-        action_space: one environment's action space, or its size.
-        device: where the parameters go.
-        actor: for built-in policies: used instead of the block's ``actor``, on the whole observation.
-        critic: for built-in policies: used instead of the block's ``critic``, on the whole observation.
-        observation_space: one environment's structured observation space; blocks that name entries need it.
-
-    Raises:
-        ConfigError: (a ValueError) the name is unknown, keys, values or networks of a built-in policy's block are not
-            allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
-    """
-    config = vars(block) if isinstance(block, PolicyCfg | VLAPolicyCfg) else block
-    if "name" not in config:
-        raise ConfigError(f"the policy block has no 'name'. Known: {', '.join(get_registered_policy_names())}")
-    policy_class = _find_policy_class(config["name"])
-    given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
-    if config.get("action_dim") not in (None, given.action_dim):
-        raise ConfigError(
-            f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
-        )
-    built_in = _BUILT_IN.get(policy_class)
-    policy: Policy
-    if built_in is not None:
-        cfg = block if isinstance(block, built_in.cfg_class) else from_dict(built_in.cfg_class, dict(config), "policy")
-        networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
-        _require_networks(built_in, cfg, networks)
-        policy = built_in.build(cfg, given, device, networks)
-        policy.block = to_dict(cfg)
-        return policy
-    offered = {
-        "obs_dim": given.obs_dim,
-        "action_dim": given.action_dim,
-        "obs_space": obs_space,
-        "action_space": action_space,
-        "observation_space": observation_space,
-        "device": device,
-        "config": block,
-    }
-    policy = _build_by_signature(policy_class, offered)
-    policy.block = dict(config)
-    return policy
-
-
-def _find_policy_class(name: str) -> Any:
     if name in _POLICIES:
-        return _POLICIES[name]
+        registered: type[Policy] = _POLICIES[name]
+        return registered
     module, _, attribute = name.rpartition(".")
     if not module:
         raise ConfigError(unknown_name("policy", name, _POLICIES))
@@ -216,14 +126,128 @@ def _find_policy_class(name: str) -> Any:
     return found
 
 
-def _require_networks(built_in: _BuiltIn, cfg: Any, networks: Mapping[str, nn.Module]) -> None:
-    missing = [name for name in built_in.networks if name not in networks and getattr(cfg, name) is None]
-    if missing:
-        needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in built_in.networks)
+def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:
+    """Return the class of a built-in policy's block, or None for a user's policy, whose block is its own.
+
+    Raises:
+        ConfigError: the name is unknown.
+    """
+    built_in = _BUILT_IN.get(get_policy_class(name))
+    return None if built_in is None else built_in.cfg_class
+
+
+def parse_policy_block(block: Mapping[str, Any], allowed_imports: Sequence[str] = ()) -> PolicyBlock:
+    """Return a config's ``policy`` block in its typed form, checked before anything is built.
+
+    Args:
+        block: the block.
+        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours.
+
+    Raises:
+        ConfigError: (a ValueError) no name, an unknown one, or one that is not allowed, or keys, values or networks
+            that a built-in policy's block may not have or lacks.
+    """
+    name = _name_in(block)
+    if name not in _POLICIES and "." in name:
+        check_admitted(name, [OUR_MODELS, *allowed_imports], "policy.name")
+    cfg = _typed(block)
+    _require_networks(cfg, ())
+    if isinstance(cfg, VLAPolicyCfg):
+        check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
+        find_vla_class(cfg.vla_config.model_class)
+    return cfg
+
+
+def policy_data(cfg: PolicyBlock) -> dict[str, Any]:
+    """Return the ``policy`` block, with every default, as plain data from which ``build_policy`` builds the same."""
+    return dict(cfg.block) if isinstance(cfg, UserPolicyCfg) else to_dict(cfg)
+
+
+def build_policy(
+    block: PolicyBlock | Mapping[str, Any],
+    obs_space: spaces.Space[Any] | int,
+    action_space: spaces.Space[Any] | int,
+    device: torch.device | str,
+    actor: nn.Module | None = None,
+    critic: nn.Module | None = None,
+    *,
+    observation_space: spaces.Dict | None = None,
+) -> Policy:
+    """Build the policy that a config block names.
+
+    A user's class is built with those of ``obs_dim``, ``action_dim``, ``obs_space``, ``action_space``,
+    ``observation_space``, ``device`` and ``config`` (the block as plain data) that its ``__init__`` asks for by name.
+
+    Args:
+        block: the config's ``policy`` block. Its name is a registered one, or the dotted path of a ``Policy`` in a
+            module that is already imported. Names that come from config files go through ``parse_policy_block`` first.
+        obs_space: flattened observation space, or its size.
+        action_space: one environment's action space, or its size.
+        device: where the parameters go.
+        actor: for built-in policies: used instead of the block's ``actor``, on the whole observation.
+        critic: for built-in policies: used instead of the block's ``critic``, on the whole observation.
+        observation_space: one environment's structured observation space; blocks that name entries need it.
+
+    Raises:
+        ConfigError: (a ValueError) the name is unknown, keys, values or networks of a built-in policy's block are not
+            allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
+    """
+    networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
+    cfg = _typed(block) if isinstance(block, Mapping) else block
+    _require_networks(cfg, networks)
+    config = policy_data(cfg)
+    policy_class = get_policy_class(cfg.name)
+    given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
+    if config.get("action_dim") not in (None, given.action_dim):
         raise ConfigError(
-            f"policy '{cfg.name}' needs {needed} network; the block has no "
-            + " and ".join(f"'{name}'" for name in missing)
+            f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
         )
+    if policy_class in _BUILT_IN:
+        policy = _BUILT_IN[policy_class].build(cfg, given, device, networks)
+    else:
+        offered = {
+            "obs_dim": given.obs_dim,
+            "action_dim": given.action_dim,
+            "obs_space": obs_space,
+            "action_space": action_space,
+            "observation_space": observation_space,
+            "device": device,
+            "config": config,
+        }
+        policy = _build_by_signature(policy_class, offered)
+    policy.block = config
+    return policy
+
+
+def _name_in(block: Mapping[str, Any]) -> str:
+    """Return the policy's name.
+
+    Raises:
+        ConfigError: there is none, or it is no text.
+    """
+    if "name" not in block:
+        known = ", ".join(get_registered_policy_names())
+        raise ConfigError(f"policy.name: required, but missing. Known: {known}")
+    name = block["name"]
+    if not isinstance(name, str):
+        raise ConfigError(f"policy.name: Input should be a valid string, got {name!r}")
+    return name
+
+
+def _typed(block: Mapping[str, Any]) -> PolicyBlock:
+    name = _name_in(block)
+    cfg_class = get_policy_cfg_class(name)
+    return UserPolicyCfg(name, dict(block)) if cfg_class is None else from_dict(cfg_class, dict(block), "policy")
+
+
+def _require_networks(cfg: PolicyBlock, given: Collection[str]) -> None:
+    """Check that a built-in policy has its networks: in its block, or among those ``given`` otherwise."""
+    built_in = _BUILT_IN.get(get_policy_class(cfg.name))
+    networks = () if built_in is None else built_in.networks
+    if missing := [name for name in networks if name not in given and getattr(cfg, name) is None]:
+        needed = " and ".join(f"{'an' if name == 'actor' else 'a'} '{name}'" for name in networks)
+        lacking = " and ".join(f"'{name}'" for name in missing)
+        raise ConfigError(f"policy '{cfg.name}' needs {needed} network; the block has no {lacking}")
 
 
 def _build_by_signature(policy_class: Any, offered: Mapping[str, Any]) -> Any:

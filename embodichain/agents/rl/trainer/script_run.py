@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.registry import find_algo_name
+from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
 from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
@@ -275,9 +275,7 @@ def _of_algorithm(algorithm: BaseAlgorithm) -> dict[str, Any]:
     name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
     if name is None or not isinstance(cfg, AlgorithmCfg):
         raise ConfigError(f"the algorithm {type(algorithm).__name__} is not registered, or keeps no config in 'cfg'")
-    settings = to_dict(cfg)
-    settings.pop("device", None)  # the trainer's
-    return {"name": name, "cfg": settings}
+    return algorithm_data(name, cfg)
 
 
 def _modules_of(*classes: type) -> list[str]:

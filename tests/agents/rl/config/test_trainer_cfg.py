@@ -8,14 +8,15 @@ import pytest
 import torch
 import yaml
 
-from embodichain.agents.rl.config.trainer_cfg import TrainCfg, load_train_config
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.utils import ConfigError
 from embodichain.utils.device import resolve_device
 from tests.agents.rl.fakes import tiny_config, write_config
 
 
-def load(folder: Path, config: dict[str, Any], *overrides: str) -> TrainCfg:
-    return load_train_config(write_config(folder, config), overrides)
+def load(folder: Path, config: dict[str, Any], *overrides: str) -> RunConfig:
+    return load_run_config(write_config(folder, config), overrides)
 
 
 def errors(folder: Path, config: dict[str, Any], *overrides: str) -> list[str]:
@@ -24,23 +25,20 @@ def errors(folder: Path, config: dict[str, Any], *overrides: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_documented_defaults(tmp_path: Path) -> None:
-    policy, algorithm = {"name": "actor_critic"}, {"name": "ppo"}
-    cfg = load(tmp_path, {"trainer": {"gym_config": "env.json"}, "policy": policy, "algorithm": algorithm})
-    trainer = cfg.trainer
+def test_documented_defaults() -> None:
+    trainer = TrainerCfg(gym_config="env.json")
     assert (trainer.exp_name, trainer.seed, trainer.device, trainer.num_envs) == ("generic_exp", 1, "auto", None)
     assert (trainer.iterations, trainer.buffer_size) == (250, 2048)
     assert (trainer.enable_eval, trainer.num_eval_envs, trainer.num_eval_episodes) == (False, 4, 5)
     assert (trainer.eval_freq, trainer.save_freq) == (10000, 50000)
     assert (trainer.use_wandb, trainer.distributed, trainer.model_type) == (False, False, "standard")
-    assert (cfg.policy, cfg.algorithm.name, cfg.algorithm.cfg) == (policy, "ppo", {})
 
 
 def test_yaml_says_the_same_as_json(tmp_path: Path) -> None:
     config = tiny_config(trainer__seed=7)
     path = tmp_path / "train_config.yaml"
     path.write_text(yaml.safe_dump(config), encoding="utf-8")
-    assert load_train_config(path) == load(tmp_path, config)
+    assert load_run_config(path) == load(tmp_path, config)
 
 
 def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_top_level_must_be_an_object(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
     path.write_text("[1]", encoding="utf-8")
     with pytest.raises(ConfigError, match="the top level must be an object, got list"):
-        load_train_config(path)
+        load_run_config(path)
 
 
 def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> None:
@@ -109,13 +107,14 @@ def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> Non
     )
     assert (cfg.trainer.num_envs, cfg.trainer.enable_eval, cfg.trainer.device) == (256, False, "cpu")
     assert (cfg.trainer.eval_freq, cfg.trainer.seed) == ("5 it", 2)
-    assert cfg.policy["actor"] == {"type": "mlp", "network_cfg": {"hidden_sizes": [8, 8]}}
-    assert cfg.algorithm.cfg == {"n_epochs": 1, "batch_size": 8, "gamma": 0.98}
+    assert cfg.resolved["policy"]["actor"]["network_cfg"]["hidden_sizes"] == [8, 8]
+    assert (cfg.algorithm.n_epochs, cfg.algorithm.batch_size, cfg.algorithm.gamma) == (1, 8, 0.98)
 
 
 def test_override_makes_the_blocks_on_its_way(tmp_path: Path) -> None:
-    cfg = load(tmp_path, tiny_config(), 'trainer.events.eval.camera={"func": "record_camera_data"}')
-    assert cfg.trainer.events.eval == {"camera": {"func": "record_camera_data"}}
+    camera = '{"func": "record_camera_data", "mode": "interval"}'
+    cfg = load(tmp_path, tiny_config(), f"trainer.events.eval.camera={camera}")
+    assert json.loads(camera).items() <= cfg.trainer.events.eval["camera"].items()
 
 
 def test_override_value_may_hold_an_equals_sign(tmp_path: Path) -> None:
@@ -144,7 +143,7 @@ def test_override_through_a_value_is_refused(tmp_path: Path) -> None:
 
 def test_file_stays_as_it_is(tmp_path: Path) -> None:
     path = write_config(tmp_path, tiny_config())
-    load_train_config(path, ["trainer.seed=5"])
+    load_run_config(path, ["trainer.seed=5"])
     assert json.loads(Path(path).read_text(encoding="utf-8")) == tiny_config()
 
 

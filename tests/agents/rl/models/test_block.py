@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic, ActorCriticRecurrent, build_policy
-from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.utils.observations import flatten_dict_observation
 
 ACTION = spaces.Box(-1, 1, (2,))
@@ -144,8 +144,8 @@ def test_entries_cannot_be_named_without_the_structured_space(change: dict[str, 
 def test_mistake_in_a_block_is_found_before_anything_is_built(change: dict[str, Any], message: str) -> None:
     block = {"name": "actor_critic", "actor": MLP_BLOCK, "critic": MLP_BLOCK} | change
     with pytest.raises(ValueError, match=message):
-        check_policy_block(block)
-    check_policy_block({"name": "actor_critic", "actor": MLP_BLOCK, "critic": CNN_BLOCK})
+        parse_policy_block(block)
+    parse_policy_block({"name": "actor_critic", "actor": MLP_BLOCK, "critic": CNN_BLOCK})
 
 
 def test_options_reach_the_policy() -> None:

@@ -111,7 +111,7 @@ def test_unknown_name_is_an_error_that_lists_the_known_ones() -> None:
     register_policy("mine")(UserPolicy)
     with pytest.raises(ValueError, match=r"'actor_criti'.*Did you mean 'actor_critic'.*actor_critic, .*mine"):
         build_policy({"name": "actor_criti"}, OBS, ACTION, "cpu")
-    with pytest.raises(ValueError, match=r"no 'name'.*actor_critic"):
+    with pytest.raises(ValueError, match=r"policy.name: required, but missing. Known: actor_critic"):
         build_policy({}, OBS, ACTION, "cpu")
 
 

@@ -61,7 +61,7 @@ def load_vla_model(
             or a checkpoint of a training), or a repository of the Hugging Face hub as ``owner/name@revision``. None:
             the weights stay as the class begins with them.
         model_class: dotted path of the class, in this package or in a module that is imported already; a name from a
-            config file is checked against the allow-list first (``check_policy_block``).
+            config file is checked against the allow-list first (``parse_policy_block``).
         model_config: what the class is built with by keyword, over what the folder says.
         device: where the parameters go.
 

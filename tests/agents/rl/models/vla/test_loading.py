@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from embodichain.agents.rl.models import TinyVLA, VLAPolicy, load_vla_model, save_vla_model
-from embodichain.agents.rl.models.registry import check_policy_block
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.utils import ConfigError
 
 TINY = "embodichain.agents.rl.models.TinyVLA"
@@ -223,5 +223,5 @@ def test_config_alone_does_not_choose_the_models_code(user_module: str) -> None:
     with pytest.raises(
         ConfigError, match=r"policy\.vla_config\.model_class: 'users_vla\.UserVLA' is in a module that is not"
     ):
-        check_policy_block(block)
-    check_policy_block(block, ["users_vla"])
+        parse_policy_block(block)
+    parse_policy_block(block, ["users_vla"])

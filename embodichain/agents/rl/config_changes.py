@@ -1,0 +1,101 @@
+"""What a resumed run's config may have otherwise than the run's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import changeable
+from embodichain.utils.errors import placed
+from embodichain.utils.utility import load_config_file
+
+__all__ = ["MAY_CHANGE", "changes_of_env_file", "check_resumed_config"]
+
+MAY_CHANGE = (*changeable(TrainerCfg, "trainer"), *changeable(EmbodiedEnvCfg, "gym_config.env"))
+"""Paths in ``RunConfig.resolved`` of the settings that are ``MayChange`` in their config classes."""
+_RECORDERS = ("record_camera_data", "record_camera_data_async")  # events that decide nothing
+
+
+def check_resumed_config(
+    before: dict[str, Any], run: RunConfig, target: str, allowed_imports: Sequence[str] = ()
+) -> None:
+    """Compare the config of a checkpoint, also of version 0.1, with the one to continue with.
+
+    Args:
+        before: of the checkpoint.
+        run: to continue with.
+        target: what is resumed, for the message.
+        allowed_imports: as :func:`load_checkpoint_config`.
+
+    Raises:
+        ConfigError: they differ in what decides about the training, with a line for each difference, or the
+            checkpoint's cannot be read.
+    """
+    own = json.loads(json.dumps(before))
+    for path in MAY_CHANGE:
+        *blocks, key = path.split(".")
+        own_block, block = _block(own, *blocks), _block(run.resolved, *blocks)
+        own_block.pop(key, None)
+        if key in block:
+            own_block[key] = block[key]
+    with placed(f"--resume {target}: the run's own config: "):
+        saved = load_checkpoint_config(own, (), allowed_imports)
+    lines = _differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
+    if lines:
+        raise ConfigError("\n".join([f"--resume {target}: the config is not that of the run:", *lines]))
+
+
+def changes_of_env_file(
+    config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> list[str]:
+    """Return how the file that a run's environment config came from differs from it now, a line each.
+
+    Args:
+        config: of a checkpoint. A file that is not there any more does not differ.
+        overrides: of both.
+        allowed_imports: as :func:`load_checkpoint_config`.
+    """
+    path = config["trainer"].get("gym_config")
+    if not isinstance(path, str) or not Path(path).is_file():
+        return []
+    files = (config["gym_config"], load_config_file(path))
+    runs = [load_checkpoint_config(config | {"gym_config": file}, overrides, allowed_imports) for file in files]
+    return _differences(runs[0].resolved["gym_config"], runs[1].resolved["gym_config"], "")
+
+
+def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a resolved config without the training's events that record."""
+    plain: dict[str, Any] = json.loads(json.dumps(config))
+    for events in (_block(plain, "trainer", "events", "train"), _block(plain, "gym_config", "env", "events")):
+        for name in [name for name, event in events.items() if event["func"] in _RECORDERS]:
+            del events[name]
+    return plain
+
+
+def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
+    """Return an inner block, or an empty one where there is none."""
+    for key in path:
+        inner = node.get(key)
+        node = inner if isinstance(inner, dict) else {}
+    return node
+
+
+def _differences(before: Any, now: Any, place: str) -> list[str]:
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [f"{place}: {json.dumps(before)} in the run, {json.dumps(now)} now"]
+    lines = []
+    for key in dict.fromkeys((*before, *now)):
+        inner = f"{place}.{key}".lstrip(".")
+        if key in before and key in now:
+            lines += _differences(before[key], now[key], inner)
+        elif key in before:
+            lines.append(f"{inner}: {json.dumps(before[key])} in the run, not there now")
+        else:
+            lines.append(f"{inner}: not there in the run, {json.dumps(now[key])} now")
+    return lines
