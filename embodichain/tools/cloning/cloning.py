@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.algo.updates import gradient_step
+from embodichain.agents.rl.algo.optim import gradient_step
 from embodichain.agents.rl.models import VLAPolicy, load_policy_state
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.nan_guard.nonfinite import parameters_are_finite

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo.optim import watching_steps
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.algo.updates import watching_steps
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.nan_guard.bundle import space_from_data
 from embodichain.agents.rl.nan_guard.nonfinite import (

@@ -1,28 +1,23 @@
 """Algorithms: what turns rollouts into better policies."""
 
-from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.common import (
-    approx_kl,
-    clipped_surrogate,
-    compute_gae,
-    explained_variance,
-    gaussian_kl,
-    normalize_advantages,
-)
+from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
+from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.grpo import GRPO, GRPOCfg
-from embodichain.agents.rl.algo.ppo import PPO, PPOCfg
+from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm, clipped_surrogate
+from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
+from embodichain.agents.rl.algo.ppo import PPO, PPOCfg, gaussian_kl
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
-from embodichain.agents.rl.algo.updates import MetricMeans, gradient_step
 
 __all__ = [
     "GRPO",
     "PPO",
     "AlgorithmCfg",
     "BaseAlgorithm",
+    "BaseAlgorithmCfg",
     "GRPOCfg",
     "MetricMeans",
+    "OnPolicyAlgorithm",
     "PPOCfg",
-    "approx_kl",
     "build_algo",
     "clipped_surrogate",
     "compute_gae",

@@ -1,4 +1,4 @@
-"""Group relative policy optimisation.
+"""Group relative policy optimization.
 
 Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence length.
 """
@@ -11,35 +11,22 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.chunks import (
-    at_level,
-    chunk_rewards,
-    log_ratio_at,
-    mask_at_level,
-    masked_or_mean,
-    with_dims_of,
-)
-from embodichain.agents.rl.algo.common import clipped_surrogate, k3
-from embodichain.agents.rl.algo.grpo_math import (
-    alive_mask,
-    discounted_returns,
-    group_advantages,
-    reference_kl,
-)
-from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.updates import (
-    MetricMeans,
-    evaluate_batch,
-    gradient_step,
-    is_rounded,
+from embodichain.agents.rl.algo.advantages import alive_mask, discounted_returns, group_advantages
+from embodichain.agents.rl.algo.macro_steps import chunk_rewards, compare, count_rows, masked_mean
+from embodichain.agents.rl.algo.on_policy import (
+    AlgorithmCfg,
+    OnPolicyAlgorithm,
+    clipped_surrogate,
+    k3,
     rounded_log_prob,
 )
+from embodichain.agents.rl.algo.optim import MetricMeans
+from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass, logger
 
-__all__ = ["GRPO", "GRPOCfg"]
+__all__ = ["GRPO", "GRPOCfg", "reference_kl"]
 
 
 @configclass
@@ -57,7 +44,7 @@ class GRPOCfg(AlgorithmCfg):
     group_size: Annotated[int, Field(ge=2)] = 8
     """Environments that are compared with each other; ``trainer.num_envs`` must be a multiple of it."""
     eps: PositiveFloat = 1e-8
-    """Added to a group's deviation before dividing by it."""
+    """Added to a group's std before dividing by it."""
     reset_every_rollout: bool = True
     """Begin every rollout with new episodes, so that the members of a group start alike."""
     truncate_at_first_done: bool = True
@@ -68,14 +55,34 @@ class GRPOCfg(AlgorithmCfg):
         return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
 
 
+def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_log_prob: torch.Tensor) -> torch.Tensor:
+    """Return, for each sample of the old policy, an estimate of KL(pi || ref) whose gradient is right too: [...].
+
+    With rho = pi/old and r = ref/pi it is rho (r - 1 - log r). The weight rho turns the mean over samples of old into
+    that over pi: E_old[rho (r - 1 - log r)] = E_pi[r - 1 - log r] = KL(pi || ref), since E_pi[r] = 1. This holds for
+    every pi, so the derivatives agree:
+
+        grad rho (r - 1 - log r) = rho grad log pi [(r - 1 - log r) + (1 - r)] = rho grad log pi log(pi / ref),
+
+    whose mean is the gradient of KL(pi || ref). Without rho, or with rho held constant, as is often seen, the middle
+    term (1 - r) grad log pi is left alone, and its mean is the gradient of KL(ref || pi), a different divergence.
+
+    Args:
+        log_prob: log pi(a|s), with gradients, [...].
+        old_log_prob: log old(a|s), [...].
+        reference_log_prob: log ref(a|s), [...].
+    """
+    return (log_prob - old_log_prob).exp() * k3(reference_log_prob - log_prob)
+
+
 @register_algo("grpo")
-class GRPO(BaseAlgorithm):
+class GRPO(OnPolicyAlgorithm):
     """PPO's surrogate with advantages from comparing the members of a group: no critic.
 
     The idea is that of Shao et al., "DeepSeekMath", 2024, step by step instead of answer by answer. Consecutive
     environments, K at a time, begin the same episode with the same random draws. At each step t the advantage of a
-    member is its discounted return from t on, less the mean of the members still alive, over their deviation; see
-    ``grpo_math``. Returns are cut at the rollout's end: its steps must see the consequences that matter.
+    member is its discounted return from t on, less the mean of the members still alive, over their std; see
+    ``group_advantages``. Returns are cut at the rollout's end: its steps must see the consequences that matter.
 
     Each update makes ``n_epochs`` passes over the rollout in shuffled minibatches, and descends
 
@@ -97,8 +104,7 @@ class GRPO(BaseAlgorithm):
 
     def __init__(self, cfg: GRPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
-        # The fused form skips a step without anybody waiting, and takes less time.
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=cfg.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = self.make_optimizer(self.parameters)
         self.reference: Policy | None = None
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
@@ -138,19 +144,16 @@ class GRPO(BaseAlgorithm):
         batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
         # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
-        if is_rounded(self.device):
-            batch["sample_log_prob"] = rounded_log_prob(batch, evaluate_batch(self.policy, batch, cfg.batch_size))
+        if self.is_rounded:
+            batch["sample_log_prob"] = rounded_log_prob(batch, self.evaluate(batch))
         if self.reference is not None:
-            reference = evaluate_batch(self.reference, batch, cfg.batch_size)
-            batch["reference_log_prob"] = action_log_prob(reference)
+            batch["reference_log_prob"] = action_log_prob(self.evaluate(batch, self.reference))
 
         means = MetricMeans()
         for _ in range(cfg.n_epochs):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
-                metrics["grad_norm"] = gradient_step(
-                    self.optimizer, self.parameters, loss, cfg.max_grad_norm, self._mask(minibatch).sum()
-                )
+                metrics["grad_norm"] = self.descend(self.optimizer, loss, count_rows(minibatch, cfg.logprob_level))
                 means.add(metrics)
         scalars = means.read(
             valid_fraction=valid.float().mean(),
@@ -166,36 +169,21 @@ class GRPO(BaseAlgorithm):
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage``, ``valid`` (bool) and, where
                 there is a reference, ``reference_log_prob``.
         """
-        cfg, executed, level = self.cfg, batch.get("executed", None), self.cfg.logprob_level
-        new = self.policy.evaluate_actions(batch)
-        log_probs = action_log_prob(new), batch["sample_log_prob"]
-        log_prob, old_log_prob = (at_level(x, executed, level) for x in log_probs)
-        ratio = (log_prob - old_log_prob).exp()
-        mask = self._mask(batch)
-        advantage = with_dims_of(ratio, batch["advantage"])
-        policy_loss = -masked_or_mean(clipped_surrogate(ratio, advantage, cfg.clip_coef), mask)
-        per_action = at_level(new["entropy"], executed, "action")
-        actions = mask_at_level(executed, per_action, batch["valid"])
-        entropy = masked_or_mean(per_action, actions)
+        cfg = self.cfg
+        rows = compare(batch, self.policy.evaluate_actions(batch), cfg.logprob_level)
+        ratio = (rows.log_prob - rows.old_log_prob).exp()
+        policy_loss = -masked_mean(clipped_surrogate(ratio, rows.advantage, cfg.clip_coef), rows.mask)
+        entropy = masked_mean(rows.entropy, rows.action_mask)
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
-        if self.reference is not None:
-            reference = at_level(batch["reference_log_prob"], executed, level)
-            kl = masked_or_mean(reference_kl(log_prob, old_log_prob, reference), mask)
+        if rows.reference_log_prob is not None:
+            kl = masked_mean(reference_kl(rows.log_prob, rows.old_log_prob, rows.reference_log_prob), rows.mask)
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
-            metrics["approx_kl"] = masked_or_mean(k3(log_ratio_at(*log_probs, executed, "action")), actions)
-            metrics["clip_fraction"] = masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask)
+            metrics["approx_kl"] = masked_mean(k3(rows.action_log_ratio), rows.action_mask)
+            metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask)
         return loss, metrics
-
-    def _mask(self, batch: TensorDict) -> torch.Tensor:
-        """Return which of a batch's log-probabilities count, at the level of the loss."""
-        executed = batch.get("executed", None)
-        like = at_level(batch["sample_log_prob"], executed, self.cfg.logprob_level)
-        mask = mask_at_level(executed, like, batch["valid"])
-        assert mask is not None  # there is ``valid``
-        return mask
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state and the reference policy's own, if there is one."""

@@ -1,6 +1,6 @@
-"""Proximal policy optimisation.
+"""Proximal policy optimization.
 
-Legend: N envs, T rollout steps, B minibatch, L sequence length.
+Legend: N envs, T rollout steps, B minibatch, L sequence length; ... any shape, of samples.
 """
 
 from __future__ import annotations
@@ -11,33 +11,24 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo.base import AlgorithmCfg, BaseAlgorithm
-from embodichain.agents.rl.algo.chunks import at_level, log_ratio_at, mask_at_level, masked_or_mean, with_dims_of
-from embodichain.agents.rl.algo.common import (
-    adapted_learning_rate,
-    behaviour_weight,
+from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
+from embodichain.agents.rl.algo.macro_steps import Rows, compare, masked_mean
+from embodichain.agents.rl.algo.on_policy import (
+    AlgorithmCfg,
+    OnPolicyAlgorithm,
     clipped_surrogate,
-    clipped_value_error,
-    compute_gae,
-    explained_variance,
-    gaussian_kl,
     k3,
-    normalize_advantages,
-)
-from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.algo.updates import (
-    MetricMeans,
-    evaluate_batch,
-    gradient_step,
-    is_rounded,
     rounded_log_prob,
+    where_behind,
 )
+from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate
+from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
 
-__all__ = ["PPO", "PPOCfg"]
+__all__ = ["PPO", "PPOCfg", "gaussian_kl", "importance_weight", "value_error"]
 
 
 @configclass
@@ -60,15 +51,72 @@ class PPOCfg(AlgorithmCfg):
     """How far a value may move in an update before its error stops counting, in units of the return: it depends on the
     rewards' scale. None: as far as it likes."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
-    """What advantages are normalised over to mean 0 and deviation 1."""
+    """What advantages are normalised over to mean 0 and std 1."""
     decoupled: bool = True
     """Correct for the age of a policy that collected asynchronously; without a meaning where none is behind."""
     behaviour_weight_cap: PositiveFloat = 5.0
-    """The most that such a sample may weigh."""
+    """The highest importance weight of such a sample."""
+
+
+def value_error(
+    value: torch.Tensor, returns: torch.Tensor, old_value: torch.Tensor | None = None, clip_coef: float | None = None
+) -> torch.Tensor:
+    """Return (V - R)^2 or, with a bound c, max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) for each sample.
+
+    A value that has moved further than c from where it was, towards the return, has no gradient any more; one that
+    moved away from the return is pulled back. As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large
+    Scale Deep Reinforcement Learning", 2019.
+
+    Args:
+        value: V, [...].
+        returns: R, [...].
+        old_value: V_old, of the critic that the rollout was collected with, [...]; read with a bound.
+        clip_coef: c, in units of the return; None: no bound.
+    """
+    error = (value - returns).square()
+    if clip_coef is None or old_value is None:
+        return error
+    clipped = old_value + (value - old_value).clamp(-clip_coef, clip_coef)
+    return torch.max(error, (clipped - returns).square())
+
+
+def importance_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, cap: float) -> torch.Tensor:
+    """Return min(pi_prox(a|s) / pi_behav(a|s), cap): the weight of a sample that an older policy collected, [...].
+
+    The objective of Hilton, Cobbe and Schulman, "Batch size-invariance for policy optimization", 2022, is the mean of
+    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: the policy is kept close to the recent one, pi_prox,
+    and not to the older one that collected. Fu et al., "AReaL", 2025, take for pi_prox the policy before the update,
+    and bound the weight; here it is cut off at the bound, as in Espeholt et al., "IMPALA", 2018.
+
+    Args:
+        proximal_log_prob: log pi_prox(a|s), [...].
+        log_prob: log pi_behav(a|s), [...].
+        cap: the highest weight.
+    """
+    return (proximal_log_prob - log_prob).exp().clamp(max=cap)
+
+
+def gaussian_kl(
+    mean: torch.Tensor, log_std: torch.Tensor, other_mean: torch.Tensor, other_log_std: torch.Tensor
+) -> torch.Tensor:
+    """Return KL(p || q) of independent normals p and q, in nats: [...].
+
+    KL = sum_i [log (s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2]. It is the same after an invertible map of
+    both, such as tanh.
+
+    Args:
+        mean: m_p, [..., A].
+        log_std: log s_p, [..., A].
+        other_mean: m_q, [..., A].
+        other_log_std: log s_q, [..., A].
+    """
+    log_ratio = log_std - other_log_std
+    z = (mean - other_mean) * (-other_log_std).exp()
+    return 0.5 * ((2 * log_ratio).expm1() - 2 * log_ratio + z.square()).sum(-1)
 
 
 @register_algo("ppo")
-class PPO(BaseAlgorithm):
+class PPO(OnPolicyAlgorithm):
     """Clipped PPO (Schulman et al., "Proximal Policy Optimization Algorithms", 2017) with generalised advantages.
 
     Each update makes ``n_epochs`` passes over the rollout in shuffled minibatches, and descends
@@ -82,8 +130,8 @@ class PPO(BaseAlgorithm):
     and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch waits for it.
 
     Of a rollout that older policies collected (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one:
-    r is the ratio to the policy before the update, and each sample weighs what that policy's probability is to the
-    older one's (see ``behaviour_weight``). Where nothing is behind, the two are the same.
+    r is the ratio to the policy before the update, and each sample has an importance weight, what that policy's
+    probability is to the older one's. Where nothing is behind, the two are the same.
 
     Of a policy that chooses chunks of actions, ``logprob_level`` says what has a ratio r of its own; the advantage is
     the decision's, and the means of r and of the entropy (nats of an action) are over what was executed. Where several
@@ -100,10 +148,7 @@ class PPO(BaseAlgorithm):
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self._adapts = cfg.lr_schedule == "adaptive"
-        # The adapted rate is a tensor, which nobody waits for. Of Adam's forms the fused one takes it everywhere, skips
-        # a step without anybody waiting, and needs a quarter of the others' time for networks of 64 units.
-        rate = torch.tensor(cfg.learning_rate, device=self.device) if self._adapts else cfg.learning_rate
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=True)
+        self.optimizer = self.make_optimizer(self.parameters, self._adapts)
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.
@@ -122,10 +167,9 @@ class PPO(BaseAlgorithm):
         """
         cfg = self.cfg
         check_rollout(rollout)
-        rollout = rollout.to(self.device)
         if cfg.lr_schedule == "linear":
-            self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
-        batch, explained = self._prepare(rollout)
+            self.optimizer.param_groups[0]["lr"] = self.linear_learning_rate()
+        batch, explained = self._prepare(rollout.to(self.device))
 
         means = MetricMeans()
         for epoch in range(cfg.n_epochs):
@@ -145,45 +189,27 @@ class PPO(BaseAlgorithm):
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
                 ``old_value`` for value clipping, ``old_mean`` and ``old_log_std`` for an adaptive learning rate, and
-                ``behaviour_weight`` where the samples are an older policy's; ``sample_log_prob`` is the proximal one's.
+                ``importance_weight`` where an older policy collected; ``sample_log_prob`` is the proximal policy's.
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
-        executed, level = batch.get("executed", None), cfg.logprob_level
-        log_probs = action_log_prob(new), batch["sample_log_prob"]
-        log_ratio = log_ratio_at(*log_probs, executed, level)
-        mask = mask_at_level(executed, log_ratio)
-        ratio = log_ratio.exp()
-        advantage = batch["advantage"]
-        if cfg.normalize_advantages == "minibatch":
-            advantage = normalize_advantages(advantage)
-        objective = clipped_surrogate(ratio, with_dims_of(ratio, advantage), cfg.clip_coef)
-        weight = batch.get("behaviour_weight", None)
-        policy_loss = -masked_or_mean(objective if weight is None else weight * objective, mask)
-        if cfg.clip_value_coef is None:
-            errors = (new["value"] - batch["return"]).square()
-        else:
-            errors = clipped_value_error(new["value"], batch["old_value"], batch["return"], cfg.clip_value_coef)
-        value_loss = 0.5 * errors.mean()
-        entropy = masked_or_mean(at_level(new["entropy"], executed, "action"), executed)
-        loss = policy_loss + cfg.vf_coef * value_loss
-        if cfg.ent_coef > 0:
-            loss = loss - cfg.ent_coef * entropy
+        rows = compare(batch, new, cfg.logprob_level)
+        ratio = (rows.log_prob - rows.old_log_prob).exp()
+        objective = rows.weight * clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
+        policy_loss = -masked_mean(objective, rows.mask)
+        old_value = batch.get("old_value", None)
+        value_loss = 0.5 * value_error(new["value"], batch["return"], old_value, cfg.clip_value_coef).mean()
+        entropy = masked_mean(rows.entropy, rows.action_mask)
+        loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": masked_or_mean(k3(log_ratio_at(*log_probs, executed, "action")), executed),
-                "clip_fraction": masked_or_mean(((ratio - 1).abs() > cfg.clip_coef).float(), mask),
+                "approx_kl": masked_mean(k3(rows.action_log_ratio), rows.action_mask),
+                "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
-            if self._adapts:
-                kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-                metrics["kl"] = get_ranks().mean(masked_or_mean(kl, executed))
-            if weight is not None:
-                metrics["behaviour_weight"] = masked_or_mean(weight, mask)
-                metrics["capped_fraction"] = masked_or_mean((weight >= cfg.behaviour_weight_cap).float(), mask)
-        return loss, metrics
+            return loss, metrics | self._more_metrics(batch, new, rows)
 
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
         """Return the batch to learn from, and how much of the returns' variance the old values explain."""
@@ -199,18 +225,28 @@ class PPO(BaseAlgorithm):
         if is_behind:
             columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
-        weighs, rounded = cfg.decoupled and is_behind, is_rounded(self.device)
-        old = evaluate_batch(self.policy, batch, cfg.batch_size) if self._adapts or weighs or rounded else batch
-        behaviour = batch["sample_log_prob"]
+        self._prepare_old(batch, weighs=cfg.decoupled and is_behind)
+        return batch, explained_variance(old_value, returns)
+
+    def _prepare_old(self, batch: TensorDict, weighs: bool) -> None:
+        """Set what an update is compared with, where it is not what the rollout stored.
+
+        Args:
+            batch: from ``learning_batch``.
+            weighs: samples get an importance weight, and ratios are those to the policy before the update.
+        """
+        cfg, rounded = self.cfg, self.is_rounded
+        if not (self._adapts or weighs or rounded):
+            return
+        old = self.evaluate(batch)
         if weighs:
             with torch.autocast(self.device.type, enabled=False):  # the weight is for the age alone
-                exact = evaluate_batch(self.policy, batch, cfg.batch_size) if rounded else old
+                exact = self.evaluate(batch) if rounded else old
+            rows = compare(batch, exact, cfg.logprob_level)
             # What was collected with the present parameters keeps its log-probability, to the last bit.
-            proximal = torch.where(with_dims_of(behaviour, batch["lag"]) > 0, action_log_prob(exact), behaviour)
-            executed = batch.get("executed", None)
-            new, older = (at_level(x, executed, cfg.logprob_level) for x in (proximal, behaviour))
-            batch["behaviour_weight"] = behaviour_weight(new, older, cfg.behaviour_weight_cap)
-            batch["sample_log_prob"] = proximal
+            proximal = where_behind(batch, rows.log_prob, rows.old_log_prob)
+            batch["importance_weight"] = importance_weight(proximal, rows.old_log_prob, cfg.behaviour_weight_cap)
+            batch["sample_log_prob"] = where_behind(batch, action_log_prob(exact), batch["sample_log_prob"])
         if rounded:
             batch["sample_log_prob"] = action_log_prob(old) if weighs else rounded_log_prob(batch, old)
             if cfg.clip_value_coef is not None:
@@ -223,17 +259,30 @@ class PPO(BaseAlgorithm):
                         f"returns 'mean' and 'log_std'; that of {type(self.policy).__name__} returns no '{name}'"
                     )
                 batch[f"old_{name}"] = old[name]
-        return batch, explained_variance(old_value, returns)
+
+    def _more_metrics(self, batch: TensorDict, new: TensorDict, rows: Rows) -> dict[str, torch.Tensor]:
+        """Return what is logged only where the learning rate adapts, or where samples have importance weights."""
+        metrics: dict[str, torch.Tensor] = {}
+        if self._adapts:
+            kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
+            metrics["kl"] = get_ranks().mean(masked_mean(kl, rows.action_mask))
+        if isinstance(rows.weight, torch.Tensor):
+            is_capped = rows.weight >= self.cfg.behaviour_weight_cap
+            metrics["behaviour_weight"] = masked_mean(rows.weight, rows.mask)
+            metrics["capped_fraction"] = masked_mean(is_capped.float(), rows.mask)
+        return metrics
 
     def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
         """Make one gradient step; ``adapts`` says whether the learning rate follows the KL divergence before it."""
+        if self.cfg.normalize_advantages == "minibatch":
+            minibatch["advantage"] = normalize_advantages(minibatch["advantage"])
         loss, metrics = self.loss(minibatch)
         group = self.optimizer.param_groups[0]
         rate = group["lr"]
         if adapts:
             rate = torch.as_tensor(rate, device=self.device)
             group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
-        norm = gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
+        norm = self.descend(self.optimizer, loss)
         if adapts:
             # Where no step is made the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm
+from embodichain.agents.rl.algo.on_policy import AlgorithmCfg
 from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
@@ -43,6 +44,8 @@ def register_algo(name: str) -> Callable[[type[A]], type[A]]:
 
     def register(algo_class: type[A]) -> type[A]:
         _check_class(algo_class)
+        if algo_class.learns_from == "rollouts" and algo_class.cfg_class is BaseAlgorithm.cfg_class:
+            algo_class.cfg_class = AlgorithmCfg
         _ALGORITHMS[name] = algo_class
         return algo_class
 

@@ -27,7 +27,7 @@ class Bare(BaseAlgorithm):
 
 
 class Full(Bare):
-    """Keeps two optimisers, a schedule and a network of its own."""
+    """Keeps two optimizers, a schedule and a network of its own."""
 
     def __init__(self, cfg: AlgorithmCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
@@ -54,19 +54,6 @@ class NothingButDevice:
 @configclass
 class ResettingCfg(AlgorithmCfg):
     reset_every_rollout: bool = True
-
-
-def test_minibatch_may_be_as_large_as_the_rollout_and_no_larger() -> None:
-    cfg = AlgorithmCfg(batch_size=8)
-    assert cfg.check_run(num_envs=2, buffer_size=4) == []  # 2 x 4 = 8
-    assert cfg.check_run(num_envs=1, buffer_size=7) == [
-        "algorithm.cfg.batch_size: 8 is more than a rollout has: 1 environments (trainer.num_envs) x 7 steps "
-        "(trainer.buffer_size) = 7"
-    ]
-
-
-def test_size_of_minibatches_may_be_left_out_however_small_the_rollout_is() -> None:
-    assert AlgorithmCfg().check_run(num_envs=1, buffer_size=7) == []
 
 
 def test_what_an_algorithm_offers_follows_from_the_three_attributes_that_it_sets() -> None:
@@ -101,7 +88,7 @@ def test_algorithm_may_set_what_is_offered_itself() -> None:
     assert (algorithm.batch_size, algorithm.reset_every_rollout, algorithm.parameters) == (7, True, [])
 
 
-def test_optimisers_schedules_and_networks_of_its_own_are_saved_and_restored() -> None:
+def test_optimizers_schedules_and_networks_of_its_own_are_saved_and_restored() -> None:
     first, second = Full(AlgorithmCfg(), linear_policy()), Full(AlgorithmCfg(), linear_policy())
     rollout = TensorDict()
     for _ in range(3):

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
-from embodichain.agents.rl.algo.common import behaviour_weight
+from embodichain.agents.rl.algo.ppo import importance_weight
 from embodichain.agents.rl.trainer.precision import update_precision
 from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 
@@ -18,7 +18,7 @@ from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
 def test_weight_is_the_ratio_of_proximal_to_behaviour_up_to_the_cap() -> None:
     proximal, behaviour = torch.tensor([0.6, 0.3, 0.9]).log(), torch.tensor([0.3, 0.6, 0.1]).log()
     # 2, 1/2, and 9 cut to 5
-    torch.testing.assert_close(behaviour_weight(proximal, behaviour, 5.0), torch.tensor([2.0, 0.5, 5.0]))
+    torch.testing.assert_close(importance_weight(proximal, behaviour, 5.0), torch.tensor([2.0, 0.5, 5.0]))
 
 
 def test_decoupled_loss_by_hand() -> None:
@@ -28,7 +28,7 @@ def test_decoupled_loss_by_hand() -> None:
     batch = TensorDict(
         {
             "sample_log_prob": torch.tensor([0.4, 0.2]).log(),  # the proximal policy's
-            "behaviour_weight": torch.tensor([2.0, 0.5]),
+            "importance_weight": torch.tensor([2.0, 0.5]),
             "advantage": torch.tensor([1.0, -1.0]),
             "return": torch.tensor([0.0, 0.0]),
         },
@@ -74,11 +74,11 @@ def test_a_step_that_is_not_behind_keeps_its_log_probability_and_weighs_one_amon
     is_behind = batch["lag"] > 0
     stored = rollout["sample_log_prob"][:, :-1].reshape(-1)
     assert torch.equal(batch["sample_log_prob"][~is_behind], stored[~is_behind])
-    assert torch.equal(batch["behaviour_weight"][~is_behind], torch.ones(16))
+    assert torch.equal(batch["importance_weight"][~is_behind], torch.ones(16))
     now = new.evaluate_actions(batch)["sample_log_prob"]
     torch.testing.assert_close(batch["sample_log_prob"][is_behind], now[is_behind])
     expected = (now - stored).exp().clamp(max=5.0)
-    torch.testing.assert_close(batch["behaviour_weight"][is_behind], expected[is_behind])
+    torch.testing.assert_close(batch["importance_weight"][is_behind], expected[is_behind])
 
 
 @pytest.mark.parametrize("decoupled", [True, False])
@@ -99,7 +99,7 @@ def test_rounding_to_bfloat16_is_no_age(decoupled: bool) -> None:
     assert torch.equal(rounded["sample_log_prob"][~is_behind], now[~is_behind])
     if decoupled:  # the ratio is that to the policy before the update, and the weight as without rounding
         assert torch.equal(rounded["sample_log_prob"][is_behind], now[is_behind])
-        assert torch.equal(rounded["behaviour_weight"], batch["behaviour_weight"])
+        assert torch.equal(rounded["importance_weight"], batch["importance_weight"])
     else:  # the ratio is that to the older policy, whose parameters are gone
         assert torch.equal(rounded["sample_log_prob"][is_behind], batch["sample_log_prob"][is_behind])
 

@@ -12,6 +12,7 @@ from embodichain.agents.rl.algo import (
     PPO,
     AlgorithmCfg,
     BaseAlgorithm,
+    BaseAlgorithmCfg,
     PPOCfg,
     build_algo,
     get_registered_algo_names,
@@ -177,3 +178,17 @@ def test_algorithm_that_collects_by_itself_is_told_of_the_present_interface_and_
 def test_algorithm_that_has_methods_of_the_older_interface_beside_the_present_one_is_taken() -> None:
     both = type("Both", (UserAlgorithm,), {"collect_rollout": Old.collect_rollout})
     assert register_algo("both")(both) is both
+
+
+def test_class_without_settings_of_its_own_has_those_of_what_it_learns_from() -> None:
+    class Plain(BaseAlgorithm):
+        def update(self, rollout: TensorDict) -> dict[str, float]:
+            return {}
+
+    class Replaying(Plain):
+        cfg_class = BaseAlgorithmCfg
+        learns_from = "replay"
+
+    assert register_algo("plain")(Plain).cfg_class is AlgorithmCfg
+    assert register_algo("replaying")(Replaying).cfg_class is BaseAlgorithmCfg
+    assert PPO.learns_from == "rollouts"

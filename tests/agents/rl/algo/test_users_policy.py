@@ -9,7 +9,6 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg
-from embodichain.agents.rl.algo.updates import evaluate_batch
 from embodichain.agents.rl.models import MLP, ActorCritic, action_log_prob
 from tests.agents.rl.algo.test_ppo import make_rollout
 from tests.agents.rl.fakes import assert_same
@@ -70,5 +69,5 @@ def test_update_is_the_same_under_either_name_to_the_last_bit(
 def test_batch_is_evaluated_in_pieces_under_either_name() -> None:
     policy = make(Renaming)
     batch = make_rollout(policy)[:, :-1].reshape(-1)
-    log_prob = action_log_prob(evaluate_batch(policy, batch, 7))
+    log_prob = action_log_prob(PPO(PPOCfg(batch_size=7), policy).evaluate(batch))
     torch.testing.assert_close(log_prob, batch["sample_log_prob"])

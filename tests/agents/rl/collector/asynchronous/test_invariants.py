@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from tests.agents.rl import test_chunk_training
-from tests.agents.rl.algo import test_chunks, test_ppo_decoupled
+from tests.agents.rl.algo import test_macro_steps, test_ppo_decoupled
 from tests.agents.rl.buffer import test_vla_buffer
 from tests.agents.rl.collector import test_chunk_collection
 from tests.agents.rl.collector.asynchronous import test_async_collector, test_async_training
@@ -17,7 +17,7 @@ MODULES = (
     test_async_training,
     test_chunk_collection,
     test_chunk_training,
-    test_chunks,
+    test_macro_steps,
     test_ppo_decoupled,
     test_vla_buffer,
 )

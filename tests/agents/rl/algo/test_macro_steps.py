@@ -10,8 +10,15 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, compute_gae
-from embodichain.agents.rl.algo.chunks import LogProbLevel, at_level, chunk_rewards, mask_at_level
-from embodichain.agents.rl.algo.grpo_math import discounted_returns
+from embodichain.agents.rl.algo.advantages import discounted_returns
+from embodichain.agents.rl.algo.macro_steps import (
+    LogProbLevel,
+    at_level,
+    chunk_rewards,
+    compare,
+    count_rows,
+    masked_mean,
+)
 from embodichain.agents.rl.models import ActorCritic
 from tests.agents.rl.algo.test_ppo import FixedPolicy
 from tests.agents.rl.fakes import linear_policy
@@ -121,13 +128,16 @@ def test_log_probabilities_at_each_level_by_hand() -> None:
     assert at_level(log_prob, executed, "token").tolist() == [[[1, 2], [3, 4], [0, 0]]]
     assert at_level(log_prob, executed, "action").tolist() == [[3, 7, 0]]
     assert at_level(log_prob, executed, "chunk").tolist() == [10]
-    masks = [mask_at_level(executed, at_level(log_prob, executed, level)) for level in LEVELS]
-    assert [mask.tolist() for mask in masks if mask is not None] == [
-        [[[True, True], [True, True], [False, False]]],
-        [[True, True, False]],
-        [True],
-    ]
-    assert mask_at_level(None, log_prob) is None
+    assert at_level(log_prob, None, "chunk") is log_prob
+
+
+def test_masked_mean_ignores_what_is_masked() -> None:
+    x = torch.tensor([1.0, 3.0, 100.0], requires_grad=True)
+    mean = masked_mean(x, flags([1, 1, 0]))
+    mean.backward()
+    assert mean.item() == 2
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.5, 0.5, 0]
 
 
 def batch_by_hand() -> tuple[FixedPolicy, TensorDict]:
@@ -144,6 +154,40 @@ def batch_by_hand() -> tuple[FixedPolicy, TensorDict]:
         batch_size=[2],
     )
     return policy, batch
+
+
+@pytest.mark.parametrize(
+    ("level", "mask", "count"),
+    [
+        ("token", [[[1, 1], [1, 1]], [[1, 1], [0, 0]]], 6),
+        ("action", [[1, 1], [1, 0]], 3),
+        ("chunk", [1, 1], 2),
+    ],
+)
+def test_rows_count_where_something_was_executed(level: LogProbLevel, mask: Any, count: int) -> None:
+    policy, batch = batch_by_hand()
+    rows = compare(batch, policy.out, level)
+    assert rows.mask is not None
+    assert rows.mask.int().tolist() == mask
+    assert rows.log_prob.shape == rows.old_log_prob.shape == rows.mask.shape
+    assert torch.equal(rows.advantage.flatten(), batch["advantage"])
+    batch["valid"] = flags([1, 1])
+    assert count_rows(batch, level) == count
+    batch["valid"] = flags([1, 0])  # the second decision does not count, in any way
+    rows = compare(batch, policy.out, level)
+    assert rows.mask is not None
+    assert count_rows(batch, level) == rows.mask.sum()
+    assert not rows.mask[1].any()
+
+
+def test_rows_of_single_actions_are_the_batch_itself() -> None:
+    fields = {name: torch.randn(3) for name in ("sample_log_prob", "advantage", "entropy", "new")}
+    batch = TensorDict(fields, batch_size=[3])
+    rows = compare(batch, TensorDict({"log_prob": batch["new"], "entropy": batch["entropy"]}, batch_size=[3]), "chunk")
+    assert rows.log_prob is batch["new"]
+    assert rows.old_log_prob is batch["sample_log_prob"]
+    assert (rows.mask, rows.action_mask, rows.weight, rows.reference_log_prob) == (None, None, 1.0, None)
+    assert torch.equal(rows.action_log_ratio, batch["new"] - batch["sample_log_prob"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from embodichain.agents.rl.algo import PPO, MetricMeans, PPOCfg, gradient_step
-from embodichain.agents.rl.algo.updates import take_step_counts, watching_steps
+from embodichain.agents.rl.algo.optim import adapted_learning_rate, take_step_counts, watching_steps
 from tests.agents.rl.algo.test_ppo import make_policy, make_rollout
 
 NAN, INF = float("nan"), float("inf")
@@ -103,6 +103,22 @@ def test_loss_that_is_not_finite_is_seen_in_gradients_that_are_averaged_with_fin
             gradient_step(torch.optim.SGD([weight], lr=1.0), [weight], finite(weight) + weight.sum() + offset, 10.0)
     assert gradients[0].tolist() == [1, 1]
     assert not (sum(gradients) / 2).norm().isfinite()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rate", "kl", "expected"),
+    [
+        (3e-4, 0.021, 2e-4),  # more than twice what is desired: / 1.5
+        (3e-4, 0.004, 4.5e-4),  # less than half: * 1.5
+        (3e-4, 0.019, 3e-4),  # between
+        (3e-4, 0.006, 3e-4),
+        (1.2e-5, 1.0, 1e-5),  # within its bounds
+        (9e-3, 0.0, 1e-2),
+    ],
+)
+def test_learning_rate_follows_the_kl_divergence(rate: float, kl: float, expected: float) -> None:
+    out = adapted_learning_rate(torch.tensor(rate), torch.tensor(kl), desired_kl=0.01)
+    assert out.item() == pytest.approx(expected)
 
 
 def test_means_are_of_the_steps_that_were_made() -> None:

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.algo.chunks import masked_or_mean
-from embodichain.agents.rl.algo.common import gaussian_kl
-from embodichain.agents.rl.algo.grpo_math import (
-    alive_mask,
-    discounted_returns,
-    group_advantages,
-    reference_kl,
-)
+from embodichain.agents.rl.algo.advantages import alive_mask, discounted_returns, group_advantages
 
 
 def flags(*rows: list[int]) -> torch.Tensor:
@@ -53,15 +46,6 @@ def test_steps_after_the_first_end_are_masked_and_the_end_itself_is_not() -> Non
     assert alive_mask(done).int().tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 1]]
 
 
-def test_masked_mean_ignores_what_is_masked() -> None:
-    x = torch.tensor([1.0, 3.0, 100.0], requires_grad=True)
-    mean = masked_or_mean(x, flags([1, 1, 0])[0])
-    mean.backward()
-    assert mean.item() == 2
-    assert x.grad is not None
-    assert x.grad.tolist() == [0.5, 0.5, 0]
-
-
 # --- advantages ---
 
 
@@ -71,26 +55,26 @@ def advantages(returns: list[list[float]], valid: list[list[int]] | None = None,
     return [pytest.approx(row, abs=1e-5) for row in group_advantages(table, mask, K, eps=1e-8).tolist()]
 
 
-def test_advantage_is_the_distance_from_the_group_s_mean_in_unbiased_deviations() -> None:
-    # step 0: mean 2, deviation sqrt((1 + 0 + 1) / 2) = 1; step 1: mean 4, deviation sqrt((16 + 4 + 4) / 2) = sqrt(12)
+def test_advantage_is_the_distance_from_the_group_s_mean_in_unbiased_stds() -> None:
+    # step 0: mean 2, std sqrt((1 + 0 + 1) / 2) = 1; step 1: mean 4, std sqrt((16 + 4 + 4) / 2) = sqrt(12)
     returns = [[1.0, 0.0], [2.0, 6.0], [3.0, 6.0]]
     s = math.sqrt(12)
     assert advantages(returns, K=3) == [[-1, -4 / s], [0, 2 / s], [1, 2 / s]]
 
 
 def test_groups_are_consecutive_envs_and_do_not_mix() -> None:
-    # pairs: deviation of (0, 2) is sqrt(2), of (100, 100) it is 0
+    # pairs: std of (0, 2) is sqrt(2), of (100, 100) it is 0
     r = 1 / math.sqrt(2)
     assert advantages([[0.0], [2.0], [100.0], [100.0]]) == [[-r], [r], [0], [0]]
 
 
-def test_eps_is_added_to_the_deviation() -> None:
+def test_eps_is_added_to_the_std() -> None:
     out = group_advantages(torch.tensor([[0.0], [2.0]]), flags([1], [1]), 2, eps=1.0)
     assert out.tolist() == [[pytest.approx(-1 / (1 + math.sqrt(2)))], [pytest.approx(1 / (1 + math.sqrt(2)))]]
 
 
-def test_members_that_are_done_count_neither_in_the_mean_nor_in_the_deviation() -> None:
-    # step 0: all three; step 1: 1 and 3 only: mean 2, deviation sqrt(2)
+def test_members_that_are_done_count_neither_in_the_mean_nor_in_the_std() -> None:
+    # step 0: all three; step 1: 1 and 3 only: mean 2, std sqrt(2)
     returns = [[1.0, 1.0], [2.0, 3.0], [3.0, 999.0]]
     r = 1 / math.sqrt(2)
     assert advantages(returns, [[1, 1], [1, 1], [1, 0]], K=3) == [[-1, -r], [0, r], [1, 0]]
@@ -110,42 +94,6 @@ def test_group_that_did_equally_well_has_no_advantages_at_any_size_of_return(siz
     returns[0] *= 1.001  # and a small true difference counts as any other
     out = group_advantages(returns, torch.ones(7, 3, dtype=torch.bool), 7, eps=0.0)
     torch.testing.assert_close(out[0], torch.full((3,), 6 / math.sqrt(7)), atol=1e-2, rtol=0)
-
-
-# --- the divergence from the reference ---
-
-
-def test_reference_kl_by_hand() -> None:
-    # pi/old = 2, ref/pi = 3: 2 (3 - 1 - log 3)
-    out = reference_kl(torch.tensor([2.0]).log(), torch.tensor([1.0]).log(), torch.tensor([6.0]).log())
-    assert out.item() == pytest.approx(2 * (2 - math.log(3)))
-    assert reference_kl(torch.zeros(1), torch.zeros(1), torch.zeros(1)).item() == 0
-
-
-def log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    return torch.distributions.Normal(mean, log_std.exp()).log_prob(action)
-
-
-def test_value_and_gradient_are_those_of_the_kl_divergence_to_the_reference_not_from_it() -> None:
-    # old N(0, 1), pi N(0.3, 0.9^2), ref N(-0.2, 1.2^2)
-    torch.manual_seed(0)
-    sample = torch.randn(200_000, dtype=torch.float64)
-    zero, ref_mean, ref_log_std = torch.zeros(2, 1, dtype=torch.float64), torch.tensor(-0.2), torch.tensor(1.2).log()
-    params = torch.tensor([0.3, math.log(0.9)], dtype=torch.float64, requires_grad=True)
-
-    pi = log_prob(sample, *params)
-    estimate = reference_kl(pi, log_prob(sample, *zero), log_prob(sample, ref_mean, ref_log_std)).mean()
-    (gradient,) = torch.autograd.grad(estimate, params)
-
-    mean, log_std = params[:1], params[1:]
-    exact = gaussian_kl(mean, log_std, ref_mean[None].double(), ref_log_std[None].double())
-    (exact_gradient,) = torch.autograd.grad(exact, params)
-    wrong = gaussian_kl(ref_mean[None].double(), ref_log_std[None].double(), mean, log_std)
-    (wrong_gradient,) = torch.autograd.grad(wrong, params)
-    # a sample's gradient has a deviation of about 1: the mean's is 0.002
-    torch.testing.assert_close(estimate, exact, atol=0.004, rtol=0)
-    torch.testing.assert_close(gradient, exact_gradient, atol=0.01, rtol=0)
-    assert (gradient - wrong_gradient).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

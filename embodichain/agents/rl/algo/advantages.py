@@ -1,0 +1,150 @@
+"""Returns and advantages, as pure functions of tensors.
+
+Legend: N envs, T rollout steps, G groups, K members of a group (N = G K; group g has the envs g K ... g K + K - 1);
+... any shape, of samples. A time-major tensor, [T, N], has t first.
+"""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo.macro_steps import chunk_rewards
+from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+
+__all__ = [
+    "alive_mask",
+    "compute_gae",
+    "discounted_returns",
+    "explained_variance",
+    "group_advantages",
+    "normalize_advantages",
+]
+
+EPS = 1e-8  # added to a std before dividing by it
+# A std below this share of the returns' size is rounding: the members did equally well.
+_RELATIVE_SPREAD = 1e-6
+
+
+@torch.no_grad()
+def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute generalised advantages (Schulman et al., "High-Dimensional Continuous Control Using GAE", ICLR 2016).
+
+    delta_t = r_t + gamma V' - V(s_t),  A_t = delta_t + gamma lambda (1 - done_t) A_{t+1},  return_t = A_t + V(s_t)
+
+    V' is the value of the state that followed s_t: 0 where the episode terminated, ``final_value`` where it was
+    truncated (slot t+1 already belongs to the next episode), else ``value`` of slot t+1. A step that is both terminated
+    and truncated counts as terminated. Both cut the lambda-chain. Of chunks of k executed actions, r_t is their
+    discounted sum, and gamma^k takes the place of gamma; see ``chunk_rewards``.
+
+    Args:
+        rollout: batch size [N, T+1]; has ``reward``, ``value``, ``terminated``, ``truncated``, ``final_value`` if
+            any step is truncated, and ``executed`` with chunks. Of slot T only ``value`` is read.
+        gamma: discount per control step.
+        gae_lambda: weight of longer returns.
+
+    Returns:
+        Advantages and returns, float32 [N, T] each.
+
+    Raises:
+        ValueError: a step is truncated and there is no ``final_value``.
+    """
+    reward, discount = chunk_rewards(rollout, gamma)
+    terminated, truncated = rollout["terminated"][:, :-1], rollout["truncated"][:, :-1]
+    value, next_value = rollout["value"][:, :-1], rollout["value"][:, 1:]
+    final_value = rollout.get("final_value", None)
+    if final_value is not None:
+        next_value = torch.where(truncated, final_value[:, :-1], next_value)
+    elif truncated.any():
+        raise ValueError(
+            "the rollout has truncated steps but no 'final_value' [N, T+1], the values of the final observations: "
+            "without them a time limit cannot be told from a failure"
+        )
+    delta = reward + discount * next_value.masked_fill(terminated, 0.0) - value
+    advantages = discounted_returns(delta, terminated | truncated, discount * gae_lambda)
+    return advantages, advantages + value
+
+
+@torch.no_grad()
+def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | torch.Tensor) -> torch.Tensor:
+    """Return R_t = r_t + gamma R_{t+1}, cut where an episode ended and at the rollout's end: [N, T].
+
+    Terminated and truncated steps cut alike; nothing stands in for what would have followed.
+
+    Args:
+        reward: [N, T].
+        done: [N, T] bool, terminated or truncated.
+        gamma: discount of what follows a step; where steps differ, [N, T].
+    """
+    returns = torch.empty_like(reward.t())
+    following = torch.zeros_like(reward[:, 0])
+    decays = gamma.unbind(1) if isinstance(gamma, torch.Tensor) else [gamma] * reward.shape[1]
+    steps = list(zip(reward.unbind(1), done.unbind(1), returns, decays, strict=True))
+    for reward_t, done_t, out, decay in reversed(steps):
+        # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
+        kept = following.masked_fill(done_t, 0.0)
+        if isinstance(decay, torch.Tensor):
+            following = torch.addcmul(reward_t, kept, decay, out=out)
+        else:  # one multiplication less
+            following = torch.add(reward_t, kept, alpha=decay, out=out)
+    return returns.t()
+
+
+def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
+    """Shift and scale advantages [...] to mean 0 and std 1 over all their samples, of all processes."""
+    ranks = get_ranks()
+    if ranks.world_size == 1:
+        std, mean = torch.std_mean(advantages, correction=0)
+    else:
+        count, mean, m2 = merged_moments(ranks.gather(moments(advantages.reshape(-1, 1).double())))
+        std, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
+    return (advantages - mean) / (std + EPS)
+
+
+def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return 1 - Var[target - prediction] / Var[target]: 1 is perfect, 0 as good as a constant, below 0 worse than one.
+
+    Where the target does not vary there is nothing to explain: 0.
+
+    Args:
+        prediction: [...].
+        target: same shape.
+    """
+    variance = target.var(correction=0)
+    return torch.where(variance == 0, 0.0, 1 - (target - prediction).var(correction=0) / variance)
+
+
+def alive_mask(done: torch.Tensor) -> torch.Tensor:
+    """Return which steps belong to each environment's first episode of the rollout, the last one included: [N, T].
+
+    Args:
+        done: [N, T] bool.
+    """
+    ended = done.cumsum(dim=1)
+    return ended - done.to(ended.dtype) == 0
+
+
+@torch.no_grad()
+def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int, eps: float) -> torch.Tensor:
+    """Return (R - mean) / (std + eps) over the members of a group that are alive at the same step: [N, T].
+
+    The group's mean takes the critic's place: Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning
+    in Open Language Models", 2024. The std is the unbiased one. The advantage is 0 where fewer than two members are
+    alive, where all did equally well, and where ``valid`` is False. A return that is not finite makes the advantages of
+    its group so, at its step: it does not pass for one that is equal to the others.
+
+    Args:
+        returns: R, [N, T].
+        valid: [N, T] bool, the member is alive.
+        group_size: K.
+        eps: added to the std.
+    """
+    shape = (-1, group_size, returns.shape[1])
+    returns_, alive = returns.reshape(shape), valid.reshape(shape)  # [G, K, T]
+    count = alive.sum(dim=1, keepdim=True)  # [G, 1, T]
+    mean = torch.where(alive, returns_, 0.0).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    offset = torch.where(alive, returns_ - mean, 0.0)
+    std = (offset.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    size = torch.where(alive, returns_.abs(), 0.0).amax(dim=1, keepdim=True)
+    informative = alive & (count >= 2) & ~(std <= _RELATIVE_SPREAD * size)
+    return torch.where(informative, offset / (std + eps), 0.0).reshape(returns.shape)
