@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import mujoco
 
-from embodichain.lab.sim.assets.ur import UR_TYPES, ur_xml
 from embodichain.utils.errors import nearest
 
-__all__ = ["UR_TYPES", "asset_name", "asset_spec", "bundled_assets"]
+__all__ = ["LINK_ALIASES", "UR_TYPES", "asset_name", "asset_spec", "bundled_assets", "joint_aliases"]
 
+UR_TYPES = ("ur3", "ur5", "ur10", "ur3e", "ur5e", "ur10e")
+"""The arms of Universal Robots."""
+LINK_ALIASES = {"ee_link": "tool0"}
+"""What other makers' files call the flange, and what ours do."""
+
+_UR_JOINTS = (
+    *("shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint"),
+    *("wrist_1_joint", "wrist_2_joint", "wrist_3_joint"),
+)
 _ROOT = Path(__file__).parent
 
 # Names in configs (lower case) -> asset. The paths are those of configs written for the original system.
@@ -24,7 +33,7 @@ _ALIASES = {
 
 def bundled_assets() -> list[str]:
     """The names of the bundled models, sorted."""
-    return sorted([path.stem for path in _ROOT.glob("*.xml")] + list(UR_TYPES))
+    return sorted(path.stem for path in _ROOT.glob("*.xml"))
 
 
 def asset_name(name: str) -> str:
@@ -49,7 +58,18 @@ def asset_spec(name: str) -> mujoco.MjSpec:
     Raises:
         FileNotFoundError: there is none of that name.
     """
-    key = asset_name(name)
-    if key in UR_TYPES:
-        return mujoco.MjSpec.from_string(ur_xml(key))
-    return mujoco.MjSpec.from_file(str(_ROOT / f"{key}.xml"))
+    return mujoco.MjSpec.from_file(str(_ROOT / f"{asset_name(name)}.xml"))
+
+
+def joint_aliases(names: Sequence[str]) -> dict[str, str]:
+    """Return the other names of the joints of UR arms: ``JOINT1`` to ``JOINT6``, from the base outwards.
+
+    Args:
+        names: of an articulation's joints; those of an arm on a side have the side before both names.
+    """
+    aliases: dict[str, str] = {}
+    for prefix in [name.removesuffix(_UR_JOINTS[0]) for name in names if name.endswith(_UR_JOINTS[0])]:
+        arm = [prefix + joint for joint in _UR_JOINTS]
+        if set(arm) <= set(names):
+            aliases |= {joint: f"{prefix}JOINT{number}" for number, joint in enumerate(arm, start=1)}
+    return aliases

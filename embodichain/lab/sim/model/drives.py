@@ -9,7 +9,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from embodichain.lab.sim.assets.ur import joint_aliases
+from embodichain.lab.sim.assets import joint_aliases
 from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.assets.ur import LINK_ALIASES
+from embodichain.lab.sim.assets import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose

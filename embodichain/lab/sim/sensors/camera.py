@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.assets.ur import LINK_ALIASES
+from embodichain.lab.sim.assets import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import (
     matrix_from_euler,
