@@ -13,27 +13,39 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # ---------------------------------------------------------------------------------------------------------------------
 # The rules. A layer is a name and the modules in it; a module belongs to the first layer, from the top, that holds it.
 # "a.b" holds a.b and all below it; "=a.b" holds the package's own file alone. Names are relative to `embodichain`.
-# A layer may import from itself and from the layers named beside it, and from nothing else of the package.
+# A layer may import from itself and from the layers named beside it, and from nothing else of the package; "sim*" names
+# all layers that begin so.
 
 LAYERS: list[tuple[str, list[str], list[str]]] = [
     # layer            modules                                            may import
     ("root", ["="], []),
     ("utils", ["utils"], ["root"]),
     ("datasets", ["datasets"], ["root", "utils"]),
-    # The simulator: its configs, the model made of them, engines, images, what is in the scene.
-    ("sim", ["lab.sim"], ["root", "lab", "utils"]),
+    # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
+    ("sim base", ["lab.sim.cfg", "lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"], ["utils"]),
+    ("sim assets", ["lab.sim.assets"], ["utils"]),
+    ("sim model", ["lab.sim.model"], ["utils", "sim base", "sim assets"]),
+    ("sim backend", ["lab.sim.backend"], ["utils"]),
+    ("sim rendering", ["lab.sim.rendering"], ["utils", "sim base", "sim model", "sim backend"]),
+    ("sim sensors", ["lab.sim.sensors"], ["utils", "sim base", "sim assets", "sim backend", "sim rendering"]),
+    (
+        "sim objects",
+        ["lab.sim.objects"],
+        ["utils", "sim base", "sim assets", "sim model", "sim backend", "sim rendering"],
+    ),
+    ("sim", ["lab.sim"], ["root", "lab", "utils", "sim *"]),
     ("lab", ["=lab", "=lab.gym"], []),
     ("registry", ["lab.gym.registry"], ["root", "lab", "utils"]),
     # The environments: terms and managers, then the environment that runs them, then its config file, then the tasks.
-    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "datasets", "sim"]),
+    ("managers", ["lab.gym.envs.managers"], ["root", "lab", "utils", "datasets", "sim*"]),
     (
         "tasks",
         ["lab.gym.envs.tasks"],
-        ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym config", "gym utils"],
+        ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config", "gym utils"],
     ),
-    ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim", "managers"]),
-    ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym utils"]),
-    ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim", "managers", "envs", "gym config"]),
+    ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim*", "managers"]),
+    ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym utils"]),
+    ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config"]),
     # What other libraries want of our environments.
     ("wrappers", ["lab.gym.wrappers"], ["root", "lab", "utils", "registry", "gym utils", "managers", "envs"]),
     # The learner, which knows the environments by the VecEnv protocol alone.
@@ -67,8 +79,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("commands", ["commands", "cli"], ["*"]),
 ]
 
-# Third-party packages that belong to one layer.
-ONLY_IN = {"mujoco": "sim", "mujoco_warp": "sim", "warp": "sim"}
+# Third-party packages, and the layers that may import them.
+ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 
 # What may be imported inside a function: the optional extras, which need not be installed, and nothing else.
 OPTIONAL_EXTRAS = {
@@ -90,7 +102,10 @@ OPTIONAL_EXTRAS = {
 }
 # ---------------------------------------------------------------------------------------------------------------------
 
-MAY_IMPORT = {layer: set(others) | {layer} for layer, _, others in LAYERS}
+MAY_IMPORT = {
+    layer: {layer, *(other for other, _, _ in LAYERS if any(fnmatch.fnmatchcase(other, name) for name in others))}
+    for layer, _, others in LAYERS
+}
 
 
 @dataclass(frozen=True)
@@ -183,10 +198,10 @@ def direction_violations(modules: dict[str, list[Import]]) -> Iterator[str]:
         allowed = MAY_IMPORT[layer]
         for imported in imports:
             owner = ONLY_IN.get(imported.target.partition(".")[0])
-            if owner is not None and owner != layer:
-                yield f"{imported}, which only layer '{owner}' may"
+            if owner is not None and not fnmatch.fnmatchcase(layer, owner):
+                yield f"{imported}, which only layers '{owner}' may"
             target = resolve(imported.target, modules)
-            if target is None or "*" in allowed:
+            if target is None:
                 continue
             target_layer = layer_of(target)
             if target_layer not in allowed:
@@ -274,7 +289,9 @@ def plant(root: Path, files: dict[str, str]) -> dict[str, list[Import]]:
     [
         ("utils/a.py", "from embodichain.lab.sim import scene", "layer 'utils' may not import layer 'sim'"),
         ("utils/a.py", "from ..lab.sim.scene import x", "layer 'utils' may not import layer 'sim'"),
-        ("lab/gym/envs/a.py", "import mujoco.batch", "which only layer 'sim' may"),
+        ("lab/gym/envs/a.py", "import mujoco.batch", "which only layers 'sim*' may"),
+        ("lab/sim/model/a.py", "from embodichain.lab.sim import objects", "may not import layer 'sim objects'"),
+        ("lab/sim/cfg.py", "from embodichain.lab.sim.scene import x", "layer 'sim base' may not import layer 'sim'"),
         ("lab/gym/envs/managers/a.py", "import embodichain.lab.gym.envs.base_env", "may not import layer 'envs'"),
         ("lab/gym/envs/a.py", "from embodichain.lab.gym.envs.tasks import rl", "may not import layer 'tasks'"),
         ("agents/rl/models/a.py", "from embodichain.lab.sim import scene", "may not import layer 'sim'"),
@@ -292,6 +309,7 @@ def test_a_planted_import_against_the_directions_is_found(
         {
             "lab/sim/__init__.py": "",
             "lab/sim/scene.py": "import mujoco",
+            "lab/sim/objects/__init__.py": "",
             "lab/gym/envs/base_env.py": "",
             "lab/gym/envs/tasks/rl/__init__.py": "",
             "agents/rl/models/__init__.py": "",

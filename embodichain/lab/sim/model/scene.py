@@ -37,7 +37,7 @@ from embodichain.lab.sim.model.drives import (
 )
 from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
-from embodichain.lab.sim.objects.light import add_light, ambient_of
+from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
@@ -99,7 +99,8 @@ class SceneBuilder:
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
-        self._add_surroundings()
+        add_surroundings(self._spec)
+        _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
     def add_rigid_object(self, cfg: RigidObjectCfg) -> None:
         """Add a rigid body.
@@ -187,8 +188,6 @@ class SceneBuilder:
             ConfigError: the uid is taken.
         """
         self._claim(cfg)
-        if self._spec.light("sun") is not None:
-            self._spec.delete(self._spec.light("sun"))
         add_light(self._spec, cfg)
 
     def set_emission_light(self, cfg: EmissionLightCfg) -> None:
@@ -312,35 +311,6 @@ class SceneBuilder:
                     path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
-
-    def _add_surroundings(self) -> None:
-        spec = self._spec
-        spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
-        spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
-        spec.visual.headlight.specular = [0.1, 0.1, 0.1]
-        # The largest picture that can be drawn off screen.
-        spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080
-        # With these a picture takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
-        # keeps the edge of the shadow map out of sight.
-        spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 2048, 0
-        spec.stat.extent, spec.stat.center = 6.0, [-0.3, 0.0, 0.3]
-        builtin = mujoco.mjtBuiltin
-        sky = spec.add_texture(name="sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, width=256, height=1536)
-        sky.builtin, sky.rgb1, sky.rgb2 = builtin.mjBUILTIN_GRADIENT, [0.86, 0.91, 0.96], [0.45, 0.55, 0.68]
-        floor = spec.add_texture(name="ground", type=mujoco.mjtTexture.mjTEXTURE_2D, width=512, height=512)
-        floor.builtin, floor.rgb1, floor.rgb2 = builtin.mjBUILTIN_CHECKER, [0.83, 0.84, 0.85], [0.76, 0.78, 0.80]
-        material = spec.add_material(name="ground", texrepeat=[2, 2], texuniform=True, specular=0.1, shininess=0.1)
-        textures = list(material.textures)
-        textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "ground"
-        material.textures = textures
-        light = spec.worldbody.add_light(name="sun", pos=[-0.5, 0.5, 3.0], dir=[-0.1, -0.2, -1.0])
-        light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
-        light.diffuse = [0.5, 0.5, 0.47]
-        light.castshadow = True
-        # Of two touching geoms the larger friction counts: the ground leaves it to the object.
-        ground = spec.worldbody.add_geom(name="ground", type=_GEOM.mjGEOM_PLANE, size=[0, 0, 1], material="ground")
-        ground.friction = [0.0, 0.005, 0.0001]
-        _set_bits(ground, _OBJECT_BITS)
 
 
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:

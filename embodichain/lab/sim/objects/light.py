@@ -6,34 +6,11 @@ import mujoco
 import torch
 from torch import Tensor
 
-from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg
+from embodichain.lab.sim.cfg import LightCfg
+from embodichain.lab.sim.model.surroundings import FULL_INTENSITY
 from embodichain.lab.sim.rendering.appearance import Appearance
 
-__all__ = ["FULL_INTENSITY", "Light", "add_light", "ambient_of"]
-
-FULL_INTENSITY = 100.0
-"""Of a light that shines with its full colour."""
-_AMBIENT = 0.35  # what is there by itself
-_TYPES = {
-    "point": mujoco.mjtLightType.mjLIGHT_POINT,
-    "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "direction": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
-    "spot": mujoco.mjtLightType.mjLIGHT_SPOT,
-}
-
-
-def add_light(spec: mujoco.MjSpec, cfg: LightCfg) -> None:
-    """Add a light to a scene that is not compiled yet."""
-    light = spec.worldbody.add_light(name=cfg.uid, pos=cfg.init_pos, dir=cfg.direction)
-    light.type = _TYPES[cfg.light_type]
-    light.diffuse = [part * cfg.intensity / FULL_INTENSITY for part in cfg.color]
-    light.castshadow = cfg.enable_shadow
-    light.cutoff = cfg.spot_angle_outer
-
-
-def ambient_of(cfg: EmissionLightCfg) -> list[float]:
-    """Return the ambient light, [3], of the light that comes from everywhere."""
-    return [part * cfg.intensity / FULL_INTENSITY * _AMBIENT for part in cfg.color]
+__all__ = ["Light"]
 
 
 class Light:

@@ -10,8 +10,8 @@ import mujoco
 import numpy as np
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.visible_shapes import body_shapes, geom_looks, seen_box, texture_colours
-from embodichain.lab.sim.sensors import Appearance
 
 __all__ = ["LiveScene", "places_in_grid"]
 

@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_num
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
-from embodichain.lab.sim.objects.light import ambient_of
+from embodichain.lab.sim.model.surroundings import ambient_of
 from embodichain.utils import logger
 
 __all__ = [
