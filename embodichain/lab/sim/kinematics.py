@@ -48,7 +48,6 @@ class SerialChain:
                 are not named stay at their initial position.
             body_id: where the chain ends.
             tcp: [4, 4] pose of the tool centre point in the frame of that body.
-            device: of all results.
             root_id: the body in whose frame all poses are; 0: the world.
         """
 
@@ -126,7 +125,6 @@ class SerialChain:
 
         Args:
             target: [B, 4, 4] wanted pose.
-            seed: [B, J] first guess.
             iterations: how many steps; fixed, so that no step waits for a result.
             damping: lambda of (J J^T + lambda^2 I).
             pos_tolerance: of success, m.

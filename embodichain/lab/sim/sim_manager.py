@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import mujoco
 import torch
 
-from embodichain.lab.sim import objects
 from embodichain.lab.sim.backend import Backend, make_backend, parse_sim_device
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
@@ -68,13 +66,15 @@ class SimulationManager:
         self._kept: Kept | None = None
         self._rigid_objects: dict[str, RigidObject] = {}
         self._articulations: dict[str, Articulation] = {}
-        self._robots: dict[str, Robot] = {}
+        self.robots: dict[str, Robot] = {}
+        """By uid; there after :meth:`build`, as the other things."""
         self._markers: dict[str, Marker] = {}
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
         self._groups: dict[str, RigidObjectGroup] = {}
         self._lights: dict[str, Light] = {}
-        self._sensors: dict[str, Camera] = {}
+        self.sensors: dict[str, Camera] = {}
+        """The cameras by uid."""
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -163,11 +163,12 @@ class SimulationManager:
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
-                    joints, links = scene.joints[cfg.uid], scene.links[cfg.uid]
-                    self._robots[cfg.uid] = Robot(cfg, backend, joints, links, scene.parts[cfg.uid])
+                    names = scene.joints[cfg.uid], scene.links[cfg.uid], scene.parts[cfg.uid]
+                    self.robots[cfg.uid] = Robot(cfg, backend, *names)
                 case ArticulationCfg():
-                    joints, links = scene.joints[cfg.uid], scene.links[cfg.uid]
-                    self._articulations[cfg.uid] = Articulation(cfg, backend, joints, links)
+                    self._articulations[cfg.uid] = Articulation(
+                        cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
+                    )
                 case RigidObjectCfg():
                     self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
@@ -178,16 +179,14 @@ class SimulationManager:
                     members = [self._rigid_objects[member.uid] for member in member_cfgs(cfg)]
                     self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
                 case StereoCameraCfg():
-                    self._sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case CameraCfg():
-                    self._sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
+                    self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
     @property
     def backend(self) -> Backend:
         """The physics engine; there after :meth:`build`."""
-        if self._backend is None:
-            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
-        return self._backend
+        return _built(self._backend)
 
     @property
     def kept(self) -> Kept:
@@ -199,14 +198,7 @@ class SimulationManager:
     @property
     def appearance(self) -> Appearance:
         """What each environment looks like; there after :meth:`build`."""
-        if self._appearance is None:
-            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
-        return self._appearance
-
-    @property
-    def sensors(self) -> Mapping[str, Camera]:
-        """The cameras by name; there after :meth:`build`."""
-        return self._sensors
+        return _built(self._appearance)
 
     @property
     def model(self) -> mujoco.MjModel:
@@ -217,11 +209,6 @@ class SimulationManager:
     def entity_uids(self) -> list[str]:
         """The names of everything in the scene, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
-
-    @property
-    def robots(self) -> Mapping[str, Robot]:
-        """The robots by their names; there after :meth:`build`."""
-        return self._robots
 
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
@@ -236,30 +223,39 @@ class SimulationManager:
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
-        movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self._robots}
+        movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self.robots}
         self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
         return {
             "backend": self.backend.state_dict(),
-            "parts": {name: attributes(part) for name, part in _parts(self, "")},
+            "parts": {name: attributes(part) for name, part in self._stateful().items()},
             "appearance": self.appearance.state_dict(),
-            "sensors": {uid: sensor.state_dict() for uid, sensor in self._sensors.items()},
+            "sensors": {uid: sensor.state_dict() for uid, sensor in self.sensors.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned for the same scene."""
         self.backend.load_state_dict(state["backend"])
-        for name, part in _parts(self, ""):
+        for name, part in self._stateful().items():
             load_attributes(part, state["parts"].get(name, {}))
         self.appearance.load_state_dict(state["appearance"])
-        for uid, sensor in self._sensors.items():
+        for uid, sensor in self.sensors.items():
             sensor.load_state_dict(state["sensors"][uid])
 
     def parts(self) -> list[Any]:
-        """Return the things in the scene, and what they are made of."""
-        return [part for _, part in _parts(self, "")]
+        """Return what has a state of each environment beside the physics."""
+        return list(self._stateful().values())
+
+    def _stateful(self) -> dict[str, Any]:
+        """Return the same by its name in a checkpoint."""
+        found: dict[str, Any] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
+        found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self._rigid_objects.items()}
+        for kind, articulations in (("_articulations", self._articulations), ("_robots", self.robots)):
+            for uid, articulation in articulations.items():
+                found |= {f".{kind}.{uid}.drives": articulation.drives, f".{kind}.{uid}._base": articulation.base}
+        return found
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
         """Return the sum of the contact forces on a body, [N, 3], N, world frame.
@@ -287,16 +283,16 @@ class SimulationManager:
 
     def get_robot(self, uid: str) -> Robot:
         """Return a robot; KeyError names the known ones."""
-        return _get(self._robots, "robot", uid)
+        return _get(self.robots, "robot", uid)
 
     def get_articulation_or_robot(self, uid: str) -> Articulation:
         """Return an articulation or a robot; KeyError names the known ones."""
-        return _get({**self._articulations, **self._robots}, "articulation or robot", uid)
+        return _get({**self._articulations, **self.robots}, "articulation or robot", uid)
 
     def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
         """Return what has this name, whatever it is; KeyError names the known ones."""
         assets: dict[str, RigidObject | Articulation | Marker] = {**self._rigid_objects, **self._markers}
-        return _get(assets | self._articulations | self._robots, "entity", uid)
+        return _get(assets | self._articulations | self.robots, "entity", uid)
 
     @property
     def rigid_object_uids(self) -> list[str]:
@@ -311,7 +307,7 @@ class SimulationManager:
     @property
     def robot_uids(self) -> list[str]:
         """The names of the robots, sorted."""
-        return sorted(self._robots)
+        return sorted(self.robots)
 
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
@@ -327,11 +323,11 @@ class SimulationManager:
 
     def get_sensor(self, uid: str) -> Camera:
         """Return a camera; KeyError names the known ones."""
-        return _get(self._sensors, "sensor", uid)
+        return _get(self.sensors, "sensor", uid)
 
     def hold_images(self, is_held: bool) -> None:
         """Let cameras keep the images that they have, without drawing, or draw again when they are asked."""
-        for sensor in self._sensors.values():
+        for sensor in self.sensors.values():
             sensor.is_held = is_held
             if isinstance(sensor, StereoCamera):
                 sensor.right.is_held = is_held
@@ -368,12 +364,7 @@ def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
     return entities[uid]
 
 
-def _parts(owner: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield the things in attributes and dictionaries of a thing, and theirs, by where they are."""
-    values = owner if isinstance(owner, dict) else vars(owner)
-    for key, value in values.items():
-        is_thing = type(value).__module__.startswith(objects.__name__ + ".")
-        if is_thing and not isinstance(value, Kept) and not is_dataclass(value):
-            yield f"{name}.{key}", value
-        if (is_thing and not isinstance(value, Kept)) or isinstance(value, dict):
-            yield from _parts(value, f"{name}.{key}")
+def _built(value: T | None) -> T:
+    if value is None:
+        raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
+    return value

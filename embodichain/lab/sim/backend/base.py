@@ -1,6 +1,6 @@
 """What a physics engine must offer to everything above it.
 
-Shapes: N environments, n the environments of one call, nq/nv/nu the model's positions, velocities and controls.
+Shapes: N environments, n those of ``env_ids`` (None: all), nq/nv/nu the model's positions, velocities and controls.
 Tensors that are handed out are float32 on ``device`` and never change afterwards.
 """
 
@@ -71,9 +71,7 @@ class Backend(Protocol):
 
         Args:
             name: the field; those with more than two dimensions are indexed by their first one after N.
-            columns: which entries.
             values: [n, columns ...], or what broadcasts to it.
-            env_ids: [n] int64, or None for all.
         """
         ...
 
@@ -82,7 +80,6 @@ class Backend(Protocol):
 
         Args:
             name: a state field of two dimensions.
-            columns: which entries.
             values: [columns].
         """
         ...
@@ -99,10 +96,8 @@ class Backend(Protocol):
         Constants that MuJoCo derives from it (``_setconst_inputs``) follow before the next step.
 
         Args:
-            name: the field.
             index: which part of it, in its dimensions after N.
             values: [n, ...], or what broadcasts to it.
-            env_ids: [n] int64, or None for all.
             derive: let the constants follow; false where the caller writes them, too.
         """
         ...
@@ -113,9 +108,7 @@ class Backend(Protocol):
         """Write parts of several model fields, as :meth:`write_model` does one.
 
         Args:
-            parts: of the fields.
             table: [n, columns].
-            env_ids: [n] int64.
             derive: let the constants follow; false where the caller writes them, too.
         """
         for name, part, columns in parts:
@@ -172,7 +165,6 @@ class Backend(Protocol):
         """Write one environment's state into ``data`` and compute what drawing it needs.
 
         Args:
-            env_id: which environment.
             data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
         """
         ...

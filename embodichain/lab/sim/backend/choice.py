@@ -59,8 +59,6 @@ def make_backend(
 
     Args:
         model: compiled; its keyframe 0 is the initial state.
-        visual_model: of the same states, for pictures.
-        num_envs: N.
         num_threads: on the processor; 0 for one a processor that this process may use.
         sim_device: see ``SimulationManagerCfg.sim_device``.
 

@@ -65,8 +65,6 @@ class MujocoBatchBackend(Backend):
 
         Args:
             model: compiled; its keyframe 0 is the initial state.
-            visual_model: of the same states, for pictures.
-            num_envs: N.
             num_threads: 0 for one a processor that this process may use.
 
         Raises:

@@ -1,6 +1,6 @@
 """Physics on a GPU: MuJoCo Warp. Importing this needs the extra ``gpu``.
 
-Shapes: N environments, n the environments of one call.
+Shapes: N environments, n those of ``env_ids`` (None: all).
 """
 
 from __future__ import annotations
@@ -80,8 +80,6 @@ class MujocoWarpBackend(Backend):
 
         Args:
             model: compiled; its keyframe 0 is the initial state.
-            visual_model: of the same states, for pictures.
-            num_envs: N.
             device: ``cpu`` or ``cuda:<number>``.
             capacity: room for contacts and constraints; None: measured.
 

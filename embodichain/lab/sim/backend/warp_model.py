@@ -1,6 +1,6 @@
 """A model on Warp's device, whose fields may differ between environments.
 
-Shapes: N environments, n the environments of one call, G geoms.
+Shapes: N environments, n those of ``env_ids`` (None: all), G geoms.
 """
 
 from __future__ import annotations

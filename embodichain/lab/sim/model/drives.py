@@ -71,11 +71,9 @@ def set_drives(
     """Add a position actuator, named like the joint, to every driven joint.
 
     Args:
-        spec: of the articulation.
         joints: short name -> name in the spec.
         undriven: short names of those without a drive.
         drive: gains and limits.
-        place: for messages.
 
     Raises:
         ConfigError: a gain is given for a joint that is not there or cannot be driven.

@@ -1,4 +1,4 @@
-"""Bodies held together by joints. Shapes: N environments, n the environments of one call, J joints."""
+"""Bodies held together by joints. Shapes: N environments, n those of ``env_ids`` (None: all), J joints."""
 
 from __future__ import annotations
 
@@ -71,8 +71,6 @@ class Articulation:
         """Read the articulation from the compiled model.
 
         Args:
-            cfg: its config.
-            backend: the physics.
             joints: name -> name in the model, in joint order.
             links: name -> name in the model.
         """
@@ -96,7 +94,8 @@ class Articulation:
         """The joints' drives."""
         self._highest_effort = self.body_data.qf_limits[0]
         self._lowest_effort = -self._highest_effort
-        self._base = BasePose(cfg, backend)
+        self.base: BasePose = BasePose(cfg, backend)
+        """Where it stands."""
         self._kept = Kept(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
         self._link_chains: dict[str, SerialChain] = {}
@@ -162,7 +161,6 @@ class Articulation:
         Args:
             qpos: [n, J] rad or m.
             joint_ids: the joints, or None for those of ``name``.
-            env_ids: [n], or None for all.
             target: set the drives' targets; otherwise move the joints there at once, targets included.
             name: a control part, or None for all joints.
         """
@@ -214,22 +212,22 @@ class Articulation:
 
     def get_user_ids(self) -> Tensor:
         """Return the links' numbers in the scene, [N, links] int32."""
-        ids = constant(tuple(self._base.bodies), self._backend.device).int()
+        ids = constant(tuple(self.base.bodies), self._backend.device).int()
         return ids.expand(self._backend.num_envs, -1)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the pose of the base in the environment's frame, [N, 7] (position, quaternion wxyz) or [N, 4, 4]."""
-        row = self._base.get()
+        row = self.base.get()
         return pose_from_row(row) if to_matrix else row
 
     @property
     def initial_pose(self) -> Tensor:
         """The configured pose of the base, [7]: position m, quaternion wxyz."""
-        return self._base.initial
+        return self.base.initial
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor) -> None:
         """Move the base of environments [n] to [n, 7] (position, quaternion wxyz); the joints stay as they are."""
-        self._base.set(pose, env_ids)
+        self.base.set(pose, env_ids)
 
     def clear_dynamics(self, env_ids: Tensor) -> None:
         """Bring the joints of environments [n] to rest."""
@@ -272,7 +270,7 @@ class Articulation:
             chain = SerialChain(self._backend.model, ids, body, np.eye(4), self._backend.device)
             self._link_chains[name] = chain
         pose = chain.forward(self.get_qpos()[:, joints])
-        shift = self._base.shift
+        shift = self.base.shift
         return pose if shift is None else shift @ pose
 
     def _joints_between(self, root: int, body: int) -> list[int] | None:

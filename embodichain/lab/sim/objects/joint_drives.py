@@ -1,4 +1,4 @@
-"""The drives of an articulation's joints. Shapes: N environments, n the environments of one call, J joints.
+"""The drives of an articulation's joints. Shapes: N environments, n those of ``env_ids`` (None: all), J joints.
 
 A drive with stiffness kp and damping kd pushes with kp (target - q) - kd qd towards a position, with kd (target - qd)
 towards a velocity, or with an effort that is its target, always within its effort limit.
@@ -49,7 +49,6 @@ class JointDrives:
         """Read the drives from the compiled model, where all of them are for positions.
 
         Args:
-            backend: the physics.
             actuators: of each joint that has a drive, by the joint's index.
             dof_addresses: of all J joints.
             default_qpos: [J] initial positions.
@@ -102,8 +101,6 @@ class JointDrives:
         Args:
             stiffness: [n, J] factors.
             damping: [n, J] factors.
-            joint_ids: the joints.
-            env_ids: [n].
         """
         factors = torch.stack((stiffness, damping), dim=1)
         gains = self._gains.expand(self._backend.num_envs, -1, -1)

@@ -1,4 +1,4 @@
-"""One rigid body. Shapes: N environments, n the environments of one call."""
+"""One rigid body. Shapes: N environments, n those of ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 
@@ -70,9 +70,6 @@ class RigidObject:
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the pose in the environment's frame.
 
-        Args:
-            to_matrix: 4x4 matrices instead of position and quaternion.
-
         Returns:
             [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]. Do not write into it: it is kept until the state changes.
         """
@@ -97,7 +94,6 @@ class RigidObject:
 
         Args:
             pose: [n, 7] (position, quaternion wxyz) or [n, 4, 4].
-            env_ids: [n], or None for all.
 
         Raises:
             ValueError: the body is static.
@@ -123,7 +119,6 @@ class RigidObject:
 
         Args:
             velocity: [n, 6].
-            env_ids: [n], or None for all.
 
         Raises:
             ValueError: the body is not dynamic.

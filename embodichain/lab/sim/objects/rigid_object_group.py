@@ -42,8 +42,6 @@ class RigidObjectGroup:
     """The members of a group, of every environment.
 
     Attributes:
-        cfg: its config.
-        uid: its name.
         members: in the order of the config.
     """
 
@@ -60,9 +58,6 @@ class RigidObjectGroup:
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the members' poses in the environment's frame.
 
-        Args:
-            to_matrix: 4x4 matrices instead of position and quaternion.
-
         Returns:
             [N, M, 7] (x, y, z, qw, qx, qy, qz), or [N, M, 4, 4].
         """
@@ -77,7 +72,6 @@ class RigidObjectGroup:
 
         Args:
             pose: [n, m, 7] or [n, m, 4, 4], as in :meth:`get_local_pose`.
-            env_ids: [n], or None for all.
             obj_ids: which m of the members, or None for all.
         """
         chosen = range(len(self.members)) if obj_ids is None else obj_ids

@@ -60,8 +60,6 @@ class Robot(Articulation):
 
         Args:
             qpos: [B, J] rad or m; B is N where the chain's root moves, which then counts where it is at present.
-            name: the control part.
-            to_matrix: 4x4 matrices instead of position and quaternion.
 
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
@@ -81,7 +79,6 @@ class Robot(Articulation):
         Args:
             pose: [N, 4, 4] or [N, 7] (x, y, z, qw, qx, qy, qz) in the environment's frame.
             joint_seed: [N, J] where to start, or None for the present positions.
-            name: the control part.
             iterations: of the search; each takes 0.25 ms for 64 poses.
 
         Returns:
@@ -108,7 +105,7 @@ class Robot(Articulation):
 
     def _root_pose(self, chain: _Chain) -> Tensor | None:
         """Return what moves a chain's poses, [N, 4, 4]: the pose of a root that moves, or the base's shift."""
-        return body_pose(self._backend, chain.moving_root) if chain.moving_root else self._base.shift
+        return body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
 
     def _chain(self, name: str) -> _Chain:
         """Return the chain of a control part.

@@ -30,7 +30,6 @@ class Appearance:
 
         Args:
             model: the model for pictures.
-            num_envs: N.
         """
         self._model = model
         self._fields: dict[str, np.ndarray] = {}
@@ -55,7 +54,6 @@ class Appearance:
             name: as in :meth:`read`.
             rows: which entries, or None for the whole field.
             values: what broadcasts to [n, ...] of one entry, and to [n, rows, ...] of several.
-            env_ids: [n], or None for all.
         """
         if name not in self._fields:
             self._fields[name] = np.array(self.read(name))
@@ -77,7 +75,6 @@ class Appearance:
         Args:
             uid: its name, or ``ground``.
             rgba: what broadcasts to [n, 4], 0 to 1.
-            env_ids: [n], or None for all.
             links: some of its links, by names or regular expressions for all of a name; None: all.
 
         Raises:

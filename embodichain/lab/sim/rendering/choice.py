@@ -22,9 +22,6 @@ def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enab
     """Return what draws the cameras' images.
 
     Args:
-        backend: the simulation to draw.
-        appearance: what its environments look like.
-        num_threads: on a processor.
         enable_rt: trace rays, with shadows; without it rays are traced, without shadows, where there is no OpenGL.
         device: where rays are traced.
 

@@ -49,8 +49,6 @@ class LiveScene:
 
         Args:
             server: a ``viser.ViserServer``.
-            backend: the simulation.
-            appearance: what its environments look like.
         """
         self._scene = server.scene
         self._backend = backend

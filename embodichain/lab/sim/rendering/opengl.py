@@ -42,8 +42,6 @@ class OpenGLDrawer:
         """Prepare; OpenGL is taken hold of when the first image is drawn.
 
         Args:
-            backend: the simulation to draw.
-            appearance: what its environments look like.
             shadows: draw shadows, which take most of the time.
         """
         self._backend = backend
@@ -137,7 +135,6 @@ def _place_camera(
     """Put the camera of a scene that is up to date where the next picture is to be taken from.
 
     Args:
-        renderer: it.
         eye: world position [3], m.
         rotation: [3, 3]; the camera looks along -z, +y is up.
         shot: for its size and range.

@@ -32,8 +32,6 @@ class RayScene:
         """Read what never changes.
 
         Args:
-            backend: the simulation.
-            appearance: what its environments look like.
             device: where the tensors are wanted.
         """
         model = backend.visual_model
@@ -50,10 +48,6 @@ class RayScene:
 
     def rows(self, env_ids: Tensor, shot: Shot) -> dict[str, Tensor]:
         """Return the scene of some environments.
-
-        Args:
-            env_ids: [n].
-            shot: the camera.
 
         Returns:
             float32, named as the fields of MuJoCo's model and data, each with n before its shape there: ``geom_xpos``,

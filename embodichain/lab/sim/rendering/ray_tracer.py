@@ -63,8 +63,6 @@ class RayTracer:
         """Load the scene.
 
         Args:
-            backend: the simulation to draw.
-            appearance: what its environments look like.
             device: ``cpu``, or ``cuda:0`` and so on.
             num_threads: on a processor; a GPU needs one.
             shadows: let things cast them.

@@ -51,10 +51,6 @@ class Renderer:
         """Choose what to draw with.
 
         Args:
-            backend: the simulation to draw.
-            appearance: what its environments look like.
-            width: of the pictures, pixels.
-            height: of the pictures, pixels.
             enable_rt: trace rays; without it they are traced where there is no OpenGL.
             device: where rays are traced.
 

@@ -25,13 +25,7 @@ class DrawingThreads:
     device = torch.device("cpu")
 
     def __init__(self, backend: Backend, appearance: Appearance, num_threads: int) -> None:
-        """Start the threads.
-
-        Args:
-            backend: the simulation to draw.
-            appearance: what its environments look like.
-            num_threads: how many.
-        """
+        """Start the threads."""
         self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(num_threads)]
         # The thread must not keep this object alive, so that it can be told when nobody needs it any more.
         threads = [

@@ -54,7 +54,6 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     The colour is the geom's own or else its material's, times the mean of its texture.
 
     Args:
-        model: it.
         textures: as :func:`texture_colours` returned them.
     """
     colours = model.geom_rgba.astype(float)
@@ -89,7 +88,6 @@ def body_shapes(
     """Return what is seen of bodies.
 
     Args:
-        model: it.
         looks: as :func:`geom_looks` returned them.
         bodies: their ids.
         endless: where planes without an end are cut off: their lower and upper corners [2, 2] in their frame, m.

@@ -40,8 +40,6 @@ class Camera:
     """One camera of every environment; it draws when somebody asks for its images, and what has changed only.
 
     Attributes:
-        cfg: its config.
-        uid: its name.
         mask_numbers: what the numbers in ``mask`` stand for, by uid.
         is_held: the images stay as they were handed out last, and nothing is drawn.
     """
@@ -50,9 +48,6 @@ class Camera:
         """Put the camera where its config says.
 
         Args:
-            cfg: its config.
-            backend: the simulation.
-            appearance: what the environments look like.
             drawing: returns what draws; called when the first image is asked for.
 
         Raises:
@@ -109,7 +104,6 @@ class Camera:
 
         Args:
             intrinsics: [n, 4] fx, fy, cx, cy, or [n, 3, 3] camera matrices; pixels.
-            env_ids: [n], or None for all.
         """
         if intrinsics.shape[-2:] == (3, 3):
             intrinsics = intrinsics[:, [0, 1, 0, 1], [0, 1, 2, 2]]
@@ -124,7 +118,6 @@ class Camera:
 
         Args:
             pose: [n, 7] (x, y, z, qw, qx, qy, qz) or [n, 4, 4].
-            env_ids: [n], or None for all.
         """
         matrix = pose if pose.shape[-2:] == (4, 4) else pose_from_pos_quat(pose[:, :3], pose[:, 3:])
         self._change(self._pose, matrix, env_ids)
