@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
 from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
+from embodichain.lab.sim.backend.warp_fixed_geoms import FixedGeoms
 from embodichain.lab.sim.backend.warp_graphs import Graphs
 from embodichain.lab.sim.backend.warp_model import CONSTANTS, WarpModel
 from embodichain.utils import ConfigError
@@ -111,7 +112,7 @@ class MujocoWarpBackend(Backend):
                 raise ConfigError(f"sim_device '{device}': MuJoCo Warp cannot simulate this scene: {error}") from error
         self._allocate()
         self._initial = self._read_initial()
-        self._statics = self._find_statics()
+        self._fixed_geoms = FixedGeoms(model, device)
         for name, initial in self._initial.items():
             self._views[name].copy_(initial.expand_as(self._views[name]))
 
@@ -364,7 +365,10 @@ class MujocoWarpBackend(Backend):
         if self._stale_fields:
             self._update_constants()
         if self._statics_are_stale:
-            self._update_statics()
+            self._statics_are_stale = False
+            model, data = self._fields.device_model, self._data
+            self._run("places", lambda: mujoco_warp.fwd_kinematics(model, data))
+            self._fixed_geoms.place(data)
 
     def _update_constants(self) -> None:
         """Derive the constants again where the fields behind them were written; once, however many were."""
@@ -381,37 +385,6 @@ class MujocoWarpBackend(Backend):
             torch.where(stale, field, before[name], out=field)
         self._has_stale_constants.fill_(False)
         self._stale_fields.clear()
-
-    def _find_statics(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-        """Return the geoms of bodies that are fixed to the world, their bodies, and their poses in them."""
-        model = self.model
-        body = model.geom_bodyid
-        fixed = (body > 0) & (model.body_weldid[body] == 0) & (model.body_mocapid[model.body_rootid[body]] < 0)
-        if not fixed.any():
-            return None
-        geoms = np.flatnonzero(fixed)
-        matrix = np.zeros((len(geoms), 9))
-        for row, geom in zip(matrix, geoms, strict=True):
-            mujoco.mju_quat2Mat(row, model.geom_quat[geom])
-        parts = (geoms, body[geoms].astype(np.int64))
-        ids, bodies = (torch.from_numpy(part).to(self.device) for part in parts)
-        pos, mat = (torch.from_numpy(part).float().to(self.device) for part in (model.geom_pos[geoms], matrix))
-        return ids, bodies, pos, mat.view(-1, 3, 3)
-
-    def _update_statics(self) -> None:
-        """Place the geoms of bodies that are fixed to the world: the engine does so only once."""
-        self._statics_are_stale = False
-        model, data = self._fields.device_model, self._data
-        self._run("places", lambda: mujoco_warp.fwd_kinematics(model, data))
-        if self._statics is None:
-            return
-        geoms, bodies, pos, mat = self._statics
-        xpos, xmat, geom_xpos, geom_xmat = (
-            warp.to_torch(getattr(data, name)) for name in ("xpos", "xmat", "geom_xpos", "geom_xmat")
-        )
-        turn = xmat[:, bodies]
-        geom_xpos[:, geoms] = xpos[:, bodies] + (turn @ pos[:, :, None]).squeeze(-1)
-        geom_xmat[:, geoms] = turn @ mat
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
         """Do work of the engine."""
