@@ -6,16 +6,17 @@ Tensors that are handed out are float32 on ``device`` and never change afterward
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import mujoco
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Backend", "Columns", "Index", "ModelPart", "load_drawn", "named_geoms"]
+__all__ = ["Backend", "Columns", "Index", "ModelPart", "named_geoms"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
@@ -31,18 +32,27 @@ class ModelPart(NamedTuple):
     columns: int | slice
 
 
-class Backend(Protocol):
-    """N copies of one model, stepped together."""
+class Backend(ABC):
+    """N copies of one model, stepped together.
 
-    model: mujoco.MjModel
-    visual_model: mujoco.MjModel
-    """Has everything that is seen; ``model`` only what moves and touches."""
-    num_envs: int
-    device: torch.device
-    version: int
-    """Changes with every change of the state; what is computed from the state may be kept as long as it stays."""
-    is_asynchronous: bool
+    Attributes:
+        visual_model: has everything that is seen; ``model`` only what moves and touches.
+        version: changes with every change of the state.
+    """
+
+    is_asynchronous: ClassVar[bool]
     """Whether the host runs ahead of the physics, so that it should read no value before it must."""
+
+    def __init__(
+        self, model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, device: torch.device
+    ) -> None:
+        self.model = model
+        self.visual_model = visual_model
+        self.num_envs = num_envs
+        self.device = device
+        self.version = 0
+        self._casts: dict[str, tuple[int, Tensor]] = {}
+        self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
 
     @property
     def qpos(self) -> Tensor:
@@ -64,8 +74,17 @@ class Backend(Protocol):
 
         It is of the current state, [N, ...]: what is out of date is computed first.
         """
-        ...
+        version, cast = self._casts.get(name, (-1, None))
+        if cast is None or version != self.version:
+            cast = self._cast(name)
+            self._casts[name] = (self.version, cast)
+        return cast
 
+    @abstractmethod
+    def _cast(self, name: str) -> Tensor:
+        """Return a float32 copy of a field of the current state."""
+
+    @abstractmethod
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
         """Write columns of a state field (``qpos``, ``qvel``, ``ctrl``, ``mocap_pos``, ``mocap_quat``, ...).
 
@@ -73,8 +92,8 @@ class Backend(Protocol):
             name: the field; those with more than two dimensions are indexed by their first one after N.
             values: [n, columns ...], or what broadcasts to it.
         """
-        ...
 
+    @abstractmethod
     def write_initial(self, name: str, columns: Columns, values: Tensor) -> None:
         """Change what a reset puts into columns of a state field, in every environment.
 
@@ -82,12 +101,12 @@ class Backend(Protocol):
             name: a state field of two dimensions.
             values: [columns].
         """
-        ...
 
+    @abstractmethod
     def read_model(self, name: str) -> Tensor:
         """Return a model field (``body_mass``, ...) as it is in each environment, [N, ...]; do not write into it."""
-        ...
 
+    @abstractmethod
     def write_model(
         self, name: str, index: Index, values: Tensor, env_ids: Tensor | None = None, derive: bool = True
     ) -> None:
@@ -100,7 +119,6 @@ class Backend(Protocol):
             values: [n, ...], or what broadcasts to it.
             derive: let the constants follow; false where the caller writes them, too.
         """
-        ...
 
     def write_model_parts(
         self, parts: Sequence[ModelPart], table: Tensor, env_ids: Tensor, derive: bool = True
@@ -114,14 +132,15 @@ class Backend(Protocol):
         for name, part, columns in parts:
             self.write_model(name, part, table[:, columns], env_ids, derive)
 
+    @abstractmethod
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         """Advance environments [n] (None: all) by ``substeps`` substeps under the present controls."""
-        ...
 
+    @abstractmethod
     def reset(self, env_ids: Tensor) -> None:
         """Put environments [n] into the model's initial state (keyframe 0)."""
-        ...
 
+    @abstractmethod
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Let what is written inside the block change the environments of a mask [N] bool, and no others.
 
@@ -129,45 +148,63 @@ class Backend(Protocol):
             [n] int64 for which environments to compute what is written: those of the mask, or where to find out which
             they are means to wait, all of them. It may be empty.
         """
-        ...
 
+    @abstractmethod
     def copy_rows(self, env_ids: Tensor) -> Any:
         """Return the states of environments [n], controls included, for :meth:`put_rows`."""
-        ...
 
+    @abstractmethod
     def put_rows(self, env_ids: Tensor, rows: Any) -> None:
         """Put environments [n] back into the states that :meth:`copy_rows` returned for them."""
-        ...
 
+    @abstractmethod
     def diverged(self) -> Tensor | None:
         """Return which environments' physics became invalid since their last reset, [N] bool.
 
         None where it is known without waiting that there is none.
         """
-        ...
 
+    @abstractmethod
     def report(self) -> list[str]:
         """Return what went wrong unnoticed since the last call, a sentence each, and do about it what can be done.
 
         This may wait for the physics: it is for the time between two rollouts.
         """
-        ...
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next steps depend on: states, warnings and the environments' own model fields."""
-        ...
 
+    @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned for the same model."""
-        ...
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state into ``data`` and compute what drawing it needs.
+        """Write one environment's state into ``data`` and compute what rendering it needs.
 
         Args:
+            env_id: which environment.
             data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
         """
-        ...
+        for name in ("qpos", "mocap_pos", "mocap_quat"):
+            getattr(data, name)[:] = self._state_of(env_id, name)
+        for name in ("body_pos", "body_quat"):
+            if (own := self._own_field(env_id, name)) is not None:
+                getattr(data.model, name)[:] = own
+        for name in ("geom_size", "geom_group"):
+            if (own := self._own_field(env_id, name)) is not None:
+                getattr(data.model, name)[self._seen_geoms] = own[self._named_geoms]
+        mujoco.mj_kinematics(data.model, data)
+        mujoco.mj_comPos(data.model, data)
+        mujoco.mj_camlight(data.model, data)
+
+    @abstractmethod
+    def _state_of(self, env_id: int, name: str) -> np.ndarray:
+        """Return a field of the state in one environment."""
+
+    @abstractmethod
+    def _own_field(self, env_id: int, name: str) -> np.ndarray | None:
+        """Return a field of the model in one environment, or None where it is the same in all."""
 
 
 def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[list[int], list[int]]:
@@ -178,31 +215,3 @@ def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[li
     names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
     named = [i for i in range(model.ngeom) if model.geom(i).name]
     return named, [names[model.geom(i).name] for i in named]
-
-
-def load_drawn(
-    data: mujoco.MjData,
-    state: Mapping[str, np.ndarray],
-    own: Mapping[str, np.ndarray],
-    named: Sequence[int],
-    seen: Sequence[int],
-) -> None:
-    """Write one environment's state and shapes into ``data``, and compute what drawing it needs.
-
-    Args:
-        data: of the model for pictures, or a copy of it, which is written into.
-        state: its fields ``qpos``, ``mocap_pos`` and ``mocap_quat``, as far as they are there.
-        own: the model fields that the environment has for itself.
-        named, seen: as :func:`named_geoms` returns them.
-    """
-    for name, values in state.items():
-        getattr(data, name)[:] = values
-    for name in ("body_pos", "body_quat"):
-        if name in own:
-            getattr(data.model, name)[:] = own[name]
-    for name in ("geom_size", "geom_group"):
-        if name in own:
-            getattr(data.model, name)[seen] = own[name][named]
-    mujoco.mj_kinematics(data.model, data)
-    mujoco.mj_comPos(data.model, data)
-    mujoco.mj_camlight(data.model, data)

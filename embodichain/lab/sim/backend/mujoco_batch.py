@@ -14,7 +14,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart, load_drawn, named_geoms
+from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
 from embodichain.utils import ConfigError
 from embodichain.utils.memory import check_memory
 from embodichain.utils.state import load_attributes
@@ -70,33 +70,19 @@ class MujocoBatchBackend(Backend):
         Raises:
             ConfigError: so many want more memory than there is.
         """
-        self.model = model
-        self.visual_model = visual_model
-        self.num_envs = num_envs
-        self.device = torch.device("cpu")
-        self.version = 0
+        super().__init__(model, visual_model, num_envs, torch.device("cpu"))
         threads = num_threads or len(os.sched_getaffinity(0))
         check_memory("num_envs", f"{num_envs:,} environments", num_envs * _bytes_per_env(model))
         self._batch = Batch(model, num_envs, nthread=min(threads, num_envs))
         self._states: dict[str, np.ndarray] = {}
         self._derived: dict[str, np.ndarray] = {}
-        self._casts: dict[str, tuple[int, Tensor]] = {}
         self._derived_version = -1
-        self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
         self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
         # The whole state of one environment right after a reset: writing the row again costs less than the call.
         self._batch.reset(keyframe=0, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._initial_state = self._batch.state[0].copy()
-
-    @override
-    def read(self, name: str) -> Tensor:
-        version, cast = self._casts.get(name, (-1, None))
-        if cast is None or version != self.version:
-            cast = self._cast(name)
-            self._casts[name] = (self.version, cast)
-        return cast
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
@@ -198,11 +184,13 @@ class MujocoBatchBackend(Backend):
         self.version += 1
 
     @override
-    def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        state = {name: self._batch.bind(name)[env_id] for name in ("qpos", "mocap_pos", "mocap_quat")}
-        fields = {name: self._batch.expanded(name) for name in ("body_pos", "body_quat", "geom_size", "geom_group")}
-        own = {name: values[env_id] for name, values in fields.items() if values is not None}
-        load_drawn(data, state, own, self._named_geoms, self._seen_geoms)
+    def _state_of(self, env_id: int, name: str) -> np.ndarray:
+        return self._batch.bind(name)[env_id]
+
+    @override
+    def _own_field(self, env_id: int, name: str) -> np.ndarray | None:
+        values = self._batch.expanded(name)
+        return None if values is None else values[env_id]
 
     def _put_model(self, name: str, index: Index, values: np.ndarray, rows: Any, derive: bool) -> None:
         at = index if isinstance(index, tuple) else (index,)
@@ -222,8 +210,8 @@ class MujocoBatchBackend(Backend):
             self._has_stale_constants[:] = False
             self._constants_are_stale = False
 
+    @override
     def _cast(self, name: str) -> Tensor:
-        """Return a float32 copy of a field of the current state."""
         if name in self._states:
             return torch.from_numpy(self._states[name].astype(np.float32))
         is_bound = name in self._derived

@@ -17,7 +17,7 @@ import warp
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.sim.backend.base import Backend, Columns, Index, load_drawn, named_geoms
+from embodichain.lab.sim.backend.base import Backend, Columns, Index
 from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
 from embodichain.lab.sim.backend.warp_fixed_geoms import FixedGeoms
 from embodichain.lab.sim.backend.warp_graphs import Graphs
@@ -87,14 +87,8 @@ class MujocoWarpBackend(Backend):
         Raises:
             ConfigError: the scene has what MuJoCo Warp does not know.
         """
-        self.model = model
-        self.visual_model = visual_model
-        self.num_envs = num_envs
-        self.device = device
-        self.version = 0
+        super().__init__(model, visual_model, num_envs, device)
         self.capacity = probe(model) if capacity is None else capacity
-        self._named_geoms, self._seen_geoms = named_geoms(model, visual_model)
-        self._casts: dict[str, tuple[int, Tensor]] = {}
         self._computed = {"places": -1, "all": -1}  # of which version they are
         self._mask: Tensor | None = None
         self._all_env_ids = torch.arange(num_envs, device=device)
@@ -117,15 +111,11 @@ class MujocoWarpBackend(Backend):
             self._views[name].copy_(initial.expand_as(self._views[name]))
 
     @override
-    def read(self, name: str) -> Tensor:
-        version, cast = self._casts.get(name, (-1, None))
-        if cast is None or version != self.version:
-            if name not in self._views:
-                self._compute("places" if name in _PLACES else "all")
-            # A copy, since the engine writes into the same memory at the next step.
-            cast = self._view(name).to(torch.float32, copy=True)
-            self._casts[name] = (self.version, cast)
-        return cast
+    def _cast(self, name: str) -> Tensor:
+        if name not in self._views:
+            self._compute("places" if name in _PLACES else "all")
+        # A copy, since the engine writes into the same memory at the next step.
+        return self._view(name).to(torch.float32, copy=True)
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
@@ -263,10 +253,13 @@ class MujocoWarpBackend(Backend):
         self.version += 1
 
     @override
-    def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        state = {name: self._views[name][env_id].cpu().numpy() for name in ("qpos", "mocap_pos", "mocap_quat")}
-        own = {name: values[env_id].cpu().numpy() for name, values in self._fields.own.items()}
-        load_drawn(data, state, own, self._named_geoms, self._seen_geoms)
+    def _state_of(self, env_id: int, name: str) -> np.ndarray:
+        return self._views[name][env_id].cpu().numpy()
+
+    @override
+    def _own_field(self, env_id: int, name: str) -> np.ndarray | None:
+        own = self._fields.own.get(name)
+        return None if own is None else own[env_id].cpu().numpy()
 
     def _allocate(self) -> None:
         """Make room for the simulations."""
