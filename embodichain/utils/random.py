@@ -62,7 +62,7 @@ def _wrap(x: int) -> int:
 
 def _fast(x: Tensor | float) -> Any:
     """Return a NumPy view of a tensor on the CPU: the same numbers in a third of the time on arrays of this size."""
-    return x.numpy() if isinstance(x, Tensor) and x.is_cpu else x
+    return Tensor.numpy(x) if isinstance(x, Tensor) and x.is_cpu else x
 
 
 def _unit_bits(x: Any) -> Any:
@@ -133,7 +133,7 @@ class CounterRandom:
         self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:
-        """Let all members of a group go on from the same episode number, the group's largest.
+        """Let all members of a group continue from the same episode number, the group's largest.
 
         Members whose episodes ended at different times have numbers apart. After this and ``next_episode`` everywhere
         they draw the same again, and what none of them has drawn before.
@@ -142,7 +142,7 @@ class CounterRandom:
         episode.copy_(episode.amax(dim=1, keepdim=True))
 
     def next_episode(self, env_ids: Tensor) -> None:
-        """Go on to the next episode in environments [n]."""
+        """Begin the next episode in environments [n]."""
         ids, stream_ids, episode = map(_fast, (env_ids, self.stream_ids, self.episode))
         if self._enumerate:
             stream_ids[ids] += self._stride
@@ -153,7 +153,6 @@ class CounterRandom:
     def _update_keys(self, ids: Any) -> None:
         stream_ids, episode, key = map(_fast, (self.stream_ids, self.episode, self._key))
         key[ids] = _mix(stream_ids[ids] * _STREAM + episode[ids] * _EPISODE)
-        self._lanes.forget_bits()
 
     def stream(self, name: str, tick: int | Tensor = 0) -> _Stream:
         """Draw from the named stream inside the block; the managers open one for each term.
@@ -185,11 +184,8 @@ class CounterRandom:
             keys = self._key[env_ids, None] + self._ticks(env_ids)
             return low + _unit_bits(keys + self._lanes.on_device(name)) * ((high - low) * _TO_UNIT)
         low, high = _fast(low), _fast(high)
-        if self._stream and isinstance(self._tick, int) and self._tick == 0:
-            bits = self._lanes.bits(name, env_ids, self._key)
-        else:
-            keys = self._key[env_ids, None] + self._ticks(env_ids)
-            bits = _unit_bits(keys.numpy() + self._lanes.starts(name))
+        keys = _fast(self._key)[_fast(env_ids), None] + _fast(self._ticks(env_ids))
+        bits = _unit_bits(keys + self._lanes.starts(name))
         return torch.from_numpy(low + bits * ((high - low) * _TO_UNIT))
 
     def normal(self, env_ids: Tensor, size: int) -> Tensor:
@@ -225,20 +221,13 @@ class _Stream:
 
 
 class _Lanes:
-    """Where the numbers of each draw start, for all environments and episodes.
-
-    A reset draws for many terms, a few numbers each, and the same every time. So the bits of all draws that are known
-    are mixed at once, which takes hardly longer than those of one.
-    """
+    """Where the numbers of each draw start, for all environments and episodes; hashed once for each draw."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._seed = seed
         self._device = device
         self._starts: dict[Draw, np.ndarray] = {}
         self._sent: dict[Draw, Tensor] = {}
-        self._table = np.empty(0, np.int64)
-        self._places: dict[Draw, slice] = {}  # in the table
-        self._mixed: tuple[Tensor, int, np.ndarray] | None = None  # for which environments, by which keys, and the bits
 
     def starts(self, draw: Draw) -> np.ndarray:
         """Return where a draw's numbers start, [size] int64."""
@@ -259,19 +248,3 @@ class _Lanes:
             if draw[0]:
                 self._sent[draw] = sent
         return sent
-
-    def bits(self, draw: Draw, env_ids: Tensor, keys: Tensor) -> np.ndarray:
-        """Return a draw's bits for environments [n] by the keys [N] of all, [n, size] float32."""
-        if draw not in self._places:
-            starts = self.starts(draw)
-            self._places[draw] = slice(len(self._table), len(self._table) + len(starts))
-            self._table = np.concatenate((self._table, starts))
-            self.forget_bits()
-        # Beside :meth:`forget_bits`, keys change where rows are put back after a change of some (``changing_rows``).
-        if self._mixed is None or self._mixed[0] is not env_ids or self._mixed[1] != keys._version:
-            self._mixed = env_ids, keys._version, _unit_bits(keys.numpy()[env_ids.numpy(), None] + self._table)
-        return self._mixed[2][:, self._places[draw]]
-
-    def forget_bits(self) -> None:
-        """Mix again: the keys have changed."""
-        self._mixed = None

@@ -7,79 +7,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
-__all__ = ["by_mask", "changing_rows", "is_by_mask"]
+from embodichain.utils.snapshots import Snapshot
 
-T = TypeVar("T")
+__all__ = ["ChosenRows", "changing_rows", "row_numbers"]
 
 
-def by_mask(target: T) -> T:
-    """Declare that what is called for environments ``env_ids`` [n] may as well be called for all of them.
+class ChosenRows(Tensor):
+    """``env_ids`` where only the device knows which environments are meant: the numbers of all N, and a mask.
 
-    Its effects on the others are then undone. So it must have none but on the simulation's state and model, and on
-    tensors [N, ...] that are attributes of the environment, of a functor, or of a thing in the scene. It must not look
-    at the numbers in ``env_ids``, or at how many they are, but by indexing with them.
+    It indexes tensors, and random numbers are drawn for it, as for any other ``env_ids``: for all N environments.
+    :func:`changing_rows` and the physics keep only the rows of the mask. To read the numbers is an error, since they
+    would be those of all environments: :func:`row_numbers` returns the ones that are meant.
 
-    Put it on functions, on functor classes (for what they do when called and in ``reset``), or on
-    ``_initialize_episode``.
+    Attributes:
+        mask: [N] bool, the environments that are meant.
     """
-    untyped: Any = target
-    untyped.is_by_mask = True
-    return target
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # results are plain tensors
+    mask: Tensor
+
+    @classmethod
+    def of_all(cls, num_envs: int, device: torch.device) -> ChosenRows:
+        """Return the rows of N environments, of which none is chosen yet."""
+        return torch.arange(num_envs, device=device).as_subclass(cls)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise RuntimeError(
+            "which environments env_ids means is known on the device alone. Write `env_ids = row_numbers(env_ids)` "
+            "first (from embodichain.utils.rows), which waits for the device: see 'Rows' in docs/extending.md"
+        )
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"ChosenRows(of {len(self)})"
+
+    tolist = item = numpy = cpu = __array__ = __iter__ = __int__ = __index__ = __bool__ = _refuse
 
 
-def is_by_mask(target: object) -> bool:
-    """Return whether something was declared so: a function itself, an object by its own class."""
-    return any(getattr(owner, "__dict__", {}).get("is_by_mask", False) for owner in (target, type(target)))
+def row_numbers(env_ids: Tensor) -> Tensor:
+    """Return the numbers [n] of the environments that ``env_ids`` means, for code that reads or counts them.
 
-
-class _Kept(NamedTuple):
-    owner: object
-    name: str
-    tensor: Tensor
-    copy: Tensor
-    version: int | None
+    Args:
+        env_ids: as a term, a functor's ``reset`` or ``_initialize_episode`` is given it. Where physics run on a GPU,
+            this waits for the device; elsewhere it returns ``env_ids``.
+    """
+    return env_ids.mask.nonzero().squeeze(1) if isinstance(env_ids, ChosenRows) else env_ids
 
 
 @contextmanager
 def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
     """Let what happens to the owners inside the block change the rows of a mask [N] alone; nothing is read by the host.
 
-    Of the owners' attributes those that are tensors [N, ...] get their other rows back, whether they were written into
-    or replaced; so do tensors [1, ...] that become [N, ...].
+    Of the owners' attributes the tensors [N, ...], also those in lists, tuples and dictionaries, get their other rows
+    back, whether they were written into or replaced; so do tensors [1, ...] that become [N, ...].
 
     Args:
         owners: the objects.
         mask: [N] bool.
     """
-    num_envs = len(mask)
-    kept = [
-        _Kept(owner, name, value, value if len(value) < num_envs else value.clone(), _version(value))
-        for owner in owners
-        for name, value in vars(owner).items()
-        if isinstance(value, Tensor) and value.dim() and len(value) in (1, num_envs)
-    ]
+    before = [Snapshot(vars(owner), of_rows=len(mask)) for owner in owners]
     yield
-    # What was one object under two names stays so.
-    merged: dict[tuple[int, int], Tensor] = {}
-    for owner, name, before, copy, version in kept:
-        now = vars(owner).get(name)
-        if not isinstance(now, Tensor) or not now.dim() or len(now) != num_envs:
-            continue
-        if now is before and version is not None and version == _version(now):
-            continue
-        key = (id(before), id(now))
-        if key not in merged:
-            value = torch.where(mask.reshape(-1, *[1] * (now.dim() - 1)), now, copy)
-            merged[key] = now.copy_(value) if now is before else value
-        if now is not before:
-            setattr(owner, name, merged[key])
-
-
-def _version(tensor: Tensor) -> int | None:
-    """Return how often a tensor was written to; None where nobody knows: NumPy and inference mode do not count."""
-    return None if tensor.is_cpu or tensor.is_inference() else tensor._version
+    done: dict[Any, Any] = {}  # what was one object under two names stays so, across owners
+    for owner, snapshot in zip(owners, before, strict=True):
+        snapshot.with_rows_of(vars(owner), mask, done)

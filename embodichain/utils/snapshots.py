@@ -25,10 +25,11 @@ class Snapshot:
 
     Args:
         value: the data.
+        of_rows: N: only rows are wanted, for :meth:`with_rows_of`; what cannot have any is not copied.
     """
 
-    def __init__(self, value: Any) -> None:
-        self._root = _take(value, {})
+    def __init__(self, value: Any, of_rows: int | None = None) -> None:
+        self._root = _take(value, {}, of_rows)
 
     def copy(self) -> Any:
         """Return the data as they were, in the snapshot's own objects."""
@@ -38,7 +39,7 @@ class Snapshot:
         """Make the data what they were, and return them."""
         return self._root.restored()
 
-    def with_rows_of(self, now: Any, mask: Tensor) -> Any:
+    def with_rows_of(self, now: Any, mask: Tensor, done: dict[Any, Any] | None = None) -> Any:
         """Return the data as they are now, but with the rows of other environments than a mask's as they were.
 
         Rows belong to tensors and arrays [N, ...] of one shape then and now, wherever they are; what was [1, ...] then
@@ -47,8 +48,9 @@ class Snapshot:
         Args:
             now: the data, in which rows are put back.
             mask: [N] bool.
+            done: what several snapshots have put back so far; one dictionary for all of them.
         """
-        return self._root.merged(now, mask, {})
+        return self._root.merged(now, mask, {} if done is None else done)
 
 
 class _Value:
@@ -63,15 +65,16 @@ class _Value:
     def restored(self) -> Any:
         return self._value
 
-    def merged(self, now: Any, mask: Tensor, done: dict[int, Any]) -> Any:
+    def merged(self, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         return now
 
 
 class _Tensor(_Value):
-    def __init__(self, value: Tensor) -> None:
+    def __init__(self, value: Tensor, of_rows: int | None) -> None:
         super().__init__(value)
-        self._copy = value.detach().clone()
-        self._version = _version(value)
+        # A row for all environments is only replaced by one for each, never written into.
+        self._copy = value if of_rows not in (None, len(value)) else value.detach().clone()
+        self._version = None if value.is_inference() else value._version
 
     def copied(self) -> Any:
         return self._copy
@@ -81,20 +84,21 @@ class _Tensor(_Value):
             self._value.copy_(self._copy)
         return self._value
 
-    def merged(self, now: Any, mask: Tensor, done: dict[int, Any]) -> Any:
+    def merged(self, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         if not isinstance(now, Tensor) or not _are_rows(now.shape, self._copy.shape, len(mask)):
             return now
         if now is self._value and not self._has_changed():
             return now
-        if id(now) not in done:
+        key = id(self._value), id(now)
+        if key not in done:
             rows = mask.reshape(-1, *[1] * (now.dim() - 1))
-            kept = torch.where(rows, now, self._copy.to(now.dtype))
+            merged = torch.where(rows, now, self._copy.to(now.dtype))
             # The original comes along, since only what is there keeps its id.
-            done[id(now)] = now, now.copy_(kept) if now is self._value else kept
-        return done[id(now)][1]
+            done[key] = now, now.copy_(merged) if now is self._value else merged
+        return done[key][1]
 
     def _has_changed(self) -> bool:
-        if self._value.is_cpu:  # NumPy's writes are not counted, and to compare is quick
+        if _is_compared(self._value):
             return not torch.equal(self._value, self._copy)
         return self._version is None or self._version != self._value._version
 
@@ -112,7 +116,7 @@ class _Array(_Value):
             self._value[...] = self._copy
         return self._value
 
-    def merged(self, now: Any, mask: Tensor, done: dict[int, Any]) -> Any:
+    def merged(self, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         if not isinstance(now, np.ndarray) or not _are_rows(now.shape, self._copy.shape, len(mask)):
             return now
         if now is self._value and np.array_equal(now, self._copy):
@@ -152,7 +156,7 @@ class _Sequence(_Value):
     def restored(self) -> Any:
         return _fill(self._value, [part.restored() for part in self._parts])
 
-    def merged(self, now: Any, mask: Tensor, done: dict[int, Any]) -> Any:
+    def merged(self, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         if type(now) is not type(self._value) or len(now) != len(self._parts):
             return now
         return _fill(now, [part.merged(value, mask, done) for part, value in zip(self._parts, now, strict=True)])
@@ -176,28 +180,28 @@ class _Mapping(_Value):
             self._value[key] = part.restored()
         return self._value
 
-    def merged(self, now: Any, mask: Tensor, done: dict[int, Any]) -> Any:
+    def merged(self, now: Any, mask: Tensor, done: dict[Any, Any]) -> Any:
         if type(now) is type(self._value):
             for key in [key for key in now.keys() if key in self._parts]:  # noqa: SIM118
                 now[key] = self._parts[key].merged(now[key], mask, done)
         return now
 
 
-def _take(value: Any, taken: dict[int, _Value]) -> _Value:
+def _take(value: Any, taken: dict[int, _Value], of_rows: int | None) -> _Value:
     """Return a snapshot of data; what is one object under two names is taken once."""
     if id(value) in taken:
         return taken[id(value)]
     node: _Value
-    if isinstance(value, Tensor):
-        node = _Tensor(value)
-    elif isinstance(value, np.ndarray):
-        node = _Array(value)
+    if isinstance(value, Tensor | np.ndarray):
+        if of_rows is not None and not (value.ndim and len(value) in (1, of_rows)):
+            return _Value(value)
+        node = _Tensor(value, of_rows) if isinstance(value, Tensor) else _Array(value)
     elif isinstance(value, torch.Generator):
         node = _Generator(value)
     elif isinstance(value, list | tuple | deque):
-        node = _Sequence(value, [_take(part, taken) for part in value])
+        node = _Sequence(value, [_take(part, taken, of_rows) for part in value])
     elif isinstance(value, dict | TensorDict):
-        node = _Mapping(value, {key: _take(part, taken) for key, part in value.items()})
+        node = _Mapping(value, {key: _take(part, taken, of_rows) for key, part in value.items()})
     else:
         return _Value(value)
     taken[id(value)] = node
@@ -224,5 +228,6 @@ def _like(target: Any, values: list[Any]) -> Any:
     return type(target)._make(values) if hasattr(target, "_make") else type(target)(values)
 
 
-def _version(tensor: Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+def _is_compared(tensor: Tensor) -> bool:
+    """Return whether a tensor's values tell if it was written to: on the CPU NumPy's writes are not counted."""
+    return tensor.is_cpu

@@ -181,7 +181,6 @@ def test_next_episode_changes_the_draws_of_its_envs_only() -> None:
 
 
 def test_numbers_are_those_of_the_draw_alone_however_many_draws_are_known() -> None:
-    # The bits of all known draws are mixed at once, when the first of them is asked for.
     random = begun(4)
     some, others = torch.tensor([2, 0]), torch.tensor([1, 3])
     for rows in (torch.arange(4), some, others, some):

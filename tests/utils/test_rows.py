@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 import torch
+from torch import Tensor
 
-from embodichain.utils.rows import by_mask, changing_rows, is_by_mask
+from embodichain.utils.rows import ChosenRows, changing_rows, row_numbers
 
 MASK = torch.tensor([True, False, True])
 
@@ -58,24 +60,36 @@ def test_tensor_of_another_size_is_left_as_it_is() -> None:
     assert thing.table.tolist() == [1.0] * 4
 
 
-@by_mask
-def declared() -> None:
-    """Says so."""
+def test_rows_in_dictionaries_and_lists_are_put_back_too() -> None:
+    thing = SimpleNamespace(notes={"pose": torch.zeros(3, 2)}, frames=[torch.zeros(3), torch.zeros(3)])
+    with changing_rows([thing], MASK):
+        thing.notes["pose"] = thing.notes["pose"] + 1.0
+        thing.frames[1] += 1.0
+    assert thing.notes["pose"].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
+    assert thing.frames[1].tolist() == [1.0, 0.0, 1.0]
 
 
-class Declared:
-    """Says so, for its own methods alone."""
+def chosen() -> ChosenRows:
+    env_ids = ChosenRows.of_all(3, torch.device("cpu"))
+    env_ids.mask = MASK
+    return env_ids
 
 
-by_mask(Declared)
+def test_chosen_rows_index_as_all_rows_do_and_results_are_plain_tensors() -> None:
+    env_ids, values = chosen(), torch.arange(3.0)
+    assert len(env_ids) == 3
+    assert type(values[env_ids]) is Tensor
+    assert values[env_ids].tolist() == [0.0, 1.0, 2.0]
+    assert values.index_fill(0, env_ids, 5.0).tolist() == [5.0] * 3
 
 
-class Derived(Declared):
-    """Does not say so, and may do anything."""
+@pytest.mark.parametrize("name", ["tolist", "cpu", "numpy", "item", "__iter__", "__array__", "__int__", "__bool__"])
+def test_numbers_of_chosen_rows_are_read_only_by_asking(name: str) -> None:
+    with pytest.raises(RuntimeError, match="which environments env_ids means is known on the device alone"):
+        getattr(chosen(), name)()
 
 
-def test_declaration_is_of_a_function_or_of_a_class_itself() -> None:
-    assert is_by_mask(declared)
-    assert is_by_mask(Declared())
-    assert not is_by_mask(Derived())
-    assert not is_by_mask(len)
+def test_row_numbers_are_those_of_the_mask_and_of_plain_numbers_themselves() -> None:
+    plain = torch.tensor([1, 2])
+    assert row_numbers(chosen()).tolist() == [0, 2]
+    assert row_numbers(plain) is plain

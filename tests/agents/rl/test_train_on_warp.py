@@ -87,7 +87,7 @@ def test_rollout_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> 
 
     collector = SyncCollector(env, policy, "cpu", on_step)
     collector.collect(4)
-    monkeypatch.setattr(env, "_report", lambda: None)  # once a rollout it may
+    monkeypatch.setattr(env.divergences, "report", lambda: None)  # once a rollout it may
     with no_host_sync(monkeypatch):
         rollout = collector.collect(4)
     assert rollout["truncated"][:, :4].any()  # episodes of 3 steps ended

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 from typing_extensions import override
 
-from embodichain.lab.gym.envs.base_env import BaseEnv
+from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
+from embodichain.lab.gym.envs.chunk_env import ChunkEnv
 from embodichain.lab.gym.envs.config_data import config_data, terms_data
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers import (
@@ -28,7 +30,6 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.output import OutputFolder
-from embodichain.utils.rows import by_mask
 
 __all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
 
@@ -184,7 +185,6 @@ class EmbodiedEnv(BaseEnv):
         return reward
 
     @override
-    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         self.event_manager.apply("reset", env_ids)
         self.event_manager.reset(env_ids)
@@ -194,19 +194,11 @@ class EmbodiedEnv(BaseEnv):
         self.dataset_manager.reset(env_ids)
 
     @override
-    def _bound_to_ids(self) -> list[str]:
-        names = [name for manager in self._managers().values() for name in manager.bound_to_ids()]
-        return super()._bound_to_ids() + names
-
-    @override
     def _stateful(self) -> list[object]:
         return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]
 
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         self.dataset_manager.record(action, reward, done, info)
-
-    def _may_hold_images(self) -> bool:
-        return not self.dataset_manager.is_recording
 
     def _begin_step(self, obs: TensorDict) -> None:
         self.dataset_manager.begin(obs)
@@ -224,6 +216,11 @@ class EmbodiedEnv(BaseEnv):
                 "environment is built"
             )
         super().number_envs(first_env_id, group_size)
+
+    def step_chunk(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
+        """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
+        # A dataset records what the cameras see at every control step.
+        return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
 
     def instructions(self) -> list[str]:
         """Return each environment's task in words, N of them; empty where the task gives none."""
@@ -265,7 +262,7 @@ class EmbodiedEnv(BaseEnv):
         """
         self.event_manager.add(cfgs)
         self._has_begun = False
-        self._make_chooser()
+        self._owners = self._stateful()
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""

@@ -15,7 +15,7 @@ from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EmbodiedEnvCfg", "EnvCfg", "check_parts"]
+__all__ = ["EmbodiedEnvCfg", "EnvCfg", "check_groups", "check_parts"]
 
 
 @configclass
@@ -75,6 +75,12 @@ class EmbodiedEnvCfg(EnvCfg):
     """Recorders of finished episodes, by name."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
+
+
+def check_groups(cfg: EnvCfg) -> None:
+    """Raise a ConfigError where the environments cannot be divided into groups of ``group_size``."""
+    if cfg.num_envs % cfg.group_size:
+        raise ConfigError(f"group_size: {cfg.num_envs} environments cannot be divided into groups of {cfg.group_size}")
 
 
 def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:

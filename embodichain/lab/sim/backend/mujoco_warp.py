@@ -23,6 +23,7 @@ from embodichain.lab.sim.backend.warp_fixed_geoms import FixedGeoms
 from embodichain.lab.sim.backend.warp_graphs import Graphs
 from embodichain.lab.sim.backend.warp_model import CONSTANTS, WarpModel
 from embodichain.utils import ConfigError
+from embodichain.utils.rows import ChosenRows
 
 __all__ = ["MujocoWarpBackend"]
 
@@ -91,7 +92,7 @@ class MujocoWarpBackend(Backend):
         self.capacity = probe(model) if capacity is None else capacity
         self._computed = {"places": -1, "all": -1}  # of which version they are
         self._mask: Tensor | None = None
-        self._all_env_ids = torch.arange(num_envs, device=device)
+        self._all_env_ids = ChosenRows.of_all(num_envs, device)
         self._index_cache: dict[tuple[int, ...], Tensor] = {}
         self._graphs = Graphs(device)
         self._graphs_version = 0
@@ -191,7 +192,7 @@ class MujocoWarpBackend(Backend):
     @contextmanager
     def choose(self, mask: Tensor) -> Iterator[Tensor]:
         assert self._mask is None, "environments are chosen already"
-        self._mask = mask
+        self._mask = self._all_env_ids.mask = mask
         try:
             yield self._all_env_ids
         finally:

@@ -24,6 +24,7 @@ from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.base_env import BaseEnv
+from embodichain.lab.gym.envs.divergence import DivergenceLog
 from embodichain.lab.sim import sim_manager
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
@@ -105,7 +106,7 @@ def device_without_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sim_manager, "make_backend", Backend)
     monkeypatch.setattr(sim_manager, "parse_sim_device", lambda name: (True, DEVICE))
     monkeypatch.setattr(BaseEnv, "_make_spaces", make_spaces)
-    monkeypatch.setattr(BaseEnv, "_report", lambda env: None)
+    monkeypatch.setattr(DivergenceLog, "report", lambda log: None)
 
 
 def run(env: EmbodiedEnv) -> None:

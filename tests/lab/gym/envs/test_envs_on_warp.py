@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.rows import row_numbers
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for
 from tests.lab.warp_scenes import CART, CONFIGS, PUSH, env_on, needs_warp
@@ -51,12 +53,17 @@ def push(**cfg: Any) -> EmbodiedEnv:
     return env_on("warp", PUSH, N, env={"events": shipped | RANDOMISED}, max_episode_steps=5, **cfg)
 
 
+@contextmanager
+def by_number(mask: Tensor) -> Iterator[Tensor]:
+    """``BaseEnv.choose`` as it is where the host may read the mask."""
+    yield mask.nonzero().squeeze(1)
+
+
 @pytest.fixture(scope="module")
 def pair() -> Iterator[tuple[EmbodiedEnv, EmbodiedEnv]]:
-    """Two environments, of which the second is told by number who begins an episode."""
+    """Two environments, of which the second is told by number which environments begin an episode."""
     by_mask, by_ids = push(), push()
-    assert by_mask._chooser.by_mask
-    by_ids._chooser.by_mask = False
+    by_ids.choose = by_number  # type: ignore[method-assign]
     yield by_mask, by_ids
     by_mask.close()
     by_ids.close()
@@ -118,7 +125,7 @@ def test_divergence_ends_the_episode_and_is_told_once_a_rollout(
     assert caplog.messages == []
     rollout = allocate_rollout(N, 2, 1, 1, "cpu")
     env.set_rollout_buffer(rollout)
-    env._rollout = None
+    env._slots = iter(())
     assert caplog.messages == [
         "physics or action invalid in some environments: their episodes end and reset (1 so far)"
     ]
@@ -130,26 +137,49 @@ def test_want_of_room_is_told_once_a_rollout(
     env = pair[1]
     monkeypatch.setattr(env.sim.backend, "report", lambda: ["no room"])
     env.set_rollout_buffer(allocate_rollout(N, 2, 1, 1, "cpu"))
-    env._rollout = None
+    env._slots = iter(())
     assert caplog.messages == ["no room"]
 
 
 def count_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
-    """A user's event, which does not say that it may be called for all environments."""
-    env.counted = getattr(env, "counted", 0) + len(env_ids)  # type: ignore[attr-defined]
+    """A user's event that counts environments: it asks for their numbers."""
+    env.counted = getattr(env, "counted", 0) + len(row_numbers(env_ids))  # type: ignore[attr-defined]
 
 
-def test_event_that_does_not_say_else_is_told_who_begins_an_episode(caplog: pytest.LogCaptureFixture) -> None:
-    events = {"count": EventCfg(func=count_resets, mode="reset")}
+def mark_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """A user's event that keeps rows in a dictionary."""
+    if not hasattr(env, "marks"):
+        env.marks = {"resets": torch.zeros(env.num_envs)}  # type: ignore[attr-defined]
+    env.marks["resets"][env_ids] += 1  # type: ignore[attr-defined]
+
+
+def test_events_written_by_the_guide_run_by_mask_and_one_that_asks_gets_row_numbers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events = {"count": EventCfg(func=count_resets, mode="reset"), "mark": EventCfg(func=mark_resets, mode="reset")}
     env = env_on("warp", CART, N, max_episode_steps=2, events=events)
-    assert "each step waits for the device to know which environments begin an episode, because of count" in caplog.text
     env.reset(seed=1)
     env.counted = 0  # type: ignore[attr-defined]
+    env.marks["resets"].zero_()  # type: ignore[attr-defined]
     env.elapsed_steps += torch.tensor([0, 0, 0, 1])
     for action in actions_for(env, 2):
         env.step(action)
-    assert env.counted == 4  # type: ignore[attr-defined]  # env 3 after a step, the others after two
+    # env 3 after a step, the others after two
+    assert env.counted == 4  # type: ignore[attr-defined]
+    assert env.marks["resets"].tolist() == [1.0] * 4  # type: ignore[attr-defined]
+    assert not caplog.messages
     env.close()
+
+
+def read_resets(env: EmbodiedEnv, env_ids: Tensor) -> None:
+    """A user's event that reads numbers without asking for them."""
+    for i in env_ids.tolist():
+        assert i >= 0
+
+
+def test_event_that_reads_row_numbers_without_asking_is_told_so_when_the_environment_is_built() -> None:
+    with pytest.raises(RuntimeError, match=r"Write `env_ids = row_numbers\(env_ids\)` first"):
+        env_on("warp", CART, N, events={"read": EventCfg(func=read_resets, mode="reset")})
 
 
 def test_interval_event_by_mask_leaves_the_others_alone(pair: tuple[EmbodiedEnv, EmbodiedEnv]) -> None:

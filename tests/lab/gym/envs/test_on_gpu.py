@@ -51,7 +51,7 @@ def test_rollout_never_waits_for_the_gpu(config: str, request: pytest.FixtureReq
     policy = build_policy(block, env.flattened_observation_space, env.single_action_space, DEVICE)
     collector = SyncCollector(env, policy, DEVICE)
     collector.collect(5)
-    env._report = lambda: None  # type: ignore[method-assign]  # once a rollout it may
+    env.divergences.report = lambda: None  # type: ignore[method-assign]  # once a rollout it may
     request.getfixturevalue("watched")
     rollout = collector.collect(5)
     torch.cuda.set_sync_debug_mode("default")

@@ -19,7 +19,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.utils.configclass import replace
-from embodichain.utils.rows import by_mask
 from embodichain.utils.state import freeze, thaw
 from tests.lab.scenes import actions_for, cart_cfg
 from tests.lab.warp_scenes import CART as CART_POLE
@@ -481,19 +480,12 @@ def doubled(env: EmbodiedEnv, data: Tensor) -> Tensor:
 
 @needs_warp
 def test_terms_are_right_where_environments_are_chosen_by_mask() -> None:
-    @by_mask
-    class MaskedFilter(Filter): ...
-
-    @by_mask
-    class MaskedLatency(Latency): ...
-
     terms = {
-        "filter": {"func": MaskedFilter},
+        "filter": {"func": Filter},
         "late": raw,
-        "lag": {"func": MaskedLatency, "mode": "modify", "name": "late"},
+        "lag": {"func": Latency, "mode": "modify", "name": "late"},
     }
     env = env_on("warp", CART_POLE, 4, env={"observations": terms}, max_episode_steps=LIMIT)
-    assert env._chooser.by_mask
     obs, _ = env.reset(seed=3)
     env.elapsed_steps += torch.tensor([0, 1, 2, 2])
     episodes = [[row] for row in obs["robot", "qpos"].clone()]

@@ -36,8 +36,6 @@ def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]
     the thing or of its ``physics``, such as ``"get_mass"``, and ``func_kwargs``.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         attrs: the attributes.
     """
     for i, attr in enumerate(attrs):
@@ -62,8 +60,6 @@ def register_entity_attrs(
     """Note attributes of a thing: its own, its ``physics``' (``mass``, ...), or what ``prepare_extra_attr`` gave it.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the thing.
         registration: the environment's attribute that holds the notes.
         attrs: names of the attributes.
@@ -96,8 +92,6 @@ def register_entity_pose(
     environment's frame as ``<uid>_<name>_pose``.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the thing; of a robot ``control_parts`` names whose tool, None: ``arm``.
         registration: the environment's attribute that holds the notes.
         compute_relative: the other things: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
@@ -138,8 +132,6 @@ def register_info_to_env(
     and ``pose_register_params``, the parameters of :func:`register_entity_pose`.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         registry: the things.
         registration: the environment's attribute that holds the notes.
         sim_update: let the things come to rest before: 100 physics substeps of these environments.

@@ -13,7 +13,6 @@ from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.utils.random import CounterRandom
-from embodichain.utils.rows import is_by_mask
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term", "resets", "tell_reset"]
@@ -234,11 +233,6 @@ class Manager:
     def stateful(self) -> list[Functor | ActionTerm]:
         """Return the terms that keep state."""
         return [term for _, term in _stateful(vars(self), "")]
-
-    def bound_to_ids(self) -> list[str]:
-        """Return the names of terms that must be told by number which environments begin an episode."""
-        names = [name for name, term in _stateful(vars(self), "") if _has_reset(term) and not is_by_mask(term)]
-        return list(dict.fromkeys(names))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the manager and its terms remember, for a checkpoint."""

@@ -54,7 +54,6 @@ def get_sensor_pose_in_robot_frame(
     """Return a camera's pose in the frame of a robot's base, [N, 4, 4]; it looks along -z, and +y is up in its image.
 
     Args:
-        env: the environment.
         entity_cfg: the camera.
         robot_uid: the robot; None: the environment's.
         is_right: of a stereo camera, the right one.
@@ -68,7 +67,6 @@ def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool
     """Return a camera's matrix, [N, 3, 3], pixels.
 
     Args:
-        env: the environment.
         entity_cfg: the camera.
         is_right: of a stereo camera, the right one.
     """
@@ -81,7 +79,6 @@ def compute_semantic_mask(
     """Return what a camera with ``enable_mask`` sees, [N, H, W, 3] uint8, 1 where it is: background, foreground, robot.
 
     Args:
-        env: the environment.
         entity_cfg: the camera.
         foreground_uids: the things in the foreground; what is neither they nor the robot is background.
         is_right: of a stereo camera, the right one.
@@ -109,7 +106,6 @@ def compute_exteroception(
     sources, points.
 
     Args:
-        env: the environment.
         descriptor: sources by camera; ``all_sensors`` stands for every camera.
         x_interval: furthest points along x, m.
         y_interval: the same along y.

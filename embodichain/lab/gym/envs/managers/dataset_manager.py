@@ -33,7 +33,6 @@ class DatasetManager(Manager):
         """Record one step.
 
         Args:
-            action: [N, A].
             reward: [N].
             done: [N] bool, which episodes the step ends.
             info: as the environment's step returns it.

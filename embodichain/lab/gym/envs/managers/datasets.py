@@ -18,6 +18,7 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.output import SavePath
+from embodichain.utils.rows import row_numbers
 
 __all__ = ["LeRobotRecorder"]
 
@@ -85,7 +86,7 @@ class LeRobotRecorder(Functor):
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        for i in env_ids.tolist():
+        for i in row_numbers(env_ids).tolist():
             self._frames[i] = []
 
     @override

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Reset, Term, resets, tell_reset
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
@@ -17,7 +16,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.module_utils import find_admitted
-from embodichain.utils.rows import is_by_mask
 
 __all__ = ["EventManager"]
 
@@ -75,7 +73,7 @@ class EventManager(Manager):
                 continue
             is_due = env.elapsed_steps % term.cfg.interval_step == 0
             # What the first call makes, such as a new attribute, is not there to be kept from changes.
-            if len(stepping) == env.num_envs and is_by_mask(term.func) and term.name in self._begun:
+            if len(stepping) == env.num_envs and term.name in self._begun:
                 with env.choose(is_due) as due:
                     self._call(term, due)
             else:
@@ -113,11 +111,6 @@ class EventManager(Manager):
                 term.func(self._env, env_ids, **term.params)
             if term.name not in self._begun:
                 self._begun.append(term.name)
-
-    @override
-    def bound_to_ids(self) -> list[str]:
-        names = [term.name for term in self._by_mode["reset"] if not is_by_mask(term.func)]
-        return list(dict.fromkeys(names + super().bound_to_ids()))
 
     @property
     def steps(self) -> int:

@@ -25,7 +25,6 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
-from embodichain.utils.rows import by_mask
 
 __all__ = [
     "drop_rigid_object_group_sequentially",
@@ -40,7 +39,6 @@ __all__ = [
 _MESHES = (".obj", ".stl")
 
 
-@by_mask
 class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Give a rigid body with a mesh one of a folder's meshes, drawn for each environment.
 
@@ -66,7 +64,6 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
         physics.choose_variant(1 + number, env_ids)
 
 
-@by_mask
 def drop_rigid_object_group_sequentially(
     env: TermEnv,
     env_ids: Tensor,
@@ -78,8 +75,6 @@ def drop_rigid_object_group_sequentially(
     """Drop the objects of a group one after the other, unturned and from rest.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the group.
         drop_position: x, y, z from where they fall, m.
         position_range: ``[lowest, highest]`` offset from there along x, y, z, m, drawn for each object.
@@ -100,8 +95,6 @@ def set_detached_uids_for_env_reset(env: TermEnv, env_ids: Tensor, uids: list[st
     """Let things keep their state at every reset from now on, in all environments.
 
     Args:
-        env: the environment.
-        env_ids: [n]; of no account.
         uids: names of rigid bodies, articulations or robots.
     """
     env.sim.detach_from_reset(uids)

@@ -50,7 +50,6 @@ def get_rigid_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: b
     """Return a rigid body's pose in the environment's frame.
 
     Args:
-        env: the environment.
         entity_cfg: the body.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
@@ -61,7 +60,6 @@ def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = 
     """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
 
     Args:
-        env: the environment.
         entity_cfg: the thing.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
@@ -74,7 +72,6 @@ def get_rigid_object_velocity(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tenso
     """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
 
     Args:
-        env: the environment.
         entity_cfg: the body.
     """
     return env.sim.get_rigid_object(entity_cfg.uid).get_velocity()
@@ -86,7 +83,6 @@ def get_robot_eef_pose(
     """Return the pose of a control part's tool centre point in the environment's frame.
 
     Args:
-        env: the environment.
         part_name: the control part.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
         position_only: the position alone, [N, 3], m.
@@ -101,7 +97,6 @@ def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the position of a target pose, [N, 3], m.
 
     Args:
-        env: the environment.
         target_pose_key: under which the target pose is stored.
     """
     return target_pos(env, target_pose_key)
@@ -111,7 +106,6 @@ def offset_from_eef(env: TermEnv, entity_cfg: SceneEntityCfg, part_name: str = "
     """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
-        env: the environment.
         entity_cfg: the body.
         part_name: the control part.
     """
@@ -122,7 +116,6 @@ def offset_from_target(env: TermEnv, entity_cfg: SceneEntityCfg, target_pose_key
     """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
-        env: the environment.
         entity_cfg: the body.
         target_pose_key: under which the target pose is stored.
     """
@@ -174,7 +167,6 @@ def get_object_body_scale(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
 
     Args:
-        env: the environment.
         entity_cfg: the body.
     """
     return env.sim.get_rigid_object(entity_cfg.uid).physics.get_body_scale()
@@ -184,7 +176,6 @@ def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     """Return a thing's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
 
     Args:
-        env: the environment.
         entity_cfg: the thing.
     """
     asset = env.sim.get_asset(entity_cfg.uid)
@@ -199,7 +190,6 @@ def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: SceneEntityCfg
     1/s) and ``inertia`` [N, 3] (about the principal axes, kg m^2), as they are in each environment.
 
     Args:
-        env: the environment.
         entity_cfg: the body.
     """
     physics = env.sim.get_rigid_object(entity_cfg.uid).physics
@@ -219,7 +209,6 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: SceneEntityCfg) -> di
     there is 0.
 
     Args:
-        env: the environment.
         entity_cfg: the articulation or robot.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)

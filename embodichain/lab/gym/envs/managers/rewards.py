@@ -19,7 +19,6 @@ from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.constants import constant
-from embodichain.utils.rows import by_mask
 
 __all__ = [
     "action_smoothness_penalty",
@@ -47,10 +46,6 @@ def distance_between_objects(
     """Return -d for the distance d between two rigid bodies, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         source_entity_cfg: the one.
         target_entity_cfg: the other.
         exponential: the second form, between 0 and 1.
@@ -75,10 +70,6 @@ def distance_to_target(
     """Return -d, d a rigid body's distance to a target pose, or exp(-d^2 / (2 sigma^2)) when ``exponential``.
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         source_entity_cfg: the body.
         target_pose_key: under which the target pose is stored.
         exponential: the second form, between 0 and 1.
@@ -103,10 +94,6 @@ def orientation_alignment(
     matrices' entries.
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         source_entity_cfg: the one.
         target_entity_cfg: the other.
     """
@@ -115,7 +102,6 @@ def orientation_alignment(
     return 0.5 * (source[:, :3, :3] * target[:, :3, :3]).sum(dim=(1, 2)) - 0.5
 
 
-@by_mask
 class incremental_distance_to_target(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return how much nearer to the target a rigid body came in this step, squashed by tanh.
 
@@ -179,10 +165,6 @@ def reaching_behind_object(
     ``height_offset`` above the centre (m).
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         object_cfg: the body to push.
         target_pose_key: under which the target pose is stored.
         behind_offset: m.
@@ -211,10 +193,6 @@ def joint_velocity_penalty(
     """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part.
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         robot_uid: the robot.
         joint_ids: which of the joints; None: all.
         part_name: a control part; None: the whole robot.
@@ -239,10 +217,6 @@ def joint_limit_penalty(
     A joint at a limit, or beyond, gives -``margin`` or less; one without limits gives 0.
 
     Args:
-        env: the environment.
-        obs: the observation.
-        action: [N, A].
-        info: the step's.
         robot_uid: the robot.
         joint_ids: which of the joints; None: all.
         margin: share of the range between the limits.
@@ -258,7 +232,6 @@ def joint_limit_penalty(
     return -(margin - share).clamp(min=0.0).sum(dim=1)
 
 
-@by_mask
 class action_smoothness_penalty(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Return minus the norm of the change of the action since the step before; 0 in an episode's first step."""
 

@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.output import SavePath
+from embodichain.utils.rows import row_numbers
 
 __all__ = ["Trajectory", "record_trajectory"]
 
@@ -96,14 +97,14 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
     def __call__(self, env: TermEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
         """Keep one step."""
         qpos = env.sim.backend.qpos
-        for i in env_ids.tolist():
+        for i in row_numbers(env_ids).tolist():
             if i < len(self._actions):
                 self._actions[i].append(env.last_action[i])
                 self._qpos[i].append(qpos[i])
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        for i in env_ids.tolist():
+        for i in row_numbers(env_ids).tolist():
             if i < len(self._actions):
                 if self._actions[i]:
                     self._write(i)

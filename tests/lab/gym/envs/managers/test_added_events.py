@@ -13,7 +13,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, SceneEntityCfg
 from embodichain.utils import ConfigError
-from embodichain.utils.rows import by_mask
 from tests.lab.scenes import BOX, cart_cfg
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 
@@ -136,13 +135,8 @@ def test_name_of_another_event_is_refused() -> None:
             env.add_events({name: EventCfg(func=Note)})
 
 
-def by_number(env: EmbodiedEnv, env_ids: Tensor) -> None:
-    """Says nothing of masks."""
-
-
-@by_mask
 class Marks(Functor):
-    """Counts each environment's episodes, and says that it may be called for all of them."""
+    """Counts each environment's episodes."""
 
     def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
         super().__init__(cfg, env)
@@ -153,17 +147,13 @@ class Marks(Functor):
 
 
 @needs_warp
-def test_added_event_keeps_its_other_rows_and_may_need_numbers(caplog: pytest.LogCaptureFixture) -> None:
+def test_added_event_keeps_its_other_rows() -> None:
     env = env_on("warp", CART, 3, max_episode_steps=2)
     env.add_events({"marks": EventCfg(func=Marks)})
-    assert env._chooser.by_mask
     env.reset(seed=1)
     env.elapsed_steps += torch.tensor([0, 1, 0])
     steps(env, 1)
     (marks,) = env.event_manager.functors
     assert isinstance(marks, Marks)
     assert marks.count.tolist() == [1.0, 2.0, 1.0]
-    env.add_events({"by_number": EventCfg(func=by_number)})
-    assert not env._chooser.by_mask
-    assert "because of by_number" in caplog.text
     env.close()

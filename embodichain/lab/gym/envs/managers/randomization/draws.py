@@ -39,8 +39,6 @@ def draw_pose(
     """Return random poses, [n, 7]: position, quaternion wxyz.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         row: [n, 7] or [7] what the ranges are relative to, and what stays where there is no range.
         position_range: of x, y, z, m.
         rotation_range: of the Euler angles, degrees.

@@ -7,12 +7,10 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import Range, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.utils.rows import by_mask
 
 __all__ = ["randomize_rigid_object_scale", "randomize_rigid_objects_scale"]
 
 
-@by_mask
 def randomize_rigid_object_scale(
     env: TermEnv,
     env_ids: Tensor,
@@ -26,8 +24,6 @@ def randomize_rigid_object_scale(
     along x and y.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the body.
         scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
         same_scale_all_axes: one factor for all axes, from the first numbers of the range.
@@ -36,7 +32,6 @@ def randomize_rigid_object_scale(
     env.sim.get_rigid_object(entity_cfg.uid).physics.set_body_scale(scale, env_ids)
 
 
-@by_mask
 def randomize_rigid_objects_scale(
     env: TermEnv,
     env_ids: Tensor,
@@ -48,8 +43,6 @@ def randomize_rigid_objects_scale(
     """Draw the sizes of several bodies, as ``randomize_rigid_object_scale`` does for one.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfgs: the bodies.
         scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
         same_scale_all_axes: one factor for all axes, from the first numbers of the range.

@@ -18,7 +18,6 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation
-from embodichain.utils.rows import by_mask
 
 __all__ = [
     "randomize_joint_drive",
@@ -28,7 +27,6 @@ __all__ = [
 ]
 
 
-@by_mask
 def randomize_rigid_object_mass(
     env: TermEnv,
     env_ids: Tensor,
@@ -39,8 +37,6 @@ def randomize_rigid_object_mass(
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the body.
         mass_range: ``[lowest, highest]``, kg. At least a thousandth of the configured mass remains.
         relative: the range is added to the configured mass.
@@ -52,7 +48,6 @@ def randomize_rigid_object_mass(
     physics.set_mass(mass.clamp(min=physics.least_mass), env_ids)
 
 
-@by_mask
 class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Draw where the centre of mass of a dynamic body is.
 
@@ -78,7 +73,6 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
         physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
 
 
-@by_mask
 def randomize_rigid_object_friction(
     env: TermEnv,
     env_ids: Tensor,
@@ -89,8 +83,6 @@ def randomize_rigid_object_friction(
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the body.
         friction_range: ``[lowest, highest]``; below 0 it is 0.
         relative: the range is added to the configured coefficient.
@@ -102,7 +94,6 @@ def randomize_rigid_object_friction(
     body.physics.set_friction(friction.clamp(min=0.0), env_ids)
 
 
-@by_mask
 def randomize_joint_drive(
     env: TermEnv,
     env_ids: Tensor,
@@ -113,8 +104,6 @@ def randomize_joint_drive(
     """Draw factors of the gains of a robot's or an articulation's drives, for each joint.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: whose drives; ``joint_names`` names some by names or regular expressions, None: all.
         stiffness_range: ``[lowest, highest]`` factor of the stiffness.
         damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.

@@ -17,7 +17,6 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
-from embodichain.utils.rows import by_mask
 
 __all__ = [
     "planner_grid_cell_sampler",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 
-@by_mask
 def randomize_rigid_object_pose(
     env: TermEnv,
     env_ids: Tensor,
@@ -42,8 +40,6 @@ def randomize_rigid_object_pose(
     """Put a rigid body at a random pose and at rest.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the body.
         position_range: of x, y, z, or None for the configured position.
         rotation_range: of the Euler angles, or None for the configured orientation.
@@ -57,7 +53,6 @@ def randomize_rigid_object_pose(
     body.clear_dynamics(env_ids)
 
 
-@by_mask
 def randomize_articulation_root_pose(
     env: TermEnv,
     env_ids: Tensor,
@@ -71,8 +66,6 @@ def randomize_articulation_root_pose(
     """Put the base of an articulation at a random pose, with its joints at rest.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the articulation; a robot cannot be moved so, since its kinematics are those of the configured pose.
         position_range: of x, y, z, m, or None for the configured position.
         rotation_range: of the Euler angles, degrees, or None for the configured orientation.
@@ -89,7 +82,6 @@ def randomize_articulation_root_pose(
         env.sim.update(physics_update_step, env_ids)
 
 
-@by_mask
 def randomize_target_pose(
     env: TermEnv,
     env_ids: Tensor,
@@ -102,8 +94,6 @@ def randomize_target_pose(
     """Draw a target pose and store it as ``env.<store_key>``, [N, 4, 4].
 
     Args:
-        env: the environment.
-        env_ids: [n].
         position_range: of x, y, z.
         rotation_range: of the Euler angles, or None for no rotation.
         relative_position: the range is around the reference body's present position, else in the environment's frame.
@@ -125,7 +115,6 @@ def randomize_target_pose(
     setattr(env, store_key, poses.index_copy(0, env_ids, pose_from_pos_matrix(pos, rotation)))
 
 
-@by_mask
 def randomize_robot_qpos(
     env: TermEnv,
     env_ids: Tensor,
@@ -137,8 +126,6 @@ def randomize_robot_qpos(
     """Put the robot's joints at random positions within their limits, drives' targets included, and at rest.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         qpos_range: ``[lowest, highest]`` of each joint, rad or m.
         joint_ids: which joints; None: all.
         relative_qpos: the range is around the configured initial position.
@@ -155,7 +142,6 @@ def randomize_robot_qpos(
     robot.set_qvel(torch.zeros_like(qpos), ids, env_ids)
 
 
-@by_mask
 def randomize_robot_eef_pose(
     env: TermEnv,
     env_ids: Tensor,
@@ -168,8 +154,6 @@ def randomize_robot_eef_pose(
     Where no joint positions within the limits reach the drawn pose, the joints stay as they are.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the robot; its ``control_parts`` name whose tools, None: ``arm``.
         position_range: of the shift along x, y, z, m.
         rotation_range: of the Euler angles of the turn about the fixed axes, degrees.
@@ -186,7 +170,6 @@ def randomize_robot_eef_pose(
         robot.set_qvel(torch.zeros_like(qpos), env_ids=env_ids, name=part)
 
 
-@by_mask
 def planner_grid_cell_sampler(
     env: TermEnv,
     env_ids: Tensor,
@@ -199,8 +182,6 @@ def planner_grid_cell_sampler(
     """Put rigid bodies into different cells of a horizontal grid, at the cells' centres, turned as configured, at rest.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         position_range: ``[lowest, highest]`` corner of the grid, x and y, m.
         reference_height: z of the bodies, m.
         object_uid_list: which bodies.

@@ -1,6 +1,7 @@
 """Events that change what cameras see: lights, lenses, colours. They change images only, never the physics.
 
-Shapes: N environments, n those concerned. Ranges are ``[lowest, highest]``; colours are red, green and blue, 0 to 1.
+They take row numbers: what images show is kept on the host. Ranges are ``[lowest, highest]``; colours are red, green
+and blue, 0 to 1. Shapes: N environments, n of one call.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_from_pos_matrix
 from embodichain.lab.sim.model.surroundings import ambient_of
 from embodichain.utils import logger
+from embodichain.utils.rows import row_numbers
 
 __all__ = [
     "randomize_camera_extrinsics",
@@ -49,15 +51,13 @@ def randomize_light(
     """Change a light; what has no range stays.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the light.
         position_range: around the configured position, m.
         color_range: of the colour.
         intensity_range: of the intensity; 100 is full brightness.
         direction_range: around the configured direction.
     """
-    light = env.sim.get_light(entity_cfg.uid)
+    env_ids, light = row_numbers(env_ids), env.sim.get_light(entity_cfg.uid)
     if position_range is not None:
         light.set_local_pose(_around(env, env_ids, light.cfg.init_pos, position_range), env_ids)
     if color_range is not None:
@@ -77,12 +77,10 @@ def randomize_emission_light(
     """Change the light that comes from everywhere.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         color_range: of the colour; None: the configured one.
         intensity_range: in per cent of what is there by itself; None: the configured one.
     """
-    indirect = env.cfg.light.indirect
+    env_ids, indirect = row_numbers(env_ids), env.cfg.light.indirect
     cfg = EmissionLightCfg() if indirect is None else indirect.emission_light
     color = torch.tensor(cfg.color, device=env.device) if color_range is None else draw(env, env_ids, color_range, 3)
     parts = color * torch.tensor(ambient_of(EmissionLightCfg()), device=env.device)
@@ -105,15 +103,13 @@ def randomize_camera_intrinsics(
     """Change a camera's lens; of a stereo camera, the left one's.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the camera.
         focal_x_range: around the configured fx, pixels.
         focal_y_range: around fy.
         cx_range: around cx.
         cy_range: around cy.
     """
-    camera = env.sim.get_sensor(entity_cfg.uid)
+    env_ids, camera = row_numbers(env_ids), env.sim.get_sensor(entity_cfg.uid)
     ranges = [(0.0, 0.0) if bounds is None else bounds for bounds in (focal_x_range, focal_y_range, cx_range, cy_range)]
     low, high = torch.tensor(ranges, device=env.device).unbind(1)
     offsets = env.random.uniform(env_ids, low, high, 4)
@@ -133,8 +129,6 @@ def randomize_camera_extrinsics(
     """Move a camera around where its config puts it.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the camera.
         pos_range: around ``pos``, m, in the parent's frame; where the config has no ``eye``.
         euler_range: a turn before the configured one, about the camera's x, then y, then z axis, degrees; as above.
@@ -142,7 +136,7 @@ def randomize_camera_extrinsics(
         target_range: around ``target``, m.
         up_range: around ``up``.
     """
-    camera = env.sim.get_sensor(entity_cfg.uid)
+    env_ids, camera = row_numbers(env_ids), env.sim.get_sensor(entity_cfg.uid)
     where = camera.cfg.extrinsics
     nothing = ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))
     if where.eye is not None and where.target is not None:
@@ -162,12 +156,12 @@ def set_rigid_object_visual_material(
     """Give a rigid body a colour.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the body.
         mat_cfg: how it is to look.
     """
-    env.sim.appearance.set_color(env.sim.get_rigid_object(entity_cfg.uid).uid, _rgba(mat_cfg, env), env_ids)
+    env.sim.appearance.set_color(
+        env.sim.get_rigid_object(entity_cfg.uid).uid, _rgba(mat_cfg, env), row_numbers(env_ids)
+    )
 
 
 def set_rigid_object_group_visual_material(
@@ -176,13 +170,11 @@ def set_rigid_object_group_visual_material(
     """Give all members of a group of rigid bodies a colour.
 
     Args:
-        env: the environment.
-        env_ids: [n].
         entity_cfg: the group.
         mat_cfg: how they are to look.
     """
     for member in env.sim.get_rigid_object_group(entity_cfg.uid).members:
-        env.sim.appearance.set_color(member.uid, _rgba(mat_cfg, env), env_ids)
+        env.sim.appearance.set_color(member.uid, _rgba(mat_cfg, env), row_numbers(env_ids))
 
 
 class randomize_visual_material(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -218,6 +210,7 @@ class randomize_visual_material(Functor):  # noqa: N801 (named like a function, 
         roughness_range: Range1 | None = None,
         ior_range: Range1 | None = None,
     ) -> None:
+        env_ids = row_numbers(env_ids)
         color = draw(env, env_ids, base_color_range or _ANY_COLOR, 3)
         uid = "ground" if entity_cfg.uid == GROUND_UID else entity_cfg.uid
         rgba = torch.cat((color, torch.ones_like(color[:, :1])), dim=1)

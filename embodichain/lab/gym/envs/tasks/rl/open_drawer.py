@@ -10,7 +10,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
-from embodichain.utils.rows import by_mask
 
 __all__ = ["OpenDrawerEnv"]
 
@@ -42,7 +41,6 @@ class OpenDrawerEnv(EmbodiedEnv):
         self._opened = self._last_opening = torch.zeros(self.num_envs, device=self.device)
         super()._init_sim_state()
 
-    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
         self._last_opening = self._last_opening.index_copy(0, env_ids, self.opening()[env_ids])

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
-from embodichain.utils.rows import by_mask
 
 __all__ = ["PickCubeEnv"]
 
@@ -51,7 +50,6 @@ class PickCubeEnv(EmbodiedEnv):
         self.held_steps = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         super()._init_sim_state()
 
-    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
         self.held_steps = self.held_steps.index_fill(0, env_ids, 0)

@@ -12,6 +12,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.shapes import CubeCfg
+from embodichain.utils.constants import constant
 from embodichain.utils.instructions import encode_instructions
 
 __all__ = ["PushColoredCubeEnv"]
@@ -82,10 +83,10 @@ class PushColoredCubeEnv(EmbodiedEnv):
         with self.random.stream("cubes"):
             order = self.random.uniform(env_ids, 0.0, 1.0, count).argsort(dim=1)
             named = self.random.uniform(env_ids, 0.0, float(count), 1).long().squeeze(1)
-            reach = torch.tensor(self.jitter, device=self.device).repeat(count)
+            reach = constant(tuple(self.jitter) * count, self.device, torch.float32)
             shift = self.random.uniform(env_ids, -reach, reach, 2 * count).unflatten(1, (count, 2))
         places = torch.stack((torch.zeros_like(order), order - 1), dim=2) * self.spacing
-        begun = torch.tensor(self.row, device=self.device) + places + shift  # [n, C, 2]
+        begun = constant(tuple(self.row), self.device, torch.float32) + places + shift  # [n, C, 2]
         for i, cube in enumerate(self.cubes):
             pose = torch.cat((cube.initial_pos, cube.initial_quat)).repeat(len(env_ids), 1)
             pose[:, :2] = begun[:, i]

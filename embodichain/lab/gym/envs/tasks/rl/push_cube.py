@@ -12,7 +12,6 @@ from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.shapes import CylinderCfg
-from embodichain.utils.rows import by_mask
 
 __all__ = ["PushCubeEnv"]
 
@@ -36,7 +35,6 @@ class PushCubeEnv(EmbodiedEnv):
         disc = CylinderCfg(radius=self.success_threshold, height=_MARKER_HEIGHT)
         self.sim.add_marker(MarkerCfg("goal", shape=disc))
 
-    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
         pos = self.goal_pose[:, :3, 3].index_select(0, env_ids)

@@ -13,7 +13,6 @@ from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
 from embodichain.lab.sim.shapes import CubeCfg
-from embodichain.utils.rows import by_mask
 
 __all__ = ["ReachEnv"]
 
@@ -47,7 +46,6 @@ class ReachEnv(EmbodiedEnv):
             size = tuple(_BAR if name == axis else _THICKNESS for name in "xyz")
             self.sim.add_marker(MarkerCfg(f"goal_{axis}", shape=CubeCfg(size=size), rgba=colour))  # type: ignore[arg-type]
 
-    @by_mask
     def _initialize_episode(self, env_ids: Tensor) -> None:
         super()._initialize_episode(env_ids)
         pose = self.goal_pose.index_select(0, env_ids)

@@ -1,0 +1,162 @@
+"""Chunks of actions: several control steps for one decision of a policy, as a wrapper around the control step.
+
+Shapes: N environments, H actions of a chunk, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
+from embodichain.lab.gym.envs.divergence import finite_observation
+
+__all__ = ["ChunkEnv"]
+
+_AT_THE_END = ("success", "fail", "elapsed_steps")
+
+
+class ChunkEnv:
+    """Takes chunks of actions in place of single ones.
+
+    Args:
+        env: the environment that makes the control steps.
+        draws_each_step: whether cameras draw at every control step, else once, at the end of a chunk: terms that read
+            images within the chunk then read those from before it.
+    """
+
+    def __init__(self, env: BaseEnv, draws_each_step: bool = False) -> None:
+        self.env = env
+        self._draws_each_step = draws_each_step
+
+    @torch.no_grad()
+    def step(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
+        """Advance every environment by H control steps, or to the end of its episode where that comes first.
+
+        An environment whose episode ends within the chunk waits in the state that it ended in; it is reset at the end
+        of the chunk, with the others.
+
+        Args:
+            action: [N, H, A], or by name as the action manager calls it; clipped to the action space.
+
+        Returns:
+            ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of ``BaseEnv.step``,
+            with ``info["executed"]`` [N, H] bool, which control steps were made. Where none was, ``reward``,
+            ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
+            ``elapsed_steps`` [N] are of the last one that was made. A chunk of one is one step, to the bit.
+
+        Raises:
+            RuntimeError: ``reset`` was never called.
+            ValueError: the actions are not of three dimensions.
+        """
+        env = self.env
+        action = env.take_action(action)
+        if action.dim() != 3:
+            raise ValueError(f"step_chunk takes actions [N, H, A], got shape {list(action.shape)}")
+        length = action.shape[1]
+        chunk = _Record(env.num_envs, length, env.device)
+        is_last = False
+        try:
+            for h, own in enumerate(action.unbind(1)):
+                is_last = h == length - 1
+                env.sim.hold_images(not (is_last or self._draws_each_step))
+                now = (
+                    own
+                    if len(env.stepping_ids) == env.num_envs
+                    else torch.where(chunk.alive[:, None], own, env.last_action)
+                )
+                obs, reward, terminated, truncated, info = env.advance(now)
+                reward, done = chunk.add(h, reward, terminated, truncated, info)
+                env._record(now, reward, done, info | {"final_obs": obs})
+                ended = done.nonzero().squeeze(1)
+                if len(ended):
+                    env.pause(ended)
+                if not len(env.stepping_ids):
+                    break
+                if not is_last:
+                    env._begin_step(obs)
+        finally:
+            env.sim.hold_images(False)
+            env.resume()
+        if not (is_last or self._draws_each_step):  # the images are from before the chunk
+            env._rewind_observation()
+            obs = env._observe(chunk.executed[:, h])
+        obs = finite_observation(obs) if chunk.has_diverged else obs
+        info, done = chunk.info() | {"final_obs": obs}, ~chunk.alive
+        obs = env.begin_episodes(obs, done)
+        env.write_rollout(chunk.reward, done, chunk.terminated, chunk.truncated, chunk.executed)
+        return obs, chunk.reward, chunk.terminated, chunk.truncated, info
+
+
+class _Record:
+    """Gathers the control steps of a chunk; of an environment whose episode has ended, nothing more.
+
+    Attributes:
+        alive: [N] bool, whose episode has not ended in the chunk.
+        reward: [N, H] float32; 0 where nothing was executed.
+        executed: [N, H] bool, which control steps were made.
+        terminated, truncated: [N] bool, what ended an episode in the chunk.
+        has_diverged: whether physics became invalid in the chunk.
+    """
+
+    def __init__(self, num_envs: int, length: int, device: torch.device) -> None:
+        self.alive = torch.ones(num_envs, dtype=torch.bool, device=device)
+        self.reward = torch.zeros(num_envs, length, device=device)
+        self.executed = torch.zeros(num_envs, length, dtype=torch.bool, device=device)
+        self.terminated = torch.zeros_like(self.alive)
+        self.truncated = torch.zeros_like(self.alive)
+        self.has_diverged = False
+        self._columns: dict[str, dict[str, Tensor]] = {"rewards": {}, "metrics": {}}  # [N, H] by name
+        self._info: dict[str, Any] = {}
+
+    def add(
+        self, step: int, reward: Tensor, terminated: Tensor, truncated: Tensor, info: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Take in a control step.
+
+        Args:
+            step: its number, from 0.
+            reward, terminated, truncated, info: as of the step, before any reset.
+
+        Returns:
+            The reward and which episodes it ended, [N] both, of the environments that made the step.
+        """
+        alive = self.alive
+        reward, terminated, truncated = reward.masked_fill(~alive, 0.0), terminated & alive, truncated & alive
+        self.reward[:, step], self.executed[:, step] = reward, alive
+        self.terminated, self.truncated = self.terminated | terminated, self.truncated | truncated
+        for kind, columns in self._columns.items():
+            for name, value in info[kind].items():
+                if name not in columns:
+                    columns[name] = torch.zeros_like(self.executed, dtype=value.dtype)
+                columns[name][:, step] = value.masked_fill(~alive, 0)
+        self._info = self._merge(info)
+        done = terminated | truncated
+        self.alive = alive & ~done
+        return reward, done
+
+    def info(self) -> dict[str, Any]:
+        """Return the last step's ``info``, with what differs where an episode had ended by then as it was at its end.
+
+        ``rewards`` and ``metrics`` are [N, H] by name, and ``executed`` is there too.
+        """
+        return self._info | self._columns | {"executed": self.executed}
+
+    def _merge(self, info: dict[str, Any]) -> dict[str, Any]:
+        before, alive = self._info, self.alive
+        if before:
+            info = info | {name: torch.where(alive, info[name], before[name]) for name in _AT_THE_END}
+        if "diverged" in info:
+            self.has_diverged = True
+        if "diverged" in info and "diverged" in before:
+            now = info["diverged"] & alive
+            states = {
+                name: torch.where(now.reshape(-1, *[1] * (value.dim() - 1)), value, before["state_before"][name])
+                for name, value in info["state_before"].items()
+            }
+            return info | {"diverged": before["diverged"] | now, "state_before": states}
+        return info | {name: before[name] for name in ("diverged", "state_before") if name in before}

@@ -1,0 +1,105 @@
+"""What a task may write: the methods that the environment calls.
+
+Shapes: N environments, n of one call, A action size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs.env_cfg import EnvCfg
+from embodichain.lab.gym.envs.task_state import TaskState
+
+__all__ = ["TaskHooks"]
+
+
+class TaskHooks(gym.Env[Any, Any]):
+    """The hooks of an environment. Call ``super()`` in those whose names begin with an underscore."""
+
+    cfg: EnvCfg
+    num_envs: int
+    device: torch.device
+    elapsed_steps: Tensor
+    """[N] int64, steps in the current episode."""
+    success_terminates = True
+    """Whether an episode ends when the task is achieved."""
+    _never: Tensor
+    """[N] bool, false everywhere."""
+
+    def compute_task_state(self, **kwargs: Any) -> TaskState:
+        """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name."""
+        return self._never, self._never, {}
+
+    def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Return the reward [N]; ``info["rewards"]`` may be filled with its terms."""
+        return torch.zeros(self.num_envs, device=self.device)
+
+    def check_truncated(self, obs: TensorDict, info: dict[str, Any]) -> Tensor:
+        """Return which episodes are cut off [N] bool, beside those at the time limit."""
+        return self._never
+
+    def _setup_robot(self) -> None:
+        """Add the robots to ``self.sim``."""
+
+    def _prepare_scene(self) -> None:
+        """Add everything else to ``self.sim``."""
+
+    def _setup_sensors(self) -> None:
+        """Add sensors."""
+
+    def _init_sim_state(self) -> None:
+        """Do once what needs the built simulation."""
+
+    def _update_sim_state(self) -> None:
+        """Change the state after the physics and before it is observed."""
+
+    def _step_action(self, action: Tensor) -> None:
+        """Turn actions [N, A] into controls of the simulation."""
+        raise NotImplementedError
+
+    def _join_action(self, action: Mapping[str, Tensor]) -> Tensor:
+        """Return an action given by name as one tensor [N, A], or a chunk of them as one [N, H, A]."""
+        raise NotImplementedError
+
+    def _action_limits(self) -> tuple[Tensor, Tensor]:
+        """Return the lowest and the highest action, [A] each."""
+        raise NotImplementedError
+
+    def _base_obs(self) -> dict[str, Tensor]:
+        """Return the observation by slash-separated name, [N, ...] each."""
+        raise NotImplementedError
+
+    def _extend_obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Add to the observation."""
+        return obs
+
+    def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        """Change the reward [N]."""
+        return reward
+
+    def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
+        """Record a step before the environments that are done reset."""
+
+    def _begin_step(self, obs: TensorDict) -> None:
+        """Record the observation from which the next step starts."""
+
+    def _restart(self) -> None:
+        """Forget what was counted so far: the random streams start again."""
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        """Set up the new episodes of environments [n]; the scene is in its initial state."""
+
+    @property
+    def max_episode_steps(self) -> int | None:
+        """The config's time limit."""
+        return self.cfg.max_episode_steps
+
+    @property
+    def _elapsed_steps(self) -> Tensor:
+        """``elapsed_steps``, as tasks written for EmbodiChain call it."""
+        return self.elapsed_steps
