@@ -27,7 +27,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import SyncCollector
-from embodichain.agents.rl.collector.divergence import Divergences
+from embodichain.agents.rl.nan_guard.divergence import find_divergences
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -99,12 +99,12 @@ class Case:
         self.device = torch.device(device)
         self.num_steps, self.env = steps, build_env(run.env_id, run.env)
         self.clock = Clock(self.device)
-        self._stats, self._divergences = EpisodeStats(num_envs), Divergences()
+        self._stats = EpisodeStats(num_envs)
         watch, backend = self.clock.watch, self.env.sim.backend
         vars(backend)["step"] = watch("physics", backend.step)
         vars(self.env)["step"] = watch("env", self.env.step)
         self.policy, self.algorithm = build_learner(run, self.env, self.device)
-        self._collect = watch("rollout", SyncCollector(self.env, self.policy, self.device, self._on_step).collect)
+        self._collect = watch("rollout", SyncCollector(self.env, self.policy, self.device).collect)
         self._update = watch("learner", self._learn)
 
     def iterate(self) -> None:
@@ -112,18 +112,14 @@ class Case:
         rollout = self._collect(self.num_steps)
         self._update(rollout)
         self._stats.finish_rollout(rollout)
-        self._divergences.take(rollout)
+        find_divergences(rollout)
 
     def _learn(self, rollout: TensorDict) -> None:
         self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
 
-    def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
-        self._stats.on_step(step, info)
-        self._divergences.on_step(info)
-
     def run(self, iterations: int) -> dict[str, Any]:
-        """Return the figures of some iterations, after one that is not counted."""
+        """Return the metrics of some iterations, after one that is not counted."""
         self.iterate()
         self.clock.take()
         start = time.perf_counter()

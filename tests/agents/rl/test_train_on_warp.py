@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensordict import TensorDict
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import SyncCollector
-from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 from tests.lab.warp_scenes import CART, env_on, needs_warp
 from tests.no_sync import no_host_sync, work_as_on_a_device
@@ -79,13 +76,7 @@ def test_rollout_never_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> 
         env.single_action_space,
         torch.device("cpu"),
     )
-    stats, divergences = EpisodeStats(env.num_envs), Divergences()
-
-    def on_step(step: TensorDict, info: dict[str, object]) -> None:
-        stats.on_step(step, info)
-        divergences.on_step(info)
-
-    collector = SyncCollector(env, policy, "cpu", on_step)
+    collector = SyncCollector(env, policy, "cpu")
     collector.collect(4)
     monkeypatch.setattr(env.divergences, "report", lambda: None)  # once a rollout it may
     with no_host_sync(monkeypatch):

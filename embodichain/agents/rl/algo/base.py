@@ -54,6 +54,9 @@ class BaseAlgorithm(ABC):
     reads_evaluated: ClassVar[tuple[str, ...]] = EVALUATED
     """What it reads of ``Policy.evaluate_actions``; a policy that does not return it is refused at the start."""
 
+    reads_final_obs: bool = False
+    """Whether rollouts are to have ``final``, the final observations of truncated steps (see ``buffer/layout.py``)."""
+
     cfg: Any
     """The settings."""
     policy: Policy

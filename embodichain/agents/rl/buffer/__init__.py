@@ -1,7 +1,13 @@
 """Rollouts: their fields, their storage, and minibatches of them."""
 
 from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
-from embodichain.agents.rl.buffer.layout import ROLLOUT_FIELDS, RolloutField, allocate_rollout
+from embodichain.agents.rl.buffer.layout import (
+    ROLLOUT_FIELDS,
+    RolloutField,
+    RolloutOrigin,
+    allocate_rollout,
+    undeclared_fields,
+)
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
 from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
 
@@ -10,6 +16,7 @@ __all__ = [
     "BufferClosedError",
     "RolloutBuffer",
     "RolloutField",
+    "RolloutOrigin",
     "VLABuffer",
     "allocate_rollout",
     "check_rollout",
@@ -18,4 +25,5 @@ __all__ = [
     "learning_batch",
     "num_env_steps",
     "transition_view",
+    "undeclared_fields",
 ]

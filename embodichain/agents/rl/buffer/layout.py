@@ -1,55 +1,110 @@
-"""The rollout's fields, declared once.
+"""The rollout's fields: every one that a rollout can have, declared here and nowhere else.
 
-Legend: N envs, T rollout steps, O flattened observation size, A action size, S state size.
+Legend: N envs, T rollout steps, O flattened observation size, A action size, S state size, H actions of a chunk, A'
+log-probabilities of an action of a chunk.
 
 A rollout is a TensorDict of batch size [N, T+1]. Slot t < T is the t-th transition. Slot T is the observation after the
 last one and its value (the bootstrap); in every other field it is padding.
 
-Of a policy that chooses chunks of H actions, a step is a decision: ``action`` is [N, T+1, H, A], ``sample_log_prob``
-[N, T+1, H, A'], ``reward`` [N, T+1, H], and ``executed`` [N, T+1, H] bool says which of them were executed: all up to
-the end of an episode. ``done``, ``terminated`` and ``truncated`` are those of the chunk.
+Of a policy that chooses chunks of H actions, a step is a decision; ``done``, ``terminated`` and ``truncated`` are those
+of the chunk. Otherwise H and A' are no dimensions.
 
-A policy may ask for more, all of it written by the collector (see ``Policy``): ``entries``, a nested TensorDict of
-observation entries by name, [N, T+1, ...] each in its own dtype; ``state`` [N, T+1, S], the recurrent state before each
-step; both real in slot T. And further fields, [N, T+1, width] float32 each.
+A policy may write further fields, its ``extra_fields``: [N, T+1, width] float32 each, padding in slot T.
+
+Of a truncated step ``final_value`` is all that PPO needs. An algorithm that bootstraps in its own way says so
+(``reads_final_obs``), and gets ``final``, the policy's whole input at the end of the episode. It is a field of its own
+rather than a list of rows: of known size, written without waiting for a device, and read like any other. It takes what
+``obs``, ``entries`` and ``state`` take once more (PushCube's quickstart: 2.7 MB become 4.9 MB, of which ``info`` has
+0.2 MB), so other algorithms do not get it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
-__all__ = ["ROLLOUT_FIELDS", "RolloutField", "allocate_rollout"]
+__all__ = ["ROLLOUT_FIELDS", "RolloutField", "RolloutOrigin", "allocate_rollout", "env_steps", "undeclared_fields"]
+
+Dimension = Literal["O", "A", "S", "H", "A'", "..."]
 
 
 @dataclass(frozen=True)
 class RolloutField:
-    """One tensor of a rollout, [N, T+1] or, with a width, [N, T+1, width]."""
+    """One field of a rollout, [N, T+1, *shape].
+
+    Attributes:
+        name: its key.
+        writer: who fills it; nobody else writes it.
+        shape: its dimensions behind [N, T+1]; "..." is what the environment gives.
+        dtype: of its numbers; None: of each entry its own.
+        exists: when a rollout has it.
+        is_nested: it is a TensorDict of such tensors, by name.
+        is_real_at_the_end: slot T is real.
+    """
 
     name: str
-    dtype: torch.dtype
     writer: Literal["collector", "env"]
-    width: Literal["obs_dim", "action_dim"] | None = None
-    per_action: bool = False
-    """Each action of a chunk has its own: [N, T+1, H] or [N, T+1, H, width]."""
+    shape: tuple[Dimension, ...] = ()
+    dtype: torch.dtype | None = torch.float32
+    exists: str = "always"
+    is_nested: bool = False
+    is_real_at_the_end: bool = False
 
 
+# In the order in which a step makes them.
 ROLLOUT_FIELDS = (
-    RolloutField("obs", torch.float32, "collector", "obs_dim"),
+    RolloutField("obs", "collector", ("O",), is_real_at_the_end=True),
+    # Entries of the structured observation by name, each in its own dtype.
+    RolloutField("entries", "collector", ("...",), None, "Policy.obs_keys", is_nested=True, is_real_at_the_end=True),
+    # The recurrent state before the step.
+    RolloutField("state", "collector", ("S",), exists="Policy.state_size", is_real_at_the_end=True),
+    RolloutField("value", "collector", is_real_at_the_end=True),
     # As sampled: the env clips, the log-prob does not.
-    RolloutField("action", torch.float32, "collector", "action_dim", per_action=True),
-    RolloutField("sample_log_prob", torch.float32, "collector", per_action=True),
-    RolloutField("value", torch.float32, "collector"),
-    RolloutField("final_value", torch.float32, "collector"),  # V(last obs of the episode) where truncated, elsewhere 0
-    RolloutField("reward", torch.float32, "env", per_action=True),
-    RolloutField("done", torch.bool, "env"),  # terminated | truncated
-    RolloutField("terminated", torch.bool, "env"),
-    RolloutField("truncated", torch.bool, "env"),
+    RolloutField("action", "collector", ("H", "A")),
+    RolloutField("sample_log_prob", "collector", ("H", "A'")),
+    # Which of a chunk's actions were executed: all up to the end of an episode.
+    RolloutField("executed", "env", ("H",), torch.bool, "Policy.chunk_length > 1"),
+    RolloutField("reward", "env", ("H",)),
+    RolloutField("done", "env", dtype=torch.bool),  # terminated | truncated
+    RolloutField("terminated", "env", dtype=torch.bool),
+    RolloutField("truncated", "env", dtype=torch.bool),
+    # V(final observation) where truncated and not terminated, elsewhere 0.
+    RolloutField("final_value", "collector"),
+    # There, the policy's whole input: obs, and entries and state where there are any. Elsewhere 0.
+    RolloutField("final", "collector", ("...",), None, "BaseAlgorithm.reads_final_obs", is_nested=True),
+    # What the step said: "rewards/<term>" and "metrics/<name>" float32 (of a chunk the sum over its steps), "success"
+    # and "diverged" bool.
+    RolloutField("info", "collector", (), None, "the environment's info has it", is_nested=True),
+    # The simulation by name before each environment's last divergence; the same in all slots, of which one is stored.
+    RolloutField("state_before", "collector", ("...",), None, "something diverged", is_nested=True),
+    # Of asynchronous collection: the version of the policy that chose the action (in slot T: that gave the value), and
+    # how many versions newer the learner's was when it got the rollout.
+    RolloutField("policy_version", "collector", (), torch.int64, "asynchronous", is_real_at_the_end=True),
+    RolloutField("lag", "collector", (), torch.int64, "asynchronous, once handed out", is_real_at_the_end=True),
+    RolloutField("origin", "collector", (), None, "asynchronous"),  # a RolloutOrigin, no tensor
 )
+
+
+@dataclass(frozen=True)
+class RolloutOrigin:
+    """Where a rollout comes from.
+
+    Attributes:
+        env_set: the environments that it was collected in, 0 where there is one set.
+        number: how many rollouts the set had begun before.
+        continues: nothing is missing between the set's rollout that was handed out before and this one.
+        state: of the environments and their collector after its last step, for a checkpoint; None: they keep none.
+    """
+
+    env_set: int = 0
+    number: int = 0
+    continues: bool = True
+    state: dict[str, Any] | None = None
 
 
 def allocate_rollout(
@@ -64,6 +119,8 @@ def allocate_rollout(
     entries: TensorDict | None = None,
     chunk_length: int = 1,
     log_prob_size: int | None = None,
+    has_final: bool = False,
+    is_versioned: bool = False,
 ) -> TensorDict:
     """Return a zero-filled rollout of batch size [N, T+1].
 
@@ -81,27 +138,58 @@ def allocate_rollout(
         entries: the policy's observation entries as the environment gives them, batch size [N]; None: no ``entries``.
         chunk_length: H; 1: single actions.
         log_prob_size: A', with chunks; None: A.
+        has_final: with ``final``.
+        is_versioned: with ``policy_version``.
     """
     slots = rollout_len + 1
+    sizes: dict[Dimension, tuple[int, ...]] = {
+        "O": (obs_dim,),
+        "A": (action_dim,),
+        "S": (state_size,),
+        "H": (),
+        "A'": (),
+    }
+    if chunk_length > 1:
+        sizes |= {"H": (chunk_length,), "A'": (log_prob_size or action_dim,)}
 
-    def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    def zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.zeros(slots, num_envs, *shape, dtype=dtype, device=device).transpose(0, 1)
 
-    def shape(field: RolloutField) -> tuple[int, ...]:
-        width = {"obs_dim": (obs_dim,), "action_dim": (action_dim,), None: ()}[field.width]
-        if chunk_length == 1 or not field.per_action:
-            return width
-        if field.name == "sample_log_prob":
-            width = (log_prob_size or action_dim,)
-        return (chunk_length, *width)
+    def nested(fields: dict[str, Any]) -> TensorDict:
+        return TensorDict(fields, batch_size=[num_envs, slots], device=device)
 
-    fields: dict[str, torch.Tensor | TensorDict] = {f.name: zeros(shape(f), f.dtype) for f in ROLLOUT_FIELDS}
-    if chunk_length > 1:
-        fields["executed"] = zeros([chunk_length], torch.bool)
+    def zero_entries(entries: TensorDict) -> TensorDict:
+        return nested({str(name): zeros(value.shape[1:], value.dtype) for name, value in entries.items()})
+
+    has = {
+        "always": True,
+        "Policy.state_size": state_size > 0,
+        "Policy.chunk_length > 1": chunk_length > 1,
+        "asynchronous": is_versioned,
+    }
+    fields: dict[str, Any] = {
+        field.name: zeros([n for dim in field.shape for n in sizes[dim]], field.dtype)
+        for field in ROLLOUT_FIELDS
+        if has.get(field.exists) and field.dtype is not None
+    }
     fields |= {name: zeros([width], torch.float32) for name, width in extra_fields}
-    if state_size:
-        fields["state"] = zeros([state_size], torch.float32)
     if entries is not None:
-        stored = {str(name): zeros(value.shape[1:], value.dtype) for name, value in entries.items()}
-        fields["entries"] = TensorDict(stored, batch_size=[num_envs, slots], device=device)
-    return TensorDict(fields, batch_size=[num_envs, slots], device=device)
+        fields["entries"] = zero_entries(entries)
+    if has_final:
+        final: dict[str, Any] = {key: torch.zeros_like(fields[key]) for key in ("obs", "state") if key in fields}
+        fields["final"] = nested(final if entries is None else final | {"entries": zero_entries(entries)})
+    return nested(fields)
+
+
+def undeclared_fields(rollout: TensorDict, extra_fields: Iterable[tuple[str, int]] = ()) -> list[str]:
+    """Return the names of a rollout's fields that nobody declares: neither the table nor the policy."""
+    declared = {field.name for field in ROLLOUT_FIELDS} | {name for name, _ in extra_fields}
+    return [str(name) for name in rollout.keys() if name not in declared]  # noqa: SIM118 (a TensorDict, not a dict)
+
+
+def env_steps(rollout: TensorDict) -> Tensor:
+    """Return how many environment steps each step of a rollout [N, T+1] made, [N, T] int64: 1, or those of a chunk."""
+    if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+        return rollout["executed"][:, :-1].sum(2)
+    num_envs, num_slots = rollout.batch_size
+    return torch.ones(num_envs, num_slots - 1, dtype=torch.int64, device=rollout["reward"].device)

@@ -5,12 +5,12 @@ Legend: N envs, T rollout steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer.layout import allocate_rollout
+from embodichain.agents.rl.buffer.layout import allocate_rollout, env_steps
 
 __all__ = ["RolloutBuffer", "check_rollout", "num_env_steps", "transition_view"]
 
@@ -24,8 +24,7 @@ class RolloutBuffer:
         obs_dim: O, flattened observation size.
         action_dim: A, action size.
         device: where the rollout lives.
-        extra_fields, state_size, entries: what the policy stores beyond the common fields; see ``allocate_rollout``.
-        chunk_length, log_prob_size: of the policy; see there.
+        fields: what the policy stores beyond the common fields, as keywords of ``allocate_rollout``.
     """
 
     def __init__(
@@ -35,25 +34,9 @@ class RolloutBuffer:
         obs_dim: int,
         action_dim: int,
         device: torch.device | str,
-        *,
-        extra_fields: Sequence[tuple[str, int]] = (),
-        state_size: int = 0,
-        entries: TensorDict | None = None,
-        chunk_length: int = 1,
-        log_prob_size: int | None = None,
+        **fields: Any,
     ) -> None:
-        self._rollout = allocate_rollout(
-            num_envs,
-            rollout_len,
-            obs_dim,
-            action_dim,
-            device,
-            extra_fields=extra_fields,
-            state_size=state_size,
-            entries=entries,
-            chunk_length=chunk_length,
-            log_prob_size=log_prob_size,
-        )
+        self._rollout = allocate_rollout(num_envs, rollout_len, obs_dim, action_dim, device, **fields)
         self._full = False
 
     def start_rollout(self) -> TensorDict:
@@ -107,10 +90,7 @@ def check_rollout(rollout: TensorDict) -> None:
 
 def num_env_steps(rollout: TensorDict) -> int:
     """Return how many environment steps a rollout [N, T+1] has: N T, or with chunks of actions, those executed."""
-    if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
-        return int(rollout["executed"][:, :-1].sum())
-    num_envs, num_slots = rollout.batch_size
-    return num_envs * (num_slots - 1)
+    return int(env_steps(rollout).sum())
 
 
 def transition_view(rollout: TensorDict, flatten: bool) -> TensorDict:

@@ -4,7 +4,6 @@ from embodichain.agents.rl.collector.asynchronous.async_collector import AsyncCo
 from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher, PolicySnapshot
 from embodichain.agents.rl.collector.asynchronous.process_env import EnvProcessError, ProcessEnv
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
-from embodichain.agents.rl.collector.step_figures import RolloutOrigin, StepFigures
 from embodichain.agents.rl.collector.sync_collector import SyncCollector
 
 __all__ = [
@@ -15,8 +14,6 @@ __all__ = [
     "PolicyPublisher",
     "PolicySnapshot",
     "ProcessEnv",
-    "RolloutOrigin",
     "StepCallback",
-    "StepFigures",
     "SyncCollector",
 ]

@@ -20,10 +20,12 @@ and what else the policy reads and writes; batch size [N]; overwritten by the ne
 class BaseCollector(ABC):
     """Fills rollouts with a policy's experience."""
 
-    num_groups: int = 1
+    num_env_sets: int = 1
     """Sets of N environments that rollouts come from; each rollout comes from one of them."""
     reset_every_rollout: bool = False
     """Begin every rollout with new episodes in all environments."""
+    keeps_final_obs: bool = False
+    """Rollouts have ``final``, the final observations of truncated steps; to be set before the first one."""
 
     @abstractmethod
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
@@ -72,5 +74,5 @@ class BaseCollector(ABC):
         yield
 
     def scalars(self) -> dict[str, float]:
-        """Return figures to be logged about the rollout that ``collect`` returned last."""
+        """Return metrics to be logged about the rollout that ``collect`` returned last."""
         return {}

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from tensordict import TensorDict
+from torch import Tensor
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
+from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
 from embodichain.agents.rl.collector.written import checked_steps
 from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
@@ -34,19 +36,21 @@ class SyncCollector(BaseCollector):
         policy: chooses the actions; on ``device``.
         device: where the policy and the collector's own rollout live.
         on_step_callback: called after every step.
-
-    Attributes:
-        bootstrap: what the policy wrote for slot T of the last rollout, ``value`` among it.
+        versioned: the policy says by ``policy_version`` [N] which version of it acts; the rollouts keep it.
 
     Raises:
         ConfigError: the policy reads an entry that the environment's observation has not, or chooses chunks of actions
             that the environment does not take.
     """
 
-    bootstrap: TensorDict
-
     def __init__(
-        self, env: VecEnv, policy: Actor, device: torch.device | str, on_step_callback: StepCallback | None = None
+        self,
+        env: VecEnv,
+        policy: Actor,
+        device: torch.device | str,
+        on_step_callback: StepCallback | None = None,
+        *,
+        versioned: bool = False,
     ) -> None:
         self.env = env
         self.policy = policy
@@ -55,7 +59,8 @@ class SyncCollector(BaseCollector):
         self._rollout: TensorDict | None = None
         self._is_env_checked = False
         step_with(env, policy.chunk_length)  # refused now rather than in the first rollout
-        self._written = ("sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
+        self._bootstrap = ("value", "policy_version") if versioned else ("value",)
+        self._written = ("action", "sample_log_prob", *self._bootstrap, *(name for name, _ in policy.extra_fields))
         self.reset()
 
     def reset(self) -> None:
@@ -118,6 +123,8 @@ class SyncCollector(BaseCollector):
             entries=self._next.get("entries", None),
             chunk_length=self.policy.chunk_length,
             log_prob_size=self.policy.log_prob_size,
+            has_final=self.keeps_final_obs,
+            is_versioned="policy_version" in self._bootstrap,
         )
 
     def _fill(self, rollout: TensorDict, num_steps: int) -> None:
@@ -128,23 +135,21 @@ class SyncCollector(BaseCollector):
             self._is_env_checked = True
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
-        actions, final_values = (rollout[name].transpose(0, 1).unbind(0) for name in ("action", "final_value"))
+        final = FinalSlots(rollout)
+        said = StepInfo(rollout)
         inputs = self._input_slots(rollout)
         for name, slots in inputs.items():
             slots[0].copy_(self._next[name])
-        rollout["final_value"].zero_()
         reads_entries, has_memory = bool(policy.obs_keys), policy.state_size > 0
         filled = 0
         try:
             for t in range(num_steps):
                 given = {name: slots[t] for name, slots in inputs.items()}
                 step = policy.get_action(TensorDict(given, batch_size=batch_size))
-                action = step["action"]
-                actions[t].copy_(action)
                 for name, slots in written.items():
                     slots[t].copy_(step[name])
 
-                next_obs, _, terminated, truncated, info = take(action.to(env.device))
+                next_obs, _, terminated, truncated, info = take(step["action"].to(env.device))
                 inputs["obs"][t + 1].copy_(flat_input(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
@@ -152,7 +157,8 @@ class SyncCollector(BaseCollector):
                     done = (terminated | truncated).to(self.device)
                     inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
                 filled = t + 1
-                self._write_final_value(final_values[t], truncated & ~terminated, step, info)
+                said.write(t, info)
+                self._write_final(final, t, truncated & ~terminated, step, info)
                 if self.on_step_callback is not None:
                     self.on_step_callback(step, info)
         finally:
@@ -160,8 +166,10 @@ class SyncCollector(BaseCollector):
             self._next = TensorDict(
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
-        self.bootstrap = valued(self.policy, self._next.copy())
-        written["value"][num_steps].copy_(self.bootstrap["value"])
+        said.finish()
+        bootstrap = valued(policy, self._next.copy())
+        for name in self._bootstrap:
+            written[name][num_steps].copy_(bootstrap[name])
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
         """Return what the policy is given, by name: for each slot a tensor or, of ``entries``, a TensorDict."""
@@ -172,26 +180,18 @@ class SyncCollector(BaseCollector):
             slots["state"] = rollout["state"].transpose(0, 1).unbind(0)
         return slots
 
-    def _write_final_value(self, out: torch.Tensor, cut: torch.Tensor, step: TensorDict, info: dict[str, Any]) -> None:
-        """Write V(final observation) into ``out`` [N] where ``cut`` [N], with the memory of the episode cut."""
-        if _is_free_to_read(cut):
-            # Few rows are cut at any one step.
-            if cut.any():
-                out[cut.to(out.device)] = self._final_value(step, info, cut)
-        else:
-            # Reading them would wait for the device at every step: all rows are valued instead.
-            out.copy_(torch.where(cut.to(self.device), self._final_value(step, info, slice(None)), 0.0))
-
-    def _final_value(self, step: TensorDict, info: dict[str, Any], rows: torch.Tensor | slice) -> torch.Tensor:
+    def _write_final(self, out: FinalSlots, t: int, cut: Tensor, step: TensorDict, info: dict[str, Any]) -> None:
+        """Write what the final observations give, with the memory of the episodes that were cut, where ``cut`` [N]."""
+        is_free = _is_free_to_read(cut)
+        if is_free and not cut.any():
+            return
+        # Few rows are cut at any one step. To know which would mean to wait for a device: there all are valued.
         state = step["next_state"] if self.policy.state_size else None
-        return self._value(policy_input(self.policy, info["final_obs"], state, self.device, rows))
-
-    def _value(self, td: TensorDict) -> torch.Tensor:
-        value: torch.Tensor = valued(self.policy, td)["value"]
-        return value
+        given = policy_input(self.policy, info["final_obs"], state, self.device, cut if is_free else slice(None))
+        out.write(t, cut.to(self.device), given, valued(self.policy, given.copy())["value"], is_free)
 
 
-def _is_free_to_read(flags: torch.Tensor) -> bool:
+def _is_free_to_read(flags: Tensor) -> bool:
     """Return whether the host reads flags without waiting for a device."""
     return flags.is_cpu
 

@@ -12,12 +12,11 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
-from embodichain.agents.rl.collector import RolloutOrigin
-from embodichain.agents.rl.collector.divergence import MAX_DIVERGENCE_RATE, Divergences
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
 from embodichain.agents.rl.nan_guard.bundle import save_bundle, space_from_data
+from embodichain.agents.rl.nan_guard.divergence import MAX_DIVERGENCE_RATE, find_divergences
 from embodichain.agents.rl.nan_guard.nonfinite import find_origin, parameters_are_finite
 from embodichain.utils import logger
 from embodichain.utils.observations import entry_of_column
@@ -57,7 +56,6 @@ class Guards:
         self._algorithm = algorithm
         self._max_skipped_updates = max_skipped_updates
         self._context = context
-        self._divergences = Divergences()
         self._generators: dict[str, Any] = {}
         self._num_bundles = {"update": 0, "divergence": 0}
         self._last_bundle: Path | None = None  # of an update
@@ -66,17 +64,12 @@ class Guards:
         self._was_diverging = False
         self._had_outliers = False
 
-    def on_step(self, info: dict[str, Any]) -> None:
-        """Take in a step of the environments."""
-        self._divergences.on_step(info)
-
     def begin_update(self) -> None:
         """Take note of the random generators, as they are before an update."""
         self._generators = freeze(generators_state())
 
-    def end_warm_up(self, rollout: TensorDict) -> None:
-        """Forget the steps before the first iteration, but for what the input normaliser has learnt from them."""
-        self._take_divergences(rollout)
+    def end_warm_up(self) -> None:
+        """Look at what the input normaliser has learnt from the steps before the first iteration."""
         self._check_outliers(0)
 
     def end_iteration(
@@ -135,7 +128,7 @@ class Guards:
             "generators": self._generators,
             "progress": self._algorithm.progress,
             "device": str(self._algorithm.device),
-            "rollout": rollout.exclude("origin"),
+            "rollout": rollout.exclude("origin", "info", "state_before"),
             "figures": dict(figures),
             "asked": asked,
             "skipped": skipped,
@@ -165,7 +158,7 @@ class Guards:
 
     def _check_physics(self, rollout: TensorDict, step: int) -> int:
         """Return how many episodes ended by divergence."""
-        count, record = self._take_divergences(rollout)
+        count, record = find_divergences(rollout)
         num_steps = num_env_steps(rollout)
         is_diverging = count > MAX_DIVERGENCE_RATE * num_steps
         if is_diverging and not self._was_diverging:
@@ -178,14 +171,6 @@ class Guards:
             )
         self._was_diverging = is_diverging
         return count
-
-    def _take_divergences(self, rollout: TensorDict) -> tuple[int, dict[str, torch.Tensor]]:
-        """Return those of a rollout, which tells them itself where it was collected in the background."""
-        own = self._divergences.take(rollout)
-        if "origin" not in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
-            return own
-        origin: RolloutOrigin = rollout["origin"]
-        return origin.divergences
 
     def _write(self, kind: str, step: int, content: Mapping[str, Any]) -> Path | None:
         if self._num_bundles[kind] >= MAX_BUNDLES:

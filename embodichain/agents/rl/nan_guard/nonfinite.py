@@ -12,6 +12,8 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.buffer import ROLLOUT_FIELDS
+
 __all__ = [
     "EXTREME",
     "FieldStats",
@@ -26,9 +28,7 @@ __all__ = [
 _FEW = 4
 EXTREME = 1e6  # a number further from 0 than this is called extreme
 
-# A rollout's fields in the order in which a step makes them; in the first ones slot T is real, in all others padding.
-_REAL_AT_THE_END = ("obs", "entries", "state", "value")
-_ORDER = (*_REAL_AT_THE_END, "action", "sample_log_prob", "reward", "final_value")
+_REAL_AT_THE_END = {field.name for field in ROLLOUT_FIELDS if field.is_real_at_the_end}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def find_origin(rollout: TensorDict) -> Origin | None:
     Of several fields at the same step it is the one that is made first: an observation before the action that follows
     from it, the action before the reward.
     """
-    order = {name: i for i, name in enumerate(_ORDER)}
+    order = {field.name: i for i, field in enumerate(ROLLOUT_FIELDS)}
     found: list[tuple[int, int, Origin]] = []
     for name, values in _real_floats(rollout):
         bad = ~values.reshape(*values.shape[:2], -1).isfinite()  # [N, T or T+1, columns]

@@ -131,8 +131,7 @@ class Trainer:
             config: the resolved config, kept in the checkpoints; None: as the parts themselves tell it.
             log: where scalars go; None: to ``writer``, to W&B, and to ``metrics.jsonl`` in the run's folder.
             check_stop: called after every step of an environment and every update; raises what ends the training.
-            collector: collects with the policy in ``env``; what its environments say of each step is in its rollouts'
-                ``figures``. None: a ``SyncCollector``.
+            collector: collects with the policy in ``env``; None: a ``SyncCollector``.
             viewer: shows the training; told of each step only by a ``SyncCollector``.
 
         Raises:
@@ -189,7 +188,8 @@ class Trainer:
         self._ranks = get_ranks()
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
-        self._stats = EpisodeStats(env.num_envs, self.collector.num_groups)
+        self.collector.keeps_final_obs = algorithm.reads_final_obs
+        self._stats = EpisodeStats(env.num_envs, self.collector.num_env_sets)
         self._threads = cfg.torch_threads or worthwhile_threads(
             policy, algorithm.batch_size, buffer_size, torch.get_num_threads()
         )
@@ -380,8 +380,6 @@ class Trainer:
 
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
         self._check_stop()
-        self._stats.on_step(step, info)
-        self._guards.on_step(info)
         self.viewer.on_step(self._stop)
 
     def _is_best(self, figures: dict[str, float]) -> bool:
@@ -399,7 +397,7 @@ class Trainer:
         rollout = self._collect(WARM_UP_STEPS)
         self._stats.finish_rollout(rollout)
         self.policy.update_normalizer(rollout["obs"])
-        self._guards.end_warm_up(rollout)
+        self._guards.end_warm_up()
 
     def _collect(self, num_steps: int) -> TensorDict:
         """Collect a rollout; where one rank is stopped in it, none goes on to the update."""

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer, VLABuffer, num_env_steps
-from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, PolicySnapshot, RolloutOrigin, SyncCollector
+from embodichain.agents.rl.buffer import RolloutBuffer, RolloutOrigin, VLABuffer, num_env_steps
+from embodichain.agents.rl.collector import AsyncCollector, BaseCollector, PolicySnapshot, SyncCollector
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.agents.rl.vec_env import StepsChunks
@@ -108,7 +108,7 @@ def test_every_chunks_log_prob_is_reproducible_from_its_tagged_version(jitter: J
 def test_statistics_count_the_steps_that_were_executed() -> None:
     policy = linear_policy(chunk_length=H)
     sync, asynchronous = EpisodeStats(2), EpisodeStats(2)
-    rollout = SyncCollector(ChunkedEnv(2), policy, "cpu", sync.on_step).collect(T)
+    rollout = SyncCollector(ChunkedEnv(2), policy, "cpu").collect(T)
     scalars = sync.finish_rollout(rollout)
     # of 9 steps of each environment: rewards 1 + 9 + 25 and 4 + 16 + 18, of which the term is half
     assert scalars["rewards/progress"] == pytest.approx((35 + 38) / 2 / 18)

@@ -15,10 +15,11 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import RolloutBuffer
-from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.buffer import RolloutBuffer, VLABuffer
+from embodichain.agents.rl.collector import AsyncCollector, SyncCollector
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
+from tests.no_sync import work_as_on_a_device
 
 CUDA = pytest.param(
     "cuda",
@@ -294,3 +295,55 @@ def test_get_action_of_the_policys_own_is_honoured_and_get_value_need_only_write
     assert torch.equal(rollout["value"], FIRST + 0.5)
     # V of the final observation, step 3 of env 0
     assert rollout["final_value"][0, 2] == 3.5
+
+
+def final_of(rollout: TensorDict) -> TensorDict:
+    """What a rollout keeps of truncated steps, checked to be 0 at all others."""
+    cut = rollout["truncated"] & ~rollout["terminated"]
+    cut[:, -1] = False  # padding
+    for value in rollout["final"].values(include_nested=True, leaves_only=True):
+        assert not value[~cut].any()
+    assert rollout["final_value"][~cut].eq(0).all()
+    return rollout["final"][cut]
+
+
+@pytest.mark.parametrize("is_on_a_device", [False, True])
+def test_final_observations_of_truncated_steps_are_kept_where_they_are_asked_for(
+    is_on_a_device: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_on_a_device:
+        work_as_on_a_device(monkeypatch)
+    monkeypatch.setattr(f"{__name__}.TRUNCATES", torch.tensor([True, True, True]))
+    monkeypatch.setattr(f"{__name__}.TERMINATES", torch.tensor([False, False, True]))
+    collector = SyncCollector(ScriptedEnv(), CountingPolicy(), "cpu")
+    collector.keeps_final_obs = True
+    for _ in range(2):
+        rollout = collector.collect(5)
+        final = final_of(rollout)
+        # Env 0's episodes end by their limit at step 3, env 1's at step 2; those of env 2 are terminated, too.
+        envs, slots = (rollout["truncated"] & ~rollout["terminated"])[:, :5].nonzero().unbind(1)
+        assert {0, 1} == set(envs.tolist())
+        at = LENGTHS[envs]
+        assert torch.equal(final["obs"].squeeze(-1), 1000.0 * envs + at)
+        assert torch.equal(final["entries", "robot/step"].squeeze(-1), 1000.0 * envs + at)
+        assert torch.equal(final["state"].squeeze(-1), at.float())  # the memory after the step
+        # An algorithm that values them itself has what PPO is given.
+        torch.testing.assert_close(CountingPolicy().get_value(final)["value"], rollout["final_value"][envs, slots])
+
+
+def test_final_observations_are_kept_in_asynchronous_collection_too() -> None:
+    env = ScriptedEnv()
+    collector = AsyncCollector(env, EchoPolicy(), VLABuffer(2), "cpu")
+    collector.keeps_final_obs = True
+    collector.start()
+    try:
+        finals = [final_of(collector.collect(5))["obs"].squeeze(-1).tolist() for _ in range(2)]
+    finally:
+        collector.stop()
+    # Env 0 is truncated after showing step 3; slot 2 of the first rollout, slots 0 and 3 of the second.
+    assert finals == [[3.0], [3.0, 3.0]]
+
+
+def test_without_being_asked_for_nothing_of_it_is_stored() -> None:
+    collector = make_collector(ScriptedEnv())
+    assert "final" not in collector.collect(5).keys()  # noqa: SIM118 (a TensorDict, not a dict)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.collector.step_info import StepInfo
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 
 REWARD = "charts/episode_reward_avg_100"
@@ -30,10 +31,11 @@ def feed(
         },
         batch_size=[len(reward), len(reward[0]) + 1],
     )
+    said = StepInfo(rollout)
     for t in range(len(reward[0])):
         named = [{n: torch.tensor(table)[:, t] for n, table in (group or {}).items()} for group in (terms, metrics)]
-        info = {"rewards": named[0], "metrics": named[1], "success": torch.tensor(success)[:, t].bool()}
-        stats.on_step(TensorDict({}, batch_size=[len(reward)]), info)
+        said.write(t, {"rewards": named[0], "metrics": named[1], "success": torch.tensor(success)[:, t].bool()})
+    said.finish()
     return stats.finish_rollout(rollout)
 
 

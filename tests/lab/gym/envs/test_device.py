@@ -15,13 +15,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.collector import SyncCollector, written
-from embodichain.agents.rl.collector.divergence import Divergences
 from embodichain.agents.rl.models import build_policy
-from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.envs.divergence import DivergenceLog
@@ -147,13 +144,7 @@ def test_collector_and_policy_keep_to_the_device(monkeypatch: pytest.MonkeyPatch
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
     block = {"name": "actor_critic", "actor": network, "critic": network, "normalize_obs": True}
     policy = build_policy(block, env.flattened_observation_space, env.single_action_space, DEVICE)
-    stats, divergences = EpisodeStats(N), Divergences()
-
-    def on_step(step: TensorDict, info: dict[str, Any]) -> None:
-        stats.on_step(step, info)
-        divergences.on_step(info)
-
-    rollout = SyncCollector(env, policy, DEVICE, on_step).collect(3)
+    rollout = SyncCollector(env, policy, DEVICE).collect(3)
     assert {value.device for value in rollout.values()} == {DEVICE}
 
 

@@ -1,6 +1,6 @@
 """Collection in the background, beside the updates.
 
-Legend: N envs, T rollout steps, G groups of N environments.
+Legend: N envs, T rollout steps, G sets of N environments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import BufferClosedError, VLABuffer
-from embodichain.agents.rl.collector.asynchronous.env_set import GroupWorker
+from embodichain.agents.rl.collector.asynchronous.env_set import EnvSet
 from embodichain.agents.rl.collector.asynchronous.inference import InferencePolicy, PolicyPublisher
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.models import Policy
@@ -40,14 +40,13 @@ class AsyncCollector(BaseCollector):
     handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
     collected, waiting, or being learned from; and they are handed out in the order in which they were begun. A rollout
     begun when k others were under way is handed out after k more updates at most, and k <= ``max_staleness``. With 0,
-    collecting and learning take turns, and so do the groups: a training is reproducible, bit for bit on the CPU, and
-    with one group it is that of ``SyncCollector``. To keep G groups busy beside the learner takes G.
+    collecting and learning take turns, and so do the env sets: a training is reproducible, bit for bit on the CPU, and
+    with one set it is that of ``SyncCollector``. To keep G sets busy beside the learner takes G.
 
-    Rollouts have, beside the policy's fields, ``policy_version`` and ``lag`` [N, T+1] int64 (of slot T: the bootstrap
-    value's), ``figures`` (see ``StepFigures``) and, no tensor, ``origin`` (see ``RolloutOrigin``). Nobody else holds
-    their storage.
+    Rollouts have, beside a ``SyncCollector``'s fields, ``policy_version``, ``lag`` and ``origin`` (see
+    ``buffer/layout.py``). No other object holds their storage.
 
-    Until ``start`` is called, and after ``stop``, ``collect`` collects in the calling thread, from the first group.
+    Until ``start`` is called, and after ``stop``, ``collect`` collects in the calling thread, from the first set.
 
     Args:
         env: the environments; or G sets of them, alike but for their random streams, each stepped by a thread of its
@@ -79,10 +78,10 @@ class AsyncCollector(BaseCollector):
         envs = list(env) if isinstance(env, Sequence) else [env]
         self.buffer = buffer
         self.max_staleness = max_staleness
-        self.num_groups = len(envs)
+        self.num_env_sets = len(envs)
         self.publisher = PolicyPublisher(policy)
         self.inference = InferencePolicy(policy, self.publisher, self._gate)
-        self._workers = [GroupWorker(i, env, self.inference, device, on_step_callback) for i, env in enumerate(envs)]
+        self._env_sets = [EnvSet(i, env, self.inference, device, on_step_callback) for i, env in enumerate(envs)]
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()  # guards what follows
         self._stopping = False
@@ -91,7 +90,7 @@ class AsyncCollector(BaseCollector):
         self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
         self._dropped_before = 0  # when the collector was started
         self._begun = 0
-        self._next_group = 0  # the one whose turn it is to begin, where groups take turns
+        self._next_env_set = 0  # the one whose turn it is to begin, where sets take turns
         self._turn = 0  # the rollout to be handed over next, by the order of beginning
         self._abandoned = 0
         self._num_steps: int | None = None
@@ -116,16 +115,16 @@ class AsyncCollector(BaseCollector):
         self._stopping, self._error, self._num_steps, self._is_learning = False, None, None, False
         self._under_way, self._dropped_before = 0, self.buffer.get_stats()["dropped"]
         self._turn = self._begun
-        self._active = self.num_groups
+        self._active = self.num_env_sets
         self.publisher.publish()
         # Beside the updates, so that those find torch's global generators as if nothing else drew from them.
         self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
         self.buffer.reopen()
         self._threads = [
-            threading.Thread(target=self._work, args=[worker], name=f"collector-{worker.group}", daemon=True)
-            for worker in self._workers
+            threading.Thread(target=self._work, args=[worker], name=f"collector-{worker.index}", daemon=True)
+            for worker in self._env_sets
         ]
-        for worker, thread in zip(self._workers, self._threads, strict=True):
+        for worker, thread in zip(self._env_sets, self._threads, strict=True):
             worker.remember_state()
             thread.start()
 
@@ -170,9 +169,9 @@ class AsyncCollector(BaseCollector):
         """
         if not self.is_running:
             self.publisher.publish()
-            taken = self._workers[0].collect(num_steps, self.reset_every_rollout)
-            self._workers[0].delivered()
-            self._workers[0].hand_out(taken)  # no turn: these are the first group's alone
+            taken = self._env_sets[0].collect(num_steps, self.reset_every_rollout, self.keeps_final_obs)
+            self._env_sets[0].delivered()
+            self._env_sets[0].hand_out(taken)  # no turn: these are the first set's alone
         else:
             taken = self._next_rollout(num_steps)
         taken["lag"] = self.publisher.latest.version - taken["policy_version"]
@@ -194,12 +193,12 @@ class AsyncCollector(BaseCollector):
             raise RuntimeError(
                 "the environments cannot be reset while they are stepped in the background: stop() first"
             )
-        for worker in self._workers:
+        for worker in self._env_sets:
             worker.reset()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no environment step while this is entered: workers end their present step, and go on afterwards.
+        """Let no environment step while this is entered: workers end their present step, and continue afterwards.
 
         Raises:
             BaseException: what ended a worker meanwhile.
@@ -222,32 +221,32 @@ class AsyncCollector(BaseCollector):
         return self._scalars
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each group went on after the rollout of it that the learner got last, and whose turn it is.
+        """Return where each env set continued after the rollout of it that the learner got last, and whose turn it is.
 
         A training that is resumed from there collects anew what was under way; nothing is learned from twice.
         """
         return {
             "version": self.publisher.latest.version,
-            "next_group": self._next_group,
-            "groups": [worker.state()["collector"] for worker in self._workers],
+            "next_group": self._next_env_set,
+            "groups": [worker.state()["collector"] for worker in self._env_sets],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         self.publisher.publish(state["version"])
-        self._next_group = state.get("next_group", 0)  # not in checkpoints from before groups took turns
-        for worker, own in zip(self._workers, state["groups"], strict=True):
+        self._next_env_set = state.get("next_group", 0)  # not in checkpoints from before sets took turns
+        for worker, own in zip(self._env_sets, state["groups"], strict=True):
             worker.load_state(own)
 
     def env_state_dict(self) -> dict[str, Any] | None:
-        """Return the groups' environments, where ``state_dict`` says; None where they keep no state."""
-        states = [worker.state()["env"] for worker in self._workers]
+        """Return the sets' environments, where ``state_dict`` says; None where they keep no state."""
+        states = [worker.state()["env"] for worker in self._env_sets]
         return None if None in states else {"groups": states}
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
         """Take what ``env_state_dict`` returned."""
         return all(
-            [worker.load_env_state(own) for worker, own in zip(self._workers, state["groups"], strict=True)]  # noqa: C419 (all of them)
+            [worker.load_env_state(own) for worker, own in zip(self._env_sets, state["groups"], strict=True)]  # noqa: C419 (all of them)
         )
 
     def _next_rollout(self, num_steps: int) -> TensorDict:
@@ -271,9 +270,9 @@ class AsyncCollector(BaseCollector):
         return taken
 
     def _hand_out(self, rollout: TensorDict) -> None:
-        group = rollout["origin"].group
-        self._workers[group].hand_out(rollout)
-        self._next_group = (group + 1) % self.num_groups
+        index = rollout["origin"].env_set
+        self._env_sets[index].hand_out(rollout)
+        self._next_env_set = (index + 1) % self.num_env_sets
 
     def _describe(self, rollout: TensorDict) -> None:
         lag = rollout["lag"][:, :-1]
@@ -291,12 +290,12 @@ class AsyncCollector(BaseCollector):
 
     # --- the workers' side -------------------------------------------------------------------------------------------
 
-    def _work(self, worker: GroupWorker) -> None:
+    def _work(self, worker: EnvSet) -> None:
         try:
             while True:
-                number = self._begin(worker.group)
+                number = self._begin(worker.index)
                 assert self._num_steps is not None
-                rollout = worker.collect(self._num_steps, self.reset_every_rollout)
+                rollout = worker.collect(self._num_steps, self.reset_every_rollout, self.keeps_final_obs)
                 self._hand_over(number, rollout)
                 worker.delivered()
         except (_StoppedError, BufferClosedError):
@@ -310,15 +309,15 @@ class AsyncCollector(BaseCollector):
                 self._active -= 1
                 self._changed.notify_all()
 
-    def _begin(self, group: int) -> int:
-        """Wait until a group may begin a rollout; return its number."""
-        with self._parked(lambda: self._may_begin(group)):
+    def _begin(self, index: int) -> int:
+        """Wait until an env set may begin a rollout; return its number."""
+        with self._parked(lambda: self._may_begin(index)):
             self._under_way += 1
             self._begun += 1
             return self._begun - 1
 
-    def _may_begin(self, group: int) -> bool:
-        if self.max_staleness == 0 and group != self._next_group:
+    def _may_begin(self, index: int) -> bool:
+        if self.max_staleness == 0 and index != self._next_env_set:
             return False
         dropped = self.buffer.get_stats()["dropped"] - self._dropped_before
         return self._num_steps is not None and self._under_way - dropped <= self.max_staleness

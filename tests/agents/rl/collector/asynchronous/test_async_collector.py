@@ -17,18 +17,18 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, compute_gae
-from embodichain.agents.rl.buffer import BufferClosedError, RolloutBuffer, VLABuffer
+from embodichain.agents.rl.buffer import BufferClosedError, RolloutBuffer, RolloutOrigin, VLABuffer
 from embodichain.agents.rl.collector import (
     AsyncCollector,
     BaseCollector,
     InferencePolicy,
     PolicyPublisher,
     PolicySnapshot,
-    RolloutOrigin,
     SyncCollector,
 )
 from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent
+from embodichain.agents.rl.nan_guard.divergence import find_divergences
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.conftest import Jitter
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
@@ -40,13 +40,13 @@ class Learner:
     """A collector with everything about it scripted, and somebody who changes the policy."""
 
     def __init__(
-        self, num_groups: int = 1, max_staleness: int = 1, buffer_size: int | None = None, **kwargs: Any
+        self, num_env_sets: int = 1, max_staleness: int = 1, buffer_size: int | None = None, **kwargs: Any
     ) -> None:
         self.policy = linear_policy(normalize_obs=True)
         make_env = kwargs.pop("env", ScriptedEnv)
-        self.envs = [make_env(2) for _ in range(num_groups)]
+        self.envs = [make_env(2) for _ in range(num_env_sets)]
         self.buffer = VLABuffer(buffer_size or max_staleness + 1)
-        envs: Any = self.envs if num_groups > 1 else self.envs[0]
+        envs: Any = self.envs if num_env_sets > 1 else self.envs[0]
         self.collector = AsyncCollector(envs, self.policy, self.buffer, "cpu", max_staleness=max_staleness, **kwargs)
         self.snapshots: dict[int, PolicySnapshot] = {}
 
@@ -82,18 +82,18 @@ def storages(tensors: Any) -> set[int]:
     return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.numel()}
 
 
-def assert_chained(rollouts: list[TensorDict], num_groups: int = 1) -> None:
+def assert_chained(rollouts: list[TensorDict], num_env_sets: int = 1) -> None:
     """Each rollout begins where the one before it of its group ended: nothing lost, repeated or reset."""
-    for group in range(num_groups):
-        own = [rollout for rollout in rollouts if origin(rollout).group == group]
+    for index in range(num_env_sets):
+        own = [rollout for rollout in rollouts if origin(rollout).env_set == index]
         assert own
         for before, after in itertools.pairwise(own):
             assert torch.equal(before["obs"][:, T], after["obs"][:, 0])
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
-def test_every_samples_log_prob_is_reproducible_from_its_tagged_version(num_groups: int, jitter: Jitter) -> None:
-    learner = Learner(num_groups, max_staleness=num_groups)
+@pytest.mark.parametrize("num_env_sets", [1, 2])
+def test_every_samples_log_prob_is_reproducible_from_its_tagged_version(num_env_sets: int, jitter: Jitter) -> None:
+    learner = Learner(num_env_sets, max_staleness=num_env_sets)
     start = learner.collector.publisher.latest.version + 1  # what start() publishes
     fresh = linear_policy(normalize_obs=True)
     with learner.running() as collector:
@@ -113,7 +113,7 @@ def test_every_samples_log_prob_is_reproducible_from_its_tagged_version(num_grou
 def test_version_of_the_last_slot_is_that_of_its_value_though_another_group_takes_a_newer_one_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    learner = Learner(num_groups=2)
+    learner = Learner(num_env_sets=2)
     inference, publisher = learner.collector.inference, learner.collector.publisher
     get_value = inference.get_value
 
@@ -126,7 +126,7 @@ def test_version_of_the_last_slot_is_that_of_its_value_though_another_group_take
 
     monkeypatch.setattr(inference, "get_value", value_and_then_another_groups_action)
     version = publisher.latest.version
-    rollout = learner.collector._workers[0].collect(1, resets=False)
+    rollout = learner.collector._env_sets[0].collect(1, resets=False)
     # Environment 0's first episode is cut after its one step: that value is the first, slot T's the second.
     assert publisher.latest.version == version + 2
     assert rollout["policy_version"].tolist() == [[version, version + 1]] * 2
@@ -184,20 +184,20 @@ def test_parameters_that_are_not_trained_are_copied_once_and_not_published() -> 
     assert ours.data_ptr() != theirs.data_ptr()
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
-def test_each_rollout_is_consumed_once_and_in_order(num_groups: int, jitter: Jitter) -> None:
-    learner = Learner(num_groups, max_staleness=2)
+@pytest.mark.parametrize("num_env_sets", [1, 2])
+def test_each_rollout_is_consumed_once_and_in_order(num_env_sets: int, jitter: Jitter) -> None:
+    learner = Learner(num_env_sets, max_staleness=2)
     with learner.running():
         rollouts = [learner.next() for _ in range(8)]
-    assert_chained(rollouts, num_groups)
+    assert_chained(rollouts, num_env_sets)
     assert learner.collector.get_stats()["consumed"] == 8
 
 
-@pytest.mark.parametrize(("max_staleness", "num_groups"), [(0, 1), (1, 1), (3, 1), (0, 2), (1, 2), (2, 2)])
+@pytest.mark.parametrize(("max_staleness", "num_env_sets"), [(0, 1), (1, 1), (3, 1), (0, 2), (1, 2), (2, 2)])
 def test_version_lag_at_consumption_is_bounded_also_after_a_restart_and_a_resume(
-    max_staleness: int, num_groups: int, jitter: Jitter
+    max_staleness: int, num_env_sets: int, jitter: Jitter
 ) -> None:
-    learner = Learner(num_groups, max_staleness)
+    learner = Learner(num_env_sets, max_staleness)
     lags = []
     for _ in range(2):
         with learner.running() as collector:
@@ -269,9 +269,9 @@ def test_stop_is_idempotent_and_start_works_again(jitter: Jitter) -> None:
     assert len(learner.envs[0].resets) == 1
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
-def test_stop_ends_though_the_buffer_is_full(num_groups: int, jitter: Jitter) -> None:
-    learner = Learner(num_groups, max_staleness=4, buffer_size=1)
+@pytest.mark.parametrize("num_env_sets", [1, 2])
+def test_stop_ends_though_the_buffer_is_full(num_env_sets: int, jitter: Jitter) -> None:
+    learner = Learner(num_env_sets, max_staleness=4, buffer_size=1)
     with learner.running():
         first = learner.next()
         while not learner.buffer.is_full():
@@ -279,10 +279,10 @@ def test_stop_ends_though_the_buffer_is_full(num_groups: int, jitter: Jitter) ->
     with learner.running():  # and begins again
         rollout = learner.next()
     # What was dropped is missing, unless it was all of the other group.
-    assert origin(rollout).continues == (origin(rollout).number == (origin(rollout).group == origin(first).group))
-    if num_groups == 1:
+    assert origin(rollout).continues == (origin(rollout).number == (origin(rollout).env_set == origin(first).env_set))
+    if num_env_sets == 1:
         assert not origin(rollout).continues
-    elif origin(rollout).continues and origin(rollout).group == origin(first).group:
+    elif origin(rollout).continues and origin(rollout).env_set == origin(first).env_set:
         assert torch.equal(first["obs"][:, T], rollout["obs"][:, 0])
     assert int(rollout["lag"].max()) == 0
 
@@ -329,7 +329,7 @@ def test_stop_wakes_a_learner_that_waits_for_a_rollout(jitter: Jitter) -> None:
 
 
 def test_error_of_a_step_reaches_the_learner_with_its_traceback(jitter: Jitter) -> None:
-    learner = Learner(num_groups=2, max_staleness=2)
+    learner = Learner(num_env_sets=2, max_staleness=2)
     learner.envs[1].fails_after = 6
 
     def learn() -> None:
@@ -344,7 +344,7 @@ def test_error_of_a_step_reaches_the_learner_with_its_traceback(jitter: Jitter) 
 
 
 def test_pause_stops_every_step_and_loses_repeats_and_resets_nothing(jitter: Jitter) -> None:
-    learner = Learner(num_groups=2, max_staleness=2)
+    learner = Learner(num_env_sets=2, max_staleness=2)
     rollouts = []
     with learner.running() as collector:
         for i in range(8):
@@ -355,7 +355,7 @@ def test_pause_stops_every_step_and_loses_repeats_and_resets_nothing(jitter: Jit
                     for _ in range(3):
                         jitter.sleep()
                     assert [len(env.actions) for env in learner.envs] == before
-    assert_chained(rollouts, num_groups=2)
+    assert_chained(rollouts, num_env_sets=2)
     assert [len(env.resets) for env in learner.envs] == [1, 1]
     assert all(origin(rollout).continues for rollout in rollouts)
     # every step that was taken is in a rollout, or in one that was dropped at the end
@@ -363,7 +363,7 @@ def test_pause_stops_every_step_and_loses_repeats_and_resets_nothing(jitter: Jit
 
 
 def test_environments_are_reset_once_at_the_start(jitter: Jitter) -> None:
-    learner = Learner(num_groups=2)
+    learner = Learner(num_env_sets=2)
     for _ in range(2):
         with learner.running():
             for _ in range(3):
@@ -380,16 +380,16 @@ class DivergingEnv(ScriptedEnv):
         return *results, info
 
 
-def test_rollout_says_which_episodes_ended_by_invalid_physics_numbered_through_the_groups(jitter: Jitter) -> None:
-    learner = Learner(num_groups=2, env=DivergingEnv)
+def test_rollout_says_which_episodes_ended_by_invalid_physics_numbered_through_the_env_sets(jitter: Jitter) -> None:
+    learner = Learner(num_env_sets=2, env=DivergingEnv)
     with learner.running():
-        told = [origin(learner.next()) for _ in range(6)]
-    for group in range(2):
-        own = [value.divergences for value in told if value.group == group][:2]
+        rollouts = [learner.next() for _ in range(6)]
+    for index in range(2):
+        own = [find_divergences(rollout) for rollout in rollouts if origin(rollout).env_set == index][:2]
         # of the steps 0 to 3 the third diverges, of 4 to 7 the sixth: slot 2, slot 1
         for (count, record), slot in zip(own, (2, 1), strict=False):
             assert count == 1
-            assert record["env_ids"].tolist() == [2 * group + 1]
+            assert record["env_ids"].tolist() == [2 * index + 1]
             assert record["slot"].tolist() == [slot]
 
 
@@ -441,7 +441,7 @@ def test_stored_steps_do_not_alias_live_buffers(jitter: Jitter) -> None:
             for name in ("obs", "reward", "done"):
                 assert torch.equal(rollout[name], expected[name])
             for name in ("rewards/progress", "success"):
-                assert torch.equal(rollout["figures", name], expected["figures", name])
+                assert torch.equal(rollout["info", name], expected["info", name])
 
 
 def test_with_no_staleness_the_rollouts_and_their_advantages_are_those_of_the_synchronous_collector(
@@ -457,7 +457,7 @@ def test_with_no_staleness_the_rollouts_and_their_advantages_are_those_of_the_sy
     with learner.running():
         rollouts = [learner.next() for _ in range(4)]
     for ours, theirs in zip(rollouts, expected, strict=True):
-        for name in theirs.keys():  # noqa: SIM118
+        for name in theirs.keys(include_nested=True, leaves_only=True):
             assert torch.equal(ours[name], theirs[name]), name
         # the episodes end at other steps in each environment, some by their limit: across resets of their own
         for a, b in zip(compute_gae(ours, 0.9, 0.8), compute_gae(theirs, 0.9, 0.8), strict=True):

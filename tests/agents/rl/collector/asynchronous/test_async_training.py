@@ -62,9 +62,14 @@ class Run:
     """A training with everything about it scripted."""
 
     def __init__(
-        self, folder: Path, num_groups: int = 1, max_staleness: int = 1, check_stop: Any = lambda: None, **options: Any
+        self,
+        folder: Path,
+        num_env_sets: int = 1,
+        max_staleness: int = 1,
+        check_stop: Any = lambda: None,
+        **options: Any,
     ) -> None:
-        self.envs, self.eval_env = [ScriptedEnv(2) for _ in range(num_groups)], ScriptedEnv(2)
+        self.envs, self.eval_env = [ScriptedEnv(2) for _ in range(num_env_sets)], ScriptedEnv(2)
         self.policy = linear_policy()
         self.algorithm = IdleAlgorithm(self.policy)
         self.sink = ListSink()
@@ -85,11 +90,11 @@ class Run:
         )
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
+@pytest.mark.parametrize("num_env_sets", [1, 2])
 def test_global_step_counts_the_steps_learned_from_on_one_thread(
-    tmp_path: Path, num_groups: int, jitter: Jitter
+    tmp_path: Path, num_env_sets: int, jitter: Jitter
 ) -> None:
-    run = Run(tmp_path, num_groups, max_staleness=num_groups)
+    run = Run(tmp_path, num_env_sets, max_staleness=num_env_sets)
     run.trainer.train(48)
     counted: list[tuple[threading.Thread, int]] = run.trainer.__dict__["counted"]
     assert {thread for thread, _ in counted} == {threading.current_thread()}
@@ -114,11 +119,11 @@ def test_evaluation_and_saving_fire_once_per_crossing_and_the_logs_steps_only_gr
     assert len(steps) == total // 8
 
 
-@pytest.mark.parametrize("num_groups", [1, 2])
+@pytest.mark.parametrize("num_env_sets", [1, 2])
 def test_evaluation_pauses_the_collector_and_loses_repeats_and_resets_nothing(
-    tmp_path: Path, num_groups: int, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
+    tmp_path: Path, num_env_sets: int, monkeypatch: pytest.MonkeyPatch, jitter: Jitter
 ) -> None:
-    run = Run(tmp_path, num_groups, max_staleness=2, eval_freq="1 it")
+    run = Run(tmp_path, num_env_sets, max_staleness=2, eval_freq="1 it")
     seen: list[bool] = []
     step = run.eval_env.step
 
@@ -133,8 +138,8 @@ def test_evaluation_pauses_the_collector_and_loses_repeats_and_resets_nothing(
     run.trainer.train(48)
     assert len(seen) > 6
     assert all(seen)
-    assert_chained(run.algorithm.rollouts, num_groups)
-    assert [len(env.resets) for env in run.envs] == [1] * num_groups
+    assert_chained(run.algorithm.rollouts, num_env_sets)
+    assert [len(env.resets) for env in run.envs] == [1] * num_env_sets
     # the figures are those of all episodes that ended
     ended = sum(int(rollout["done"][:, :4].sum()) for rollout in run.algorithm.rollouts)
     assert len(run.trainer._stats._returns) == ended
@@ -151,7 +156,7 @@ def test_error_of_the_collector_reaches_train_with_its_traceback(tmp_path: Path,
 
 
 def test_failure_of_the_learner_stops_the_collector(tmp_path: Path, jitter: Jitter) -> None:
-    run = Run(tmp_path, num_groups=2, max_staleness=2)
+    run = Run(tmp_path, num_env_sets=2, max_staleness=2)
 
     def fail(rollout: TensorDict) -> dict[str, float]:
         raise FloatingPointError("the loss is not a number")
@@ -336,7 +341,7 @@ def test_everything_is_reachable_from_the_config(tmp_path: Path) -> None:
     with built(tmp_path, trainer__asynchronous=asynchronous, algorithm__cfg=cfg) as (trainer, envs):
         collector, algorithm = trainer.collector, trainer.algorithm
         assert isinstance(collector, AsyncCollector)
-        assert (collector.max_staleness, collector.buffer.buffer_size, collector.num_groups) == (3, 2, 2)
+        assert (collector.max_staleness, collector.buffer.buffer_size, collector.num_env_sets) == (3, 2, 2)
         assert isinstance(algorithm, PPO)
         assert (algorithm.cfg.decoupled, algorithm.cfg.behaviour_weight_cap) == (False, 2.0)
         # the second group's environments are others

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.collector.divergence import WINDOW, Divergences
+from embodichain.agents.rl.collector.step_info import StepInfo
+from embodichain.agents.rl.nan_guard.divergence import WINDOW, find_divergences
 
 
 def diverged(*envs: int, qpos: float = 0.0) -> dict[str, Any]:
@@ -16,13 +18,19 @@ def diverged(*envs: int, qpos: float = 0.0) -> dict[str, Any]:
     return {"diverged": flags, "state_before": {"qpos": torch.full((3, 2), qpos)}}
 
 
+def collected(*infos: dict[str, Any], rollout: TensorDict | None = None) -> TensorDict:
+    rollout = allocate_rollout(3, 4, 1, 1, "cpu") if rollout is None else rollout
+    said = StepInfo(rollout)
+    for t, info in enumerate(infos):
+        said.write(t, info)
+    said.finish()
+    return rollout
+
+
 def test_divergences_are_counted_and_the_last_of_each_environment_is_kept() -> None:
-    rollout = allocate_rollout(3, 4, 1, 1, "cpu")
+    rollout = collected(diverged(2, qpos=1.0), {}, diverged(0, 2, qpos=3.0), diverged())
     rollout["obs"][:] = torch.arange(5.0).unsqueeze(-1) + 10 * torch.arange(3.0).reshape(3, 1, 1)  # 10 n + t
-    divergences = Divergences()
-    for info in (diverged(2, qpos=1.0), {}, diverged(0, 2, qpos=3.0), diverged()):
-        divergences.on_step(info)
-    count, record = divergences.take(rollout)
+    count, record = find_divergences(rollout)
     assert count == 3
     assert record["env_ids"].tolist() == [0, 2]
     assert record["count"].tolist() == [1, 2]
@@ -33,19 +41,13 @@ def test_divergences_are_counted_and_the_last_of_each_environment_is_kept() -> N
     assert record["obs"].squeeze(-1).tolist() == [[*zeros, 0, 1, 2], [*zeros, 20, 21, 22]]
 
 
-def test_next_rollout_begins_anew() -> None:
-    rollout = allocate_rollout(3, 4, 1, 1, "cpu")
-    divergences = Divergences()
-    divergences.on_step({})
-    divergences.on_step(diverged(1))
-    assert divergences.take(rollout)[0] == 1
-    assert divergences.take(rollout) == (0, {})
-    divergences.on_step(diverged(1))
-    assert divergences.take(rollout)[1]["slot"].tolist() == [0]
+def test_next_rollout_in_the_same_storage_begins_anew() -> None:
+    rollout = collected({}, diverged(1))
+    assert find_divergences(rollout)[0] == 1
+    assert find_divergences(collected({}, {}, rollout=rollout)) == (0, {})
+    assert find_divergences(collected(diverged(1), rollout=rollout))[1]["slot"].tolist() == [0]
 
 
 def test_flags_without_a_divergence_are_none() -> None:
     """As an engine gives them that does not know without waiting."""
-    divergences = Divergences()
-    divergences.on_step(diverged())
-    assert divergences.take(allocate_rollout(3, 4, 1, 1, "cpu")) == (0, {})
+    assert find_divergences(collected(diverged())) == (0, {})
