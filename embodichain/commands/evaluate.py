@@ -13,7 +13,6 @@ import numpy as np
 
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
 from embodichain.agents.rl.saved_run import find_run, open_run
-from embodichain.agents.rl.trainer.episode_table import EpisodeTable
 from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
 from embodichain.commands.arguments import add_device, add_json, add_run, whole_number
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
@@ -49,15 +48,14 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: there is no such run, or it cannot be built here.
     """
     saved = find_run(args.target)
-    table = EpisodeTable(args.episodes)
     with open_run(saved, min(args.envs, args.episodes), args.device, allowed_imports(args)) as opened:
         if broken := non_finite_entries(opened.policy):
             print(f"error: {saved.checkpoint}: not finite in the policy: {', '.join(broken)}", file=sys.stderr)
             return 1
         seed = args.seed + _SEED_OFFSET
         evaluator = Evaluator(opened.env, args.episodes, seed, opened.device, saved.folder / "videos")
-        evaluator.run(opened.policy, "", observe=table.on_step)
-    columns = table.columns()
+        evaluator.run(opened.policy, "")
+    columns = evaluator.table.columns()
     rate = float(columns["success"].mean())
     low, high = wilson_interval(rate, args.episodes)
     result = {

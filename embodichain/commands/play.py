@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,6 @@ import torch
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.saved_run import find_run, open_run, without_records
-from embodichain.agents.rl.trainer.episode_table import EpisodeTable
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
 from embodichain.commands.arguments import RUN_HELP, add_device, output_file, whole_number
@@ -68,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
             play_live(env, policy.eval(), device, seed, args.episodes)
         return 0
     episodes = args.episodes or _EPISODES
-    table = EpisodeTable(episodes)
     with (
         _stage(args) as (env, policy, camera, path),
         closing(Photographer(env, camera, tuple(args.size))) as photographer,
@@ -76,14 +73,9 @@ def run(args: argparse.Namespace) -> int:
         fps = 1.0 / env.step_dt
         evaluator = Evaluator(env, episodes, seed, device, path.parent)
         with _writing(path), closing(VideoWriter(path, args.size[0], args.size[1], fps)) as video:
-
-            def observe(reward: torch.Tensor, info: dict[str, Any], done: torch.Tensor, episode: torch.Tensor) -> None:
-                table.on_step(reward, info, done, episode)
-                video.write(photographer.shoot())
-
             logger.log_info(f"playing {episodes} episodes")
-            evaluator.run(policy, "", observe=observe)
-    print(_text(table.columns()))
+            evaluator.run(policy, "", on_step=lambda: video.write(photographer.shoot()))
+    print(_text(evaluator.table.columns()))
     print(f"video      {path}")
     return 0
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.saved_run import SavedRun, find_run, open_run
-from embodichain.agents.rl.trainer.episode_table import EpisodeTable
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, whole_number
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
@@ -90,11 +89,10 @@ def _episodes(saved: SavedRun, args: argparse.Namespace) -> dict[str, np.ndarray
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     torch.manual_seed(_SEED)
-    table = EpisodeTable(args.episodes)
     with open_run(saved, min(args.envs, args.episodes), args.device, allowed_imports(args)) as opened:
         evaluator = Evaluator(opened.env, args.episodes, _SEED, opened.device, Path())
-        evaluator.run(opened.policy, "", observe=table.on_step, deterministic=False)
-    columns = table.columns()
+        evaluator.run(opened.policy, "", deterministic=False)
+    columns = evaluator.table.columns()
     try:
         path.parent.mkdir(exist_ok=True)
         arrays: dict[str, Any] = columns

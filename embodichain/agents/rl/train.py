@@ -9,6 +9,7 @@ torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config
 from __future__ import annotations
 
 from embodichain.utils.openmp import limit_openmp_spinning
+from embodichain.utils.profiling import Profiler
 
 if __name__ == "__main__":
     limit_openmp_spinning()
@@ -55,7 +56,6 @@ from embodichain.agents.rl.distributed.launch import (
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
-from embodichain.agents.rl.trainer.profiler import Profiler
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError, logger
@@ -66,6 +66,7 @@ from embodichain.utils.parent import end_with_parent
 from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
 
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
+
 __all__ = ["add_options", "main", "parse_args", "run_training", "train_from_config"]
 
 
@@ -208,7 +209,7 @@ def _run(
         trainer.checkpoints.on_made_again = lambda: _furnish_again(run, folder, lock)
         profiler = Profiler(folder.path, cfg.profile == "trace") if cfg.profile and ranks.is_main else None
         if profiler is not None:
-            profiler.watch_training(trainer, [env, *env_groups])
+            profiler.start()
         logger.speak_as(ranks.rank, is_started=True)
         try:
             with signals:
@@ -217,7 +218,7 @@ def _run(
             trainer.log.close()
             trainer.viewer.close()
             if profiler is not None:
-                profiler.save()
+                profiler.stop()
                 print(profiler.report())
     except InterruptedTraining:
         if point is None and ranks.is_main and not folder.has_results():

@@ -36,6 +36,7 @@ from embodichain.lab.sim.sensors import (
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.profiling import section
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["SimulationManager"]
@@ -210,6 +211,7 @@ class SimulationManager:
         """The names of everything in the scene, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
 
+    @section("physics")
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
         self.backend.step(substeps, env_ids)

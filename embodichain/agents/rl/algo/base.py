@@ -148,6 +148,18 @@ class BaseAlgorithm(ABC):
             else:
                 value.load_state_dict(state[name])
 
+    def stores(self) -> dict[str, torch.Tensor]:
+        """Return large tensors that grow from update to update, such as a replay buffer's, by name.
+
+        The trainer keeps a copy of ``state_dict`` after every iteration, and none of these: a checkpoint is written
+        from the tensors themselves. It may be written after an interrupted iteration, so that ``state_dict`` has to say
+        how many of their rows count: further ones are of an iteration that the checkpoint does not have.
+        """
+        return {}
+
+    def load_stores(self, stores: dict[str, torch.Tensor]) -> None:  # noqa: B027 (nothing where there are none)
+        """Take what ``stores`` returned, after ``load_state_dict``; nothing where the checkpoint has none for it."""
+
     def take_step_counts(self) -> tuple[int, int]:
         """Return how many steps ``gradient_step`` was asked for since the last call, and how many it skipped."""
         optimizers = (value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer))

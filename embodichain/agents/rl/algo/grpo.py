@@ -25,6 +25,7 @@ from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass, logger
+from embodichain.utils.profiling import section
 
 __all__ = ["GRPO", "GRPOCfg", "reference_kl"]
 
@@ -162,6 +163,7 @@ class GRPO(OnPolicyAlgorithm):
         )
         return scalars | {"learning_rate": self.optimizer.param_groups[0]["lr"]}
 
+    @section("loss")
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss to descend and, detached, the scalars to log.
 

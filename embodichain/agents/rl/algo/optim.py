@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from embodichain.agents.rl.distributed import get_ranks
+from embodichain.utils.profiling import section
 
 __all__ = [
     "MetricMeans",
@@ -67,10 +68,11 @@ def gradient_step(
     is_bad = ~norm.isfinite()
     asked, skipped = _COUNTS.get(optimizer, (0, 0))
     _COUNTS[optimizer] = (asked + 1, skipped + is_bad.long())
-    if all(group.get("fused") for group in optimizer.param_groups):
-        _step_unless(optimizer, is_bad)
-    elif not is_bad:
-        optimizer.step()
+    with section("optimizer"):
+        if all(group.get("fused") for group in optimizer.param_groups):
+            _step_unless(optimizer, is_bad)
+        elif not is_bad:
+            optimizer.step()
     return norm
 
 

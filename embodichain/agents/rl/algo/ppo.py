@@ -27,6 +27,7 @@ from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, lea
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.profiling import section
 
 __all__ = ["PPO", "PPOCfg", "gaussian_kl", "importance_weight", "value_error"]
 
@@ -183,6 +184,7 @@ class PPO(OnPolicyAlgorithm):
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
 
+    @section("loss")
     def loss(self, batch: TensorDict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Return the loss to descend and, detached, the scalars to log.
 
@@ -211,6 +213,7 @@ class PPO(OnPolicyAlgorithm):
             }
             return loss, metrics | self._more_metrics(batch, new, rows)
 
+    @section("advantages")
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
         """Return the batch to learn from, and how much of the returns' variance the old values explain."""
         cfg, old_value = self.cfg, rollout["value"][:, :-1]

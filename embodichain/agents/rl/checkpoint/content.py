@@ -62,6 +62,7 @@ class _Content(TypedDict):
     num_threads: NotRequired[Annotated[int, Field(ge=1)]]
     policy: dict[str, Any]
     algorithm: dict[str, Any]
+    stores: NotRequired[dict[str, Any]]
     generators: dict[str, Any]
     statistics: dict[str, Any]
     collector: Any

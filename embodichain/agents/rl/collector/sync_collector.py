@@ -19,6 +19,7 @@ from embodichain.agents.rl.collector.written import checked_steps
 from embodichain.agents.rl.models import Actor, policy_input, valued
 from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
 from embodichain.utils.observations import flat_input, select_entries
+from embodichain.utils.profiling import section
 from embodichain.utils.threads import torch_threads
 
 __all__ = ["SyncCollector"]
@@ -145,11 +146,13 @@ class SyncCollector(BaseCollector):
         try:
             for t in range(num_steps):
                 given = {name: slots[t] for name, slots in inputs.items()}
-                step = policy.get_action(TensorDict(given, batch_size=batch_size))
+                with section("policy"):
+                    step = policy.get_action(TensorDict(given, batch_size=batch_size))
                 for name, slots in written.items():
                     slots[t].copy_(step[name])
 
-                next_obs, _, terminated, truncated, info = take(step["action"].to(env.device))
+                with section("environment"):
+                    next_obs, _, terminated, truncated, info = take(step["action"].to(env.device))
                 inputs["obs"][t + 1].copy_(flat_input(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
@@ -167,7 +170,7 @@ class SyncCollector(BaseCollector):
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
         said.finish()
-        bootstrap = valued(policy, self._next.copy())
+        bootstrap = self._valued(self._next.copy())
         for name in self._bootstrap:
             written[name][num_steps].copy_(bootstrap[name])
 
@@ -188,7 +191,11 @@ class SyncCollector(BaseCollector):
         # Few rows are cut at any one step. To know which would mean to wait for a device: there all are valued.
         state = step["next_state"] if self.policy.state_size else None
         given = policy_input(self.policy, info["final_obs"], state, self.device, cut if is_free else slice(None))
-        out.write(t, cut.to(self.device), given, valued(self.policy, given.copy())["value"], is_free)
+        out.write(t, cut.to(self.device), given, self._valued(given.copy())["value"], is_free)
+
+    @section("value")
+    def _valued(self, td: TensorDict) -> TensorDict:
+        return valued(self.policy, td)
 
 
 def _is_free_to_read(flags: Tensor) -> bool:

@@ -14,7 +14,8 @@ from embodichain.utils import logger
 
 __all__ = ["bundle_folder", "check_in_step", "mean_over_ranks", "own_part", "with_all_parts"]
 
-OWN = ("generators", "statistics", "collector", "env")  # of a checkpoint's entries, what each rank has for itself
+# Of a checkpoint's entries, what each rank has for itself.
+OWN = ("generators", "statistics", "collector", "env", "stores")
 
 
 def with_all_parts(content: dict[str, Any], ranks: Ranks, is_together: bool) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def with_all_parts(content: dict[str, Any], ranks: Ranks, is_together: bool) -> 
         ranks: of the training.
         is_together: all ranks do this; else the others' parts stay out, and environments will begin new episodes.
     """
-    own = {name: content[name] for name in OWN}
+    own = {name: content[name] for name in OWN if name in content}
     parts = ranks.gather_data(own, only_to_main=True) if is_together else [own]
     return content | {"world_size": ranks.world_size, "other_ranks": parts[1:]}
 
@@ -39,7 +40,7 @@ def own_part(content: dict[str, Any], ranks: Ranks) -> dict[str, Any] | None:
     """
     others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
     if ranks.world_size == world_size == 1 + len(others):
-        return {name: content[name] for name in OWN} if ranks.is_main else others[ranks.rank - 1]
+        return {name: content[name] for name in OWN if name in content} if ranks.is_main else others[ranks.rank - 1]
     if ranks.is_main:
         why = (
             f"the run had {world_size} processes and now has {ranks.world_size}"

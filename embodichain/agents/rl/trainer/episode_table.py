@@ -12,21 +12,32 @@ __all__ = ["EpisodeTable"]
 
 
 class EpisodeTable:
-    """Keeps a row for each of E episodes; :meth:`on_step` is an evaluator's ``StepObserver``.
+    """Keeps a row for each of E episodes.
 
     Args:
         num_episodes: E.
+
+    Attributes:
+        num_ended: how many of them have ended.
     """
 
     def __init__(self, num_episodes: int) -> None:
+        self.num_ended = 0
         self._num_episodes = num_episodes
         self._names: list[str] = []
-        self._sums: Tensor | None = None  # [K, N], of the episodes that are going on
+        self._sums: Tensor | None = None  # [K, N], of the episodes under way
         self._rows: Tensor | None = None  # [K, E]
         self._ends: Tensor | None = None  # [metrics, E], at the last step
 
     def on_step(self, reward: Tensor, info: dict[str, Any], done: Tensor, episode: Tensor) -> None:
-        """Take in one step, or one chunk of H with everything [N, H] and ``info["executed"]``."""
+        """Take in one step.
+
+        Args:
+            reward: [N]; of a chunk of actions [N, H], as the entries of ``info``, which then has ``executed``.
+            info: see ``VecEnv.step``.
+            done: [N] bool.
+            episode: numbers of the episodes that the environments play, [N] int64; those from E on do not count.
+        """
         metrics = info["metrics"]
         columns = {"return": reward, "length": info.get("executed", torch.ones_like(reward))}
         columns |= {f"rewards/{name}": value for name, value in info["rewards"].items()}
@@ -42,12 +53,19 @@ class EpisodeTable:
         self._sums += values
         ended = (done & (episode < self._num_episodes)).nonzero().squeeze(1)
         rows = episode[ended]
+        self.num_ended += len(rows)
         self._rows[:-1, rows] = self._sums[:, ended]
         self._rows[-1, rows] = info["success"][ended].double()
         if metrics:
             last = {name: _last(value, info) for name, value in metrics.items()}
             self._ends[:, rows] = torch.stack([value[ended].double() for value in last.values()])
         self._sums[:, done] = 0.0
+
+    def results(self) -> Tensor:
+        """Return success, return and length of each episode, [3, E] float64 on the CPU; 0 of those not played here."""
+        if self._rows is None:
+            return torch.zeros(3, self._num_episodes, dtype=torch.float64)
+        return self._rows[[-1, 0, 1]].cpu()
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
 
 from embodichain.agents.rl.distributed import Ranks, get_ranks
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.agents.rl.trainer.episode_table import EpisodeTable
 from embodichain.agents.rl.vec_env import VecEnv, step_with
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads
@@ -23,16 +23,11 @@ __all__ = [
     "Evaluation",
     "Evaluator",
     "RecordsVideos",
-    "StepObserver",
     "wilson_interval",
 ]
 
 EVAL_SEED_OFFSET = 1_000_003
 """Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
-
-StepObserver = Callable[[Tensor, dict[str, Any], Tensor, Tensor], None]
-"""Called with a step's reward [N] (a chunk's: [N, H]), ``info`` (see ``VecEnv.step`` and ``StepsChunks``), done [N]
-bool, and the numbers of the episodes that the environments play [N] int64; those from E on do not count."""
 
 
 @runtime_checkable
@@ -73,6 +68,19 @@ class Evaluation:
     episodes: int
     videos: list[Path] = field(default_factory=list)
 
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Return what ``as_data`` was called on."""
+        return cls(**{**data, "videos": list(map(Path, data["videos"]))})
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self) | {"videos": list(map(str, self.videos))}
+
+    def metrics(self) -> dict[str, float]:
+        """Return what is logged of it."""
+        return {f"eval/{name}": getattr(self, name) for name in ("success_rate", "avg_reward", "avg_length")}
+
 
 class Evaluator:
     """Runs a policy's most likely actions through the same E episodes each time, each to its end.
@@ -80,6 +88,9 @@ class Evaluator:
     The episodes are numbered through over the environments (see ``CounterRandom.reseed``), so that the set depends on
     the seed alone; taking the first E that end instead would favour short episodes. Of W processes that share the
     training, rank r plays the episodes r, r + W, r + 2W, ...; rank 0 records.
+
+    Attributes:
+        table: what happened in each episode of the last evaluation.
     """
 
     def __init__(
@@ -102,6 +113,7 @@ class Evaluator:
             ranks: the processes that share the episodes; None: those that share the training.
         """
         self.env = env
+        self.table = EpisodeTable(num_episodes)
         self.num_episodes = num_episodes
         self._seed = seed
         self._device = device
@@ -114,28 +126,28 @@ class Evaluator:
         policy: Policy,
         label: str,
         check_stop: Callable[[], None] = lambda: None,
-        observe: StepObserver | None = None,
         deterministic: bool = True,
+        on_step: Callable[[], None] = lambda: None,
     ) -> Evaluation:
-        """Evaluate a policy.
+        """Evaluate a policy; ``table`` then has what happened in each of this rank's episodes.
 
         Args:
             policy: the policy.
             label: names the videos.
             check_stop: called after every step; raises what ends the evaluation, on all processes.
-            observe: given every step, for figures beside those of the evaluation itself.
             deterministic: take the most likely actions; else explore, as in training.
+            on_step: called after every step.
         """
         env, ranks = self.env, self._ranks or get_ranks()
         try:
             if ranks.is_main:
                 env.start_recording(self._video_folder, label)
-            results = torch.zeros(3, self.num_episodes, dtype=torch.float64)
             # One thread: torch's idle workers would take the physics' cores.
             with keeping_modes(policy), torch_threads(1), stopping_together(ranks):
                 policy.eval()
-                results = self._run_episodes(policy, check_stop, observe, deterministic)
-            results = ranks.sum(results)
+                self.table = EpisodeTable(self.num_episodes)
+                self._play(policy, check_stop, deterministic, on_step)
+            results = ranks.sum(self.table.results())
         finally:
             with ranks.busy():
                 videos = env.stop_recording() if ranks.is_main else []
@@ -143,39 +155,27 @@ class Evaluator:
         interval = wilson_interval(success, self.num_episodes)
         return Evaluation(success, interval, returns, lengths, self.num_episodes, videos)
 
-    def _run_episodes(
-        self, policy: Policy, check_stop: Callable[[], None], observe: StepObserver | None, deterministic: bool
-    ) -> Tensor:
-        """Return success, return and length of each of this rank's episodes, [3, E] on the CPU; 0 for the others'."""
+    def _play(
+        self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]
+    ) -> None:
+        """Play this rank's episodes, each to its end."""
         env, total, ranks = self.env, self.num_episodes, self._ranks or get_ranks()
-        results = torch.zeros(3, total, dtype=torch.float64, device=env.device)
         # The number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * ranks.world_size + ranks.rank
-        so_far = torch.zeros(2, env.num_envs, dtype=torch.float64, device=env.device)
         obs, _ = env.reset(seed=self._seed, options=_numbering(ranks))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         take = step_with(env, policy.chunk_length)
-        num_done, num_own = 0, len(range(ranks.rank, total, ranks.world_size))
-        while num_done < num_own:
+        num_own = len(range(ranks.rank, total, ranks.world_size))
+        while self.table.num_ended < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
             obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
             check_stop()
-            is_chunk = policy.chunk_length > 1
-            so_far[0] += reward.sum(1) if is_chunk else reward
-            so_far[1] += info["executed"].sum(1) if is_chunk else 1
             done = terminated | truncated
-            if observe is not None:
-                observe(reward, info, done, episode)
+            self.table.on_step(reward, info, done, episode)
+            on_step()
             if state is not None:
                 state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
-            counted = (done & (episode < total)).nonzero().squeeze(1)
-            if len(counted):
-                ended = torch.cat((info["success"][None, counted], so_far[:, counted]))
-                results[:, episode[counted]] = ended
-                num_done += len(counted)
             episode[done] += env.num_envs * ranks.world_size
-            so_far[:, done] = 0.0
-        return results.cpu()
 
 
 def _numbering(ranks: Ranks) -> dict[str, Any]:

@@ -116,13 +116,13 @@ class ScriptRun:
             folder: the run's folder.
             parts: of the training.
             cfg: the settings.
-            given: those that take the place of ``cfg``'s.
+            given: the trainer's arguments that take the place of ``cfg``'s.
             writer: gets all scalars, if there is one; it is not closed.
 
         Raises:
             ConfigError: a setting is impossible, the policy lacks something, or an event does not fit the environments.
         """
-        settings = {**to_dict(cfg), **given}
+        settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
         env, algorithm = parts.env, parts.algorithm
         check_policy(
@@ -184,6 +184,14 @@ class ScriptRun:
             if self._recorded is not None:
                 self._recorded.stop_recording()
             log.close()
+
+
+def _settings(cfg: TrainerCfg, parts: ScriptParts, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the block ``trainer`` of what a script gives in ``cfg``, as arguments and by the parts."""
+    settings = {**to_dict(cfg), **given, "device": str(parts.algorithm.device), "num_envs": parts.env.num_envs}
+    if parts.eval_env is not None and given["eval_freq"]:
+        return settings | {"enable_eval": True, "num_eval_envs": parts.eval_env.num_envs}
+    return settings | {"eval_freq": cfg.eval_freq}
 
 
 def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:

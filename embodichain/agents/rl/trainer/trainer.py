@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +24,6 @@ from embodichain.agents.rl.distributed.shards import (
     check_in_step,
     mean_over_ranks,
     own_part,
-    with_all_parts,
 )
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.sinks import ProgressDisplay, RunLog, ScalarWriter, make_progress
@@ -36,13 +32,14 @@ from embodichain.agents.rl.nan_guard.bundle import spaces_to_data
 from embodichain.agents.rl.nan_guard.guard import Guards
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
 from embodichain.agents.rl.trainer.precision import update_precision
+from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.agents.rl.trainer.threads import update_threads, warn_of_other_threads, worthwhile_threads
 from embodichain.agents.rl.trainer.viewer import NoViewer, Viewer
 from embodichain.agents.rl.vec_env import VecEnv
-from embodichain.utils import logger
 from embodichain.utils.printing import printing_may_fail
+from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from embodichain.utils.threads import torch_threads
 
@@ -73,7 +70,6 @@ class Trainer:
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
         last_evaluation: the latest one, if any.
-        last_checkpoint: path of the latest one, if any.
         viewer: shows the training.
     """
 
@@ -144,19 +140,9 @@ class Trainer:
         cfg = cfg or TrainerCfg(gym_config={})
         self._script: ScriptRun | None = None
         if config is None:
-            given: dict[str, Any] = {
-                "exp_name": exp_name,
-                "device": str(algorithm.device),
-                "num_envs": env.num_envs,
-                "buffer_size": buffer_size,
-                "save_freq": save_freq,
-                "use_wandb": use_wandb,
-                "num_eval_episodes": num_eval_episodes,
-                "distributed": distributed,
-            }
-            if eval_env is not None and eval_freq:
-                given |= {"enable_eval": True, "eval_freq": eval_freq, "num_eval_envs": eval_env.num_envs}
             parts = ScriptParts(policy, algorithm, env, eval_env, event_cfg or {}, eval_event_cfg or {})
+            given = {"exp_name": exp_name, "buffer_size": buffer_size, "save_freq": save_freq, "use_wandb": use_wandb}
+            given |= {"num_eval_episodes": num_eval_episodes, "eval_freq": eval_freq, "distributed": distributed}
             self._script = ScriptRun(run_folder, parts, cfg, given, writer)
             cfg, config = self._script.cfg, self._script.config
         self.cfg = cfg
@@ -169,23 +155,17 @@ class Trainer:
         # A script with several processes has evaluation environments in rank 0 alone.
         self._main_evaluates = self._script is not None and distributed and bool(eval_freq)
         if eval_env is not None and eval_freq:
-            seed, players = cfg.seed + EVAL_SEED_OFFSET, Ranks() if self._main_evaluates else get_ranks()
-            videos = run_folder / "videos"
+            seed, videos = cfg.seed + EVAL_SEED_OFFSET, run_folder / "videos"
+            players = Ranks() if self._main_evaluates else get_ranks()
             self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, videos, players)
         self.viewer = viewer or NoViewer()
         self.global_step = 0
         self.train_seconds = 0.0
         self.last_evaluation: Evaluation | None = None
-        self.last_checkpoint: Path | None = None
         self.checkpoints = CheckpointFolder(checkpoint_dir, exp_name, cfg.keep_last)
         self._iteration = 0
-        self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
-        self._best_checkpoint: str | None = None  # name of the file of that time
-        self._finished: dict[str, Any] | None = None  # the state after the last iteration that was finished
-        self._saved_iteration = 0
-        self._save_problem = ""
-        self._saving = threading.Lock()  # by the training or, where it hangs, by the thread that watches for signals
         self._ranks = get_ranks()
+        self._saver = Saver(self.checkpoints, self._ranks, algorithm.stores)
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
         self.collector.keeps_final_obs = algorithm.reads_final_obs
@@ -213,101 +193,71 @@ class Trainer:
         Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
 
-        That something cannot be printed meanwhile, by whomever, ends nothing.
-
         Raises:
             UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
-        script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
-        # One thread but in the updates: what else is computed is small.
-        with printing_may_fail(), script, torch_threads(1):
-            self._train(iterations)
-        if self._saved_iteration < self._iteration:
+        with self._training(iterations) as progress:  # in which a print that fails ends nothing
+            while self._iteration < iterations:
+                self.algorithm.set_progress(self._iteration / iterations)
+                metrics = self._iterate()
+                is_last, is_best = self._iteration == iterations, False
+                if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
+                    evaluated = self._evaluate(progress)
+                    is_best = self._saver.is_best(evaluated, self.global_step)
+                    metrics |= evaluated
+                self.log.write(metrics, self.global_step)
+                progress.update(self._iteration, self.log.last)
+                self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
+                self._saver.finished = freeze(self.state_dict())
+                self._ranks.settle()
+                if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
+                    self._saver.try_to_save(self._saver.finished)
+        if self._saver.saved_iteration < self._iteration:
             raise UnsavedTrainingError(
-                f"the training is finished, but its last checkpoint could not be written: {self._save_problem}. "
+                f"the training is finished, but its last checkpoint could not be written: {self._saver.problem}. "
                 f"The last one that is whole: {self.whole_checkpoint() or 'none'}"
             )
 
-    def _train(self, iterations: int) -> None:
-        progress = make_progress(iterations, self._iteration, self._ranks.is_main, self.config)
-        try:
-            if self._iteration == 0 and self.policy.has_normalizer:
-                self._warm_up()
-            self._finished = freeze(self.state_dict())
-            self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
-            self.collector.start()
-            while self._iteration < iterations:
-                self.algorithm.set_progress(self._iteration / iterations)
-                scalars = self._iterate()
-                with stopping_together(self._ranks):
-                    self._check_stop()
-                is_last, is_best = self._iteration == iterations, False
-                if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
-                    figures = self._evaluate(progress)
-                    is_best = self._is_best(figures)
-                    scalars |= figures
-                self.log.write(scalars, self.global_step)
-                progress.update(self._iteration, self.log.last)
-                self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
-                self._finished = freeze(self.state_dict())
-                self._ranks.settle()
-                if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
-                    self._try_to_save(self._finished)
-        finally:
-            progress.close()
-            self.collector.stop()
-
     def save_checkpoint(self) -> Path:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
-        return self._save(self._finished or freeze(self.state_dict()))
+        return self._saver.save(self._saver.finished or freeze(self.state_dict()))
 
     def rescue(self, is_together: bool = True) -> Path | None:
-        """Save what finished iterations achieved since the last checkpoint.
+        """Save what finished iterations achieved since the last checkpoint; return its path.
 
-        Args:
-            is_together: all ranks do this. Else, as when one has failed, rank 0 saves what it has by itself: all but
-                the others' environments.
-
-        Returns:
-            Its path; None where there was nothing to save, or where it could not be written, which a warning says.
+        None: there was nothing to save, or it could not be written, which a warning says. Where not all ranks do this
+        together, as when one has failed, rank 0 saves by itself all but the others' environments.
         """
-        if self._finished is None or self._finished["iteration"] <= self._saved_iteration:
-            return None
-        return self._try_to_save(self._finished, is_together)
+        return self._saver.rescue(is_together)
 
     def rescue_alone(self) -> Path | None:
-        """Save, from another thread than the training's, what finished iterations achieved since the last checkpoint.
-
-        Where the training is about to save, that is waited for.
-
-        Returns:
-            As :meth:`rescue`.
-        """
-        with self._saving:
-            pass
-        return self.rescue(is_together=False)
+        """Rescue from another thread than the training's, as rank 0 by itself; a save under way is waited for."""
+        return self._saver.rescue_alone()
 
     def whole_checkpoint(self) -> Path | None:
         """Return the path of the last checkpoint that is on the disk, if any: others may have deleted files."""
-        path = self.last_checkpoint
-        return path if path is not None and path.exists() else self.checkpoints.newest()
+        return self._saver.whole()
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """Path of the latest checkpoint, if any."""
+        return self._saver.last
+
+    @last_checkpoint.setter
+    def last_checkpoint(self, path: Path) -> None:
+        self._saver.last = path
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next iterations depend on, as plain data; nothing is copied."""
-        evaluation = None
-        if self.last_evaluation is not None:
-            evaluation = asdict(self.last_evaluation) | {"videos": list(map(str, self.last_evaluation.videos))}
+        """Return all that the next iterations depend on but the algorithm's stores: plain data, nothing copied."""
         return {
             "code_version": __version__,
             "config": self.config,
             "global_step": self.global_step,
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
-            "best_success": self._best[0],
-            "best_reward": self._best[1],
-            "best_checkpoint": self._best_checkpoint,
-            "evaluation": evaluation,
+            **self._saver.state_dict(),
+            "evaluation": None if self.last_evaluation is None else self.last_evaluation.as_data(),
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
@@ -323,14 +273,11 @@ class Trainer:
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
-        # Checkpoints from before they were kept have no return, and no name.
-        self._best = (state["best_success"], state.get("best_reward", -math.inf))
-        self._best_checkpoint = state.get("best_checkpoint")
         if state["evaluation"] is not None:
-            videos = list(map(Path, state["evaluation"].pop("videos")))
-            self.last_evaluation = Evaluation(**state["evaluation"], videos=videos)
+            self.last_evaluation = Evaluation.from_data(state["evaluation"])
         load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
+        self.algorithm.load_stores(state.get("stores", {}) if own is not None else {})
         if own is not None:
             self._load_own_part(state)
         else:
@@ -338,7 +285,7 @@ class Trainer:
             torch.manual_seed(torch.initial_seed() + self.global_step)
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
-        self._saved_iteration = self._iteration
+        self._saver.load_state_dict(state)
         if self._ranks.is_main and self.algorithm.device.type == "cpu":
             # Checkpoints from before it was kept do not say.
             warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
@@ -351,29 +298,6 @@ class Trainer:
             self._stats.drop_unfinished()
         load_generators_state(state["generators"])
 
-    def _try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
-        """Save; where that fails, say so and return None: there may be room again when the next one is due."""
-        try:
-            return self._save(content, is_together)
-        except OSError as error:
-            self._save_problem = str(error)
-            logger.log_warning(
-                f"the checkpoint of step {content['global_step']} could not be written: {error}. The last one that is "
-                f"whole: {self.whole_checkpoint() or 'none'}"
-            )
-            return None
-
-    def _save(self, content: dict[str, Any], is_together: bool = True) -> Path:
-        ranks, step = self._ranks, content["global_step"]
-        content = with_all_parts(content, ranks, is_together)
-        with self._saving:
-            if ranks.is_main:
-                with ranks.busy():
-                    self.checkpoints.save(content, step)
-            self.last_checkpoint = self.checkpoints.path_of(step)
-            self._saved_iteration = content["iteration"]
-        return self.last_checkpoint
-
     def _check_stop(self) -> None:
         self._ranks.step()
         self._stop()
@@ -382,16 +306,23 @@ class Trainer:
         self._check_stop()
         self.viewer.on_step(self._stop)
 
-    def _is_best(self, figures: dict[str, float]) -> bool:
-        """Return whether an evaluation is above all before it, in success or else in return, and remember it then."""
-        if not figures:
-            return False
-        reached = (figures["eval/success_rate"], figures["eval/avg_reward"])
-        if not reached > self._best:  # nor is a return that is no number
-            return False
-        self._best = reached
-        self._best_checkpoint = self.checkpoints.path_of(self.global_step).name
-        return True
+    @contextmanager
+    def _training(self, iterations: int) -> Iterator[ProgressDisplay]:
+        """Let the collector work while this is entered; begin with the warm-up where there was no iteration yet."""
+        script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
+        # One thread but in the updates: what else is computed is small.
+        with printing_may_fail(), script, torch_threads(1):
+            progress = make_progress(iterations, self._iteration, self._ranks.is_main, self.config)
+            try:
+                if self._iteration == 0 and self.policy.has_normalizer:
+                    self._warm_up()
+                self._saver.finished = freeze(self.state_dict())
+                self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
+                self.collector.start()
+                yield progress
+            finally:
+                progress.close()
+                self.collector.stop()
 
     def _warm_up(self) -> None:
         rollout = self._collect(WARM_UP_STEPS)
@@ -399,55 +330,62 @@ class Trainer:
         self.policy.update_normalizer(rollout["obs"])
         self._guards.end_warm_up()
 
-    def _collect(self, num_steps: int) -> TensorDict:
-        """Collect a rollout; where one rank is stopped in it, none goes on to the update."""
-        with stopping_together(self._ranks):
-            rollout = self.collector.collect(num_steps)
-        return rollout
-
-    def _clock(self) -> float:
-        """Return the time that counts, s: not that for which the training was paused."""
-        return time.perf_counter() - self.viewer.paused_seconds
-
+    @section("iteration")
     def _iterate(self) -> dict[str, float]:
         """Collect a rollout and learn from it; return what is to be logged."""
-        start = self._clock()
         if self.algorithm.reset_every_rollout:
             self._stats.drop_unfinished()
+        start = self._clock()
         rollout = self._collect(self._num_decisions)
         collected = self._clock()
-        self._guards.begin_update()
-        with (
-            update_threads(self.policy, self._threads),
-            update_precision(self.cfg.precision, self.algorithm.device),
-        ):
-            losses = self.algorithm.update(rollout)
-        self.policy.update_normalizer(rollout["obs"][:, :-1])
-        losses = mean_over_ranks(losses, self._ranks)
-        check_in_step(self.policy, self._ranks)
+        losses = self._update(rollout)
         updated = self._clock()
         statistics = self._stats.finish_rollout(rollout)
         end = self._clock()
-        seconds = end - start
         self._iteration += 1
         num_steps = self._steps_per_iteration
         if self.policy.chunk_length > 1:  # not all that were chosen are executed
             num_steps = int(self._ranks.sum(torch.tensor(num_env_steps(rollout))))
         self.global_step += num_steps
-        self.train_seconds += seconds
-        figures = {
+        self.train_seconds += end - start
+        metrics = {
             **{f"train/{name}": value for name, value in losses.items()},
             **statistics,
             **self.collector.scalars(),
-            "charts/SPS": num_steps / seconds,
+            "charts/SPS": num_steps / (end - start),
             "time/collect_seconds": collected - start,
             "time/update_seconds": updated - collected,
             "time/statistics_seconds": end - updated,
             "time/train_seconds": self.train_seconds,
         }
-        assert self._finished is not None  # the state after the iteration before this one, or before the first
-        return figures | self._guards.end_iteration(rollout, self._finished, figures, self.global_step)
+        assert self._saver.finished is not None  # the state after the iteration before this one, or before the first
+        metrics |= self._guards.end_iteration(rollout, self._saver.finished, metrics, self.global_step)
+        with stopping_together(self._ranks):
+            self._check_stop()
+        return metrics
 
+    @section("collect")
+    def _collect(self, num_steps: int) -> TensorDict:
+        """Collect a rollout; where one rank is stopped in it, none continues to the update."""
+        with stopping_together(self._ranks):
+            return self.collector.collect(num_steps)
+
+    @section("update")
+    def _update(self, rollout: TensorDict) -> dict[str, float]:
+        """Improve the policy and then its input statistics; return the losses, means over the ranks."""
+        self._guards.begin_update()
+        with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
+            losses = self.algorithm.update(rollout)
+        self.policy.update_normalizer(rollout["obs"][:, :-1])
+        losses = mean_over_ranks(losses, self._ranks)
+        check_in_step(self.policy, self._ranks)
+        return losses
+
+    def _clock(self) -> float:
+        """Return the time that counts, s: not that for which the training was paused."""
+        return time.perf_counter() - self.viewer.paused_seconds
+
+    @section("evaluate")
     def _evaluate(self, progress: ProgressDisplay) -> dict[str, float]:
         if self._main_evaluates:
             return self._ranks.run_on_main(lambda: self._run_evaluation(progress))
@@ -458,10 +396,5 @@ class Trainer:
             return {}
         progress.evaluating(self.evaluator.num_episodes)
         with self.collector.paused():
-            result = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
-        self.last_evaluation = result
-        return {
-            "eval/success_rate": result.success_rate,
-            "eval/avg_reward": result.avg_reward,
-            "eval/avg_length": result.avg_length,
-        }
+            self.last_evaluation = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+        return self.last_evaluation.metrics()

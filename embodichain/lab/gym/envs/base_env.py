@@ -22,6 +22,7 @@ from embodichain.lab.sim.objects import Robot
 from embodichain.utils.configclass import replace
 from embodichain.utils.memory import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
+from embodichain.utils.profiling import section
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import changing_rows
 from embodichain.utils.state import attributes, load_attributes
@@ -91,6 +92,7 @@ class BaseEnv(TaskHooks):
         """How many episodes ended because the physics or the action became invalid."""
         return self.divergences.count
 
+    @section("observations")
     def get_obs(self) -> TensorDict:
         """Return the observation of the current state, batch [N], nested by the slashes in the names."""
         return nested_observation(self._extend_obs(self._base_obs()), self.device)
@@ -285,6 +287,7 @@ class BaseEnv(TaskHooks):
         self._has_begun = False
         self._owners = self._stateful()
 
+    @section("resets")
     def _reset_episodes(self, env_ids: Tensor) -> None:
         self.sim.reset(env_ids)
         self.random.next_episode(env_ids)

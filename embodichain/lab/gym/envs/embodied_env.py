@@ -30,6 +30,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.output import OutputFolder
+from embodichain.utils.profiling import section
 
 __all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
 
@@ -139,9 +140,11 @@ class EmbodiedEnv(BaseEnv):
     def _restart(self) -> None:
         self.event_manager.restart()
 
+    @section("actions")
     def _step_action(self, action: Tensor) -> None:
         self.action_manager.apply_action(action)
 
+    @section("task state")
     def _update_sim_state(self) -> None:
         self.event_manager.apply_interval()
 
@@ -173,6 +176,7 @@ class EmbodiedEnv(BaseEnv):
             super()._make_spaces()
 
     @override
+    @section("info")
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         info = super().get_info(**kwargs)
         if self.action_manager.metrics:
@@ -180,6 +184,7 @@ class EmbodiedEnv(BaseEnv):
         return info
 
     @override
+    @section("rewards")
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         reward, info["rewards"] = self.reward_manager.compute(obs, action, info)
         return reward
@@ -197,6 +202,7 @@ class EmbodiedEnv(BaseEnv):
     def _stateful(self) -> list[object]:
         return [*super()._stateful(), *(term for manager in self._managers().values() for term in manager.stateful())]
 
+    @section("recording")
     def _record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
         self.dataset_manager.record(action, reward, done, info)
 

@@ -14,10 +14,9 @@ from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 @pytest.mark.parametrize("num_envs", [1, 2, 5])
 def test_each_episode_has_its_own_row_however_many_environments_play(num_envs: int, tmp_path: Path) -> None:
-    table = EpisodeTable(4)
     evaluator = Evaluator(ScriptedEnv(num_envs), 4, 0, torch.device("cpu"), tmp_path)
-    evaluator.run(linear_policy(), "x", observe=table.on_step)
-    columns = table.columns()
+    evaluator.run(linear_policy(), "x")
+    columns = evaluator.table.columns()
     # Episode e has e + 1 steps of reward e + 1, of which the term is half; the metric is the environment's number.
     assert columns["length"].tolist() == [1, 2, 3, 4]
     assert columns["return"].tolist() == [1, 4, 9, 16]

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embodichain.agents.rl.train import main
-from embodichain.agents.rl.trainer.profiler import Profiler
+from embodichain.utils.profiling import Profiler, section
 from tests.agents.rl.fakes import tiny_config, write_config
 
 
@@ -17,7 +18,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("embodichain.agents.rl.trainer.profiler.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("embodichain.utils.profiling.time.perf_counter", lambda: self.now)
 
 
 @pytest.fixture
@@ -25,12 +26,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def test_sections_nest_and_keep_what_is_their_own(tmp_path: Path, clock: Clock) -> None:
-    profiler = Profiler(tmp_path)
+Start = Callable[[Path], Profiler]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    """Start a profiler; it is stopped after the test."""
+    profilers: list[Profiler] = []
+
+    def start(folder: Path) -> Profiler:
+        profilers.append(Profiler(folder))
+        profilers[-1].start()
+        return profilers[-1]
+
+    yield start
+    for profiler in profilers:
+        profiler.stop()
+
+
+def test_sections_nest_and_keep_what_is_their_own(tmp_path: Path, clock: Clock, started: Start) -> None:
+    profiler = started(tmp_path)
     for _ in range(2):
-        with profiler.section("outer"):
+        with section("outer"):
             clock.now += 1.0
-            with profiler.section("inner"):
+            with section("inner"):
                 clock.now += 3.0
     (root,) = profiler.threads.values()
     outer = root.children["outer"]
@@ -41,24 +60,24 @@ def test_sections_nest_and_keep_what_is_their_own(tmp_path: Path, clock: Clock) 
     assert "75.0%" in profiler.report()
 
 
-def test_a_section_that_raises_is_left(tmp_path: Path, clock: Clock) -> None:
-    profiler = Profiler(tmp_path)
-    with pytest.raises(KeyError), profiler.section("fails"):
+def test_a_section_that_raises_is_left(tmp_path: Path, clock: Clock, started: Start) -> None:
+    profiler = started(tmp_path)
+    with pytest.raises(KeyError), section("fails"):
         raise KeyError
-    with profiler.section("next"):
+    with section("next"):
         clock.now += 1.0
     (root,) = profiler.threads.values()
     assert list(root.children) == ["fails", "next"]
 
 
-def test_each_thread_has_a_tree_of_its_own(tmp_path: Path) -> None:
-    profiler = Profiler(tmp_path)
+def test_each_thread_has_a_tree_of_its_own(tmp_path: Path, started: Start) -> None:
+    profiler = started(tmp_path)
 
     def work() -> None:
-        with profiler.section("there"):
+        with section("there"):
             pass
 
-    with profiler.section("here"):
+    with section("here"):
         thread = threading.Thread(target=work, name="worker")
         thread.start()
         thread.join()
@@ -67,16 +86,26 @@ def test_each_thread_has_a_tree_of_its_own(tmp_path: Path) -> None:
     assert "thread worker" in profiler.report()
 
 
-def test_a_watched_method_does_and_returns_what_it_did(tmp_path: Path) -> None:
-    class Adder:
-        def add(self, x: int, y: int = 1) -> int:
-            return x + y
+def test_a_function_can_be_a_section_and_returns_what_it_did(tmp_path: Path, started: Start) -> None:
+    @section("adding")
+    def add(x: int, y: int = 1) -> int:
+        return x + y
 
-    watched, other = Adder(), Adder()
-    profiler = Profiler(tmp_path)
-    profiler.watch(watched, "add", "adding")
-    assert (watched.add(2, y=3), other.add(2)) == (5, 3)
+    assert add(1) == 2  # no profiler is started
+    profiler = started(tmp_path)
+    assert add(2, y=3) == 5
+    profiler.stop()
+    assert add(1) == 2
     assert profiler.threads["MainThread"].children["adding"].calls == 1
+
+
+def test_a_section_that_was_entered_before_the_start_is_left_out(tmp_path: Path, started: Start) -> None:
+    with section("outer"):
+        profiler = started(tmp_path)
+        with section("inner"):
+            pass
+    (root,) = profiler.threads.values()
+    assert list(root.children) == ["inner"]
 
 
 def test_a_training_says_where_its_time_went(
@@ -95,7 +124,10 @@ def test_a_training_says_where_its_time_went(
     collect = iteration["children"]["collect"]["children"]
     assert collect["environment"]["calls"] == collect["policy"]["calls"] == 12
     assert collect["environment"]["children"]["physics"]["calls"] == 12
-    assert iteration["children"]["update"]["children"]["loss"]["calls"] > 0
+    assert {"actions", "observations", "rewards", "info"} <= collect["environment"]["children"].keys()
+    update = iteration["children"]["update"]["children"]
+    assert {"advantages", "loss", "optimizer"} <= update.keys()
+    assert update["loss"]["calls"] > 0
     events = json.loads((folder / "profile_trace.json").read_text(encoding="utf-8"))["traceEvents"]
     assert {"environment", "physics", "update"} <= {event.get("name") for event in events}
 

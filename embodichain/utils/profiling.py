@@ -1,0 +1,176 @@
+"""Where a training's time goes: a tree of sections that the code itself opens, and a trace of one iteration.
+
+``with section("physics"):``, or ``@section("physics")`` above a function, is a section of the one that it is opened in.
+While no profiler is started it does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ContextDecorator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, record_function
+
+from embodichain.utils import logger
+from embodichain.utils.files import write_atomically, write_json
+
+__all__ = ["TRACED_ITERATION", "Profiler", "Section", "section"]
+
+TRACED_ITERATION = 3  # the first ones allocate and warm up
+_active: Profiler | None = None
+
+
+class section(ContextDecorator):  # noqa: N801 (used like a function)
+    """Times what is inside, as a part of the section that it is in, while a profiler is started."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        if _active is not None:
+            _active.enter(self.name)
+
+    def __exit__(self, *error: object) -> None:
+        if _active is not None:
+            _active.leave(self.name)
+
+
+@dataclass
+class Section:
+    """One section: how often it was entered, and for how long; sections within it are its children.
+
+    Attributes:
+        seconds: in it, its children included.
+        calls: how often.
+        children: by name, in the order in which they were first entered.
+    """
+
+    seconds: float = 0.0
+    calls: int = 0
+    children: dict[str, Section] = field(default_factory=dict)
+
+    @property
+    def own_seconds(self) -> float:
+        """In it, but in none of its children."""
+        return self.seconds - sum(child.seconds for child in self.children.values())
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        children = {name: child.as_data() for name, child in self.children.items()}
+        return {"seconds": self.seconds, "calls": self.calls, "children": children}
+
+
+class Profiler:
+    """Times the sections that are opened between :meth:`start` and :meth:`stop`, in all threads.
+
+    Times are the host's: where something computes on a GPU they are those of handing the work over, and what waits for
+    the results has the time of the waiting. Each thread has a tree of its own.
+
+    Args:
+        folder: the run's; ``profile.txt``, ``profile.json`` and ``profile_trace.json`` go there.
+        is_traced: also trace one ``iteration``, for ``chrome://tracing`` or https://ui.perfetto.dev; it is not counted.
+    """
+
+    def __init__(self, folder: Path, is_traced: bool = False) -> None:
+        self.threads: dict[str, Section] = {}
+        """The sections of each thread, by its name."""
+        self._folder = folder
+        self._iterations_to_trace = TRACED_ITERATION if is_traced else 0
+        self._trace: torch.profiler.profile | None = None
+        self._local = threading.local()
+
+    def start(self) -> None:
+        """Time sections from now on, in place of any other profiler."""
+        global _active
+        _active = self
+
+    def stop(self) -> None:
+        """Time no more sections, and write the report into the run's folder; where that fails, say so."""
+        global _active
+        _active = None
+        data = {name: root.as_data()["children"] for name, root in self.threads.items()}
+        text = self.report() + "\n"
+        try:
+            write_json(self._folder / "profile.json", data, indent=2)
+            write_atomically(self._folder / "profile.txt", lambda file: file.write(text.encode()))
+        except OSError as error:
+            logger.log_warning(f"the profile could not be written: {error}")
+
+    def enter(self, name: str) -> None:
+        """Enter a section of the one that this thread is in."""
+        if name == "iteration" and self._iterations_to_trace:
+            self._iterations_to_trace -= 1
+            if not self._iterations_to_trace:
+                self._start_trace()
+        stack = self._stack()
+        parent, *_ = stack[-1]
+        if self._trace is not None:
+            record = record_function(name)
+            record.__enter__()
+            stack.append((parent, 0.0, record))
+        else:
+            stack.append((parent.children.setdefault(name, Section()), time.perf_counter(), None))
+
+    def leave(self, name: str) -> None:
+        """Leave the section that was entered last in this thread."""
+        stack = self._stack()
+        if len(stack) == 1:
+            return  # it was entered before the start
+        entered, start, record = stack.pop()
+        if record is None:
+            entered.seconds += time.perf_counter() - start
+            entered.calls += 1
+            return
+        record.__exit__(None, None, None)
+        if name == "iteration":
+            self._end_trace()
+
+    def report(self) -> str:
+        """Return a table of all sections, for each thread."""
+        lines = [f"{'section':44}{'seconds':>10}{'share':>8}{'calls':>10}{'ms a call':>11}"]
+        for thread, root in self.threads.items():
+            total = sum(child.seconds for child in root.children.values())
+            if len(self.threads) > 1:
+                lines.append(f"thread {thread}")
+            lines += [line for name, child in root.children.items() for line in _lines(name, child, total, 0)]
+        return "\n".join(lines)
+
+    def _stack(self) -> list[tuple[Section, float, record_function | None]]:
+        if not hasattr(self._local, "stack"):
+            root = self.threads.setdefault(threading.current_thread().name, Section())
+            self._local.stack = [(root, 0.0, None)]
+        stack: list[tuple[Section, float, record_function | None]] = self._local.stack
+        return stack
+
+    def _start_trace(self) -> None:
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+        self._trace = torch.profiler.profile(activities=activities)
+        self._trace.start()
+
+    def _end_trace(self) -> None:
+        assert self._trace is not None
+        trace, self._trace = self._trace, None
+        trace.stop()
+        try:
+            trace.export_chrome_trace(str(self._folder / "profile_trace.json"))
+        except (OSError, RuntimeError) as error:  # torch's own exporter
+            logger.log_warning(f"the trace could not be written: {error}")
+
+
+def _lines(name: str, section: Section, total: float, depth: int) -> Iterator[str]:
+    yield _line(name, section.seconds, total, depth, section.calls)
+    for child_name, child in sorted(section.children.items(), key=lambda item: -item[1].seconds):
+        yield from _lines(child_name, child, total, depth + 1)
+    if section.children:
+        yield _line("(itself)", section.own_seconds, total, depth + 1, section.calls)
+
+
+def _line(name: str, seconds: float, total: float, depth: int, calls: int) -> str:
+    share, each = seconds / total if total else 0.0, 1e3 * seconds / max(calls, 1)
+    return f"{'  ' * depth + name:44}{seconds:10.3f}{share:8.1%}{calls:10,}{each:11.3f}"
