@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import AlgorithmCfg
@@ -24,8 +26,8 @@ from embodichain.agents.rl.models.registry import PolicyBlock, parse_policy_bloc
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.config_data import config_data, terms_data
-from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
+from embodichain.lab.gym.envs.config_data import config_data
+from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
@@ -39,8 +41,6 @@ from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
 
 __all__ = ["RunConfig", "check_sizes", "load_checkpoint_config", "load_run_config"]
-
-Term = TypeVar("Term", bound=FunctorCfg)
 
 
 @dataclass(frozen=True)
@@ -155,19 +155,17 @@ def _load(
     """
     own, env_overrides = split_overrides(overrides, TOP_KEYS)
     file = _take_env(data, own, problems)
-    parsed, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
-    train = parsed or TrainCfg()  # type: ignore[call-arg]
-    trainer = TrainerCfg() if parsed is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
+    train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
+    trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
     import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules")
     problems += trainer.problems()
     policy: PolicyBlock | None = None
     algorithm: Any = None
-    if parsed is not None and "policy" not in wrong:
-        lines: list[str] = []
-        with collected(lines):
+    env: ParsedEnv | None = None
+    if train is not None and "policy" not in wrong:
+        with collected(problems):
             policy = parse_policy_block(train.policy, allowed_imports)
-        problems += [line if line.startswith("policy.") else f"policy: {line}" for line in lines]
-    if parsed is not None and not {"algorithm", "algorithm.name"} & wrong.keys():
+    if train is not None and not {"algorithm", "algorithm.name"} & wrong.keys():
         with collected(problems, "algorithm.name: "):
             cfg_class = get_algo_class(train.algorithm.name).cfg_class
             algorithm, more = parse(cfg_class, train.algorithm.cfg, "algorithm.cfg")
@@ -175,28 +173,69 @@ def _load(
     if file is None and not {"trainer", "trainer.gym_config"} & wrong.keys():
         with collected(problems):
             file = _read_env(trainer, folder)
-    env = None if file is None else _parse_env(file, trainer.enable_eval, env_overrides, allowed_imports, problems)
-    events = _parse_events(trainer, env, allowed_imports, problems)
+    if file is not None:
+        env = _parse_env(file, trainer, env_overrides, allowed_imports, problems)
+    names = SceneNames(None, None) if env is None else env.names
+    find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
+    events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
-    sim_device = "cpu" if env is None else _sim_device(trainer, env.cfg, problems)
     raise_problems(name_overrides(problems, own))
+    assert train is not None
     assert policy is not None
     assert file is not None
     assert env is not None
-    algorithm = replace(algorithm, device=str(resolve_device(trainer.device)))
-    train_env, eval_env = _env_configs(env.cfg, trainer, events, sim_device)
-    train_env = replace(train_env, group_size=getattr(algorithm, "group_size", 1))
-    named = {kind: terms_data(_named(terms, vars(trainer.events)[kind])) for kind, terms in events.items()}
-    trainer = replace(trainer, gym_config=file.path, events=EventsCfg(**named))
+    train.trainer = replace(trainer, gym_config=file.path, events=_as_written(events, trainer.events))
+    return _assemble(train, policy, algorithm, file.data["id"], env, events)
+
+
+def _assemble(
+    train: TrainCfg,
+    policy: PolicyBlock,
+    algorithm: Any,
+    env_id: str,
+    env: ParsedEnv,
+    events: Mapping[str, dict[str, EventCfg]],
+) -> RunConfig:
+    """Return the whole of a run's parts, which are right."""
+    trainer, device = train.trainer, str(resolve_device(train.trainer.device))
+    algorithm = replace(algorithm, device=device)
+    sim_cfg = replace(
+        env.cfg.sim_cfg,
+        headless=trainer.headless,
+        enable_rt=trainer.enable_rt,
+        render_device=device,
+        gpu_id=trainer.gpu_id,
+    )
+    num_envs = trainer.num_envs or env.cfg.num_envs
+    cfg = replace(env.cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=num_envs)
+    group_size = getattr(algorithm, "group_size", 1)
+    eval_env = replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs)
     record = {
         "trainer": to_dict(trainer),
         "policy": policy_data(policy),
         "algorithm": algorithm_data(train.algorithm.name, algorithm),
-        "gym_config": _env_data(env.cfg, file.data),
+        "gym_config": config_data(env.as_written, get_env_spec(env_id).cls) | {"id": env_id},
     }
-    resolved = as_json(record, "the config")
-    return RunConfig(trainer, policy, train.algorithm.name, algorithm, file.data["id"], train_env, eval_env, resolved)
+    return RunConfig(
+        trainer=trainer,
+        policy=policy,
+        algorithm_name=train.algorithm.name,
+        algorithm=algorithm,
+        env_id=env_id,
+        env=replace(cfg, events=cfg.events | events["train"], group_size=group_size),
+        eval_env=eval_env if trainer.enable_eval else None,
+        resolved=as_json(record, "the config"),
+    )
+
+
+def _as_written(events: Mapping[str, dict[str, EventCfg]], written: EventsCfg) -> EventsCfg:
+    """Return events with every default, and their functions by the names that the file has for them."""
+    blocks = {
+        kind: {name: to_dict(term) | {"func": vars(written)[kind][name]["func"]} for name, term in terms.items()}
+        for kind, terms in events.items()
+    }
+    return EventsCfg(**blocks)
 
 
 def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> _EnvFile | None:
@@ -239,7 +278,7 @@ def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
 
 def _parse_env(
     file: _EnvFile,
-    needs_time_limit: bool,
+    trainer: TrainerCfg,
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
@@ -256,10 +295,11 @@ def _parse_env(
     env = parse_env(data, env_class=EmbodiedEnv if spec is None else spec.cls, allowed_imports=allowed_imports)
     wrong += env.problems
     limits = [env.cfg.max_episode_steps, spec is None or spec.max_episode_steps]
-    if needs_time_limit and limits == [None, None] and not _is_wrong(wrong, "max_episode_steps"):
+    if trainer.enable_eval and limits == [None, None] and not _is_wrong(wrong, "max_episode_steps"):
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
     problems += file.in_users_words(name_overrides(wrong, overrides))
-    return env
+    sim_device = _sim_device(trainer, env.cfg, problems)
+    return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
 
 
 def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, wrong: Collection[str]) -> list[str]:
@@ -277,17 +317,6 @@ def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, w
 def _is_wrong(problems: Sequence[str], key: str) -> bool:
     """Return whether there is a line about a key of an environment's config, at its top or in ``env``."""
     return any(line.startswith((f"{key}:", f"env.{key}:")) for line in problems)
-
-
-def _parse_events(
-    trainer: TrainerCfg, env: ParsedEnv | None, allowed_imports: Sequence[str], problems: list[str]
-) -> dict[str, dict[str, EventCfg]]:
-    """Return the trainer's events for training and for evaluation, by name; lines about what is wrong are added."""
-    names = SceneNames(None, None) if env is None else env.names
-    return {
-        kind: terms_to_cfg(block, EventCfg, f"trainer.events.{kind}", names, problems, allowed_imports=allowed_imports)
-        for kind, block in vars(trainer.events).items()
-    }
 
 
 def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
@@ -308,33 +337,3 @@ def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -
     with collected(problems, place):
         parse_sim_device(name)
     return name
-
-
-def _env_configs(
-    cfg: EmbodiedEnvCfg, trainer: TrainerCfg, events: Mapping[str, dict[str, EventCfg]], sim_device: str
-) -> tuple[EmbodiedEnvCfg, EmbodiedEnvCfg | None]:
-    """Return the environment's configs for training and, if enabled, for evaluation."""
-    sim_cfg = replace(
-        cfg.sim_cfg,
-        sim_device=sim_device,
-        headless=trainer.headless,
-        enable_rt=trainer.enable_rt,
-        render_device=str(resolve_device(trainer.device)),
-        gpu_id=trainer.gpu_id,
-    )
-    cfg = replace(cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=trainer.num_envs or cfg.num_envs)
-    env = replace(cfg, events=cfg.events | events["train"])
-    if not trainer.enable_eval:
-        return env, None
-    return env, replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs)
-
-
-def _env_data(cfg: EmbodiedEnvCfg, written: dict[str, Any]) -> dict[str, Any]:
-    """Return an environment's config as plain data with every default; functions have the names ``written``."""
-    blocks = {block: _named(getattr(cfg, block), written.get("env", {}).get(block, {})) for block in TERM_BLOCKS}
-    return config_data(replace(cfg, **blocks), get_env_spec(written["id"]).cls) | {"id": written["id"]}
-
-
-def _named(terms: Mapping[str, Term], written: Mapping[str, Any]) -> dict[str, Term]:
-    """Return terms with their functions' names, which may be other ones than the functions themselves have."""
-    return {name: replace(term, func=written[name]["func"]) for name, term in terms.items()}

@@ -241,7 +241,7 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     assert capsys.readouterr().err.splitlines() == [
         f"error: --resume {run}: the config is not that of the run:",
         "trainer.num_envs: 2 in the run, 4 now",
-        "algorithm.cfg.gamma: not there in the run, 0.5 now",
+        "algorithm.cfg.gamma: 0.99 in the run, 0.5 now",
     ]
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
@@ -270,9 +270,8 @@ def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys:
     env["env"]["rewards"]["calm"]["weight"] = 9
     path.write_text(json.dumps(env), encoding="utf-8")
     assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
-    said = (
-        "the run goes on with its own config; mine/env.json is another: env.rewards.calm.weight: 0.05 in the run, 9 now"
-    )
+    change = "env.rewards.calm.weight: 0.05 in the run, 9.0 now"
+    said = f"the run goes on with its own config; mine/env.json is another: {change}"
     assert said in capsys.readouterr().err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 from embodichain.utils import logger
@@ -32,52 +33,40 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     """
     block = "trainer" if "trainer" in data else "runtime"  # as the file has it
     data = copy.deepcopy(data)
-    _move(data, "runtime", "trainer", problems)
-    trainer = _block(data, "trainer")
+    if "runtime" in data:
+        _move(data, "runtime", "trainer", problems)
+    trainer = data["trainer"] if isinstance(data.get("trainer"), dict) else {}
     if isinstance(cuda := trainer.get("cuda"), bool):
         trainer["cuda"] = f"cuda:{trainer.get('gpu_id') or 0}" if cuda else "cpu"
     elif trainer.pop("cuda", None) is not None:
         problems.append(f"{block}.cuda: Input should be a valid boolean, got {cuda!r}")
     for key in ("cuda", "rollout_steps"):
-        _move(data, f"trainer.{key}", OLD_PATHS[f"trainer.{key}"], problems, f"{block}.{key}")
-    if "env" in data:
-        _announce_env(data, problems)
-    policy = _block(data, "policy")
-    if policy.get("name") in _OLD_POLICIES:
-        for key in list(_block(policy, "cfg")):
+        if key in trainer:
+            _move(data, f"trainer.{key}", OLD_PATHS[f"trainer.{key}"], problems, f"{block}.{key}")
+    if "env" in data and "gym_config" in trainer:
+        problems.append("env: is the older form of 'trainer.gym_config', which is given too")
+        del data["env"]
+    elif "env" in data:
+        data.setdefault("trainer", {})
+        logger.log_warning("env: deprecated, write 'trainer.gym_config'")
+    if isinstance(policy := data.get("policy"), dict) and policy.get("name") in _OLD_POLICIES:
+        for key in list(cfg) if isinstance(cfg := policy.get("cfg"), dict) else ():
             _move(data, f"policy.cfg.{key}", f"policy.{key}", problems)
         if policy.get("cfg") == {}:
             del policy["cfg"]
-        for path in (f"{network}.{key}" for network in ("actor", "critic") for key in ("hidden_sizes", "activation")):
-            _move(data, f"policy.{path}", f"policy.{path.replace('.', '.network_cfg.')}", problems)
+        for network in ("actor", "critic"):
+            for key in ("hidden_sizes", "activation"):
+                if isinstance(policy.get(network), dict) and key in policy[network]:
+                    _move(data, f"policy.{network}.{key}", f"policy.{network}.network_cfg.{key}", problems)
     return data
 
 
-def _block(data: dict[str, Any], *path: str) -> dict[str, Any]:
-    """Return the object at a path, or an empty one where there is none."""
-    node: Any = data
-    for key in path:
-        node = node.get(key) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
-
-
-def _announce_env(data: dict[str, Any], problems: list[str]) -> None:
-    """Name where the environment's config belongs; it stays in ``env`` unless the new place has one."""
-    if "gym_config" in _block(data, "trainer"):
-        problems.append("env: is the older form of 'trainer.gym_config', which is given too")
-        del data["env"]
-        return
-    data.setdefault("trainer", {})
-    logger.log_warning("env: deprecated, write 'trainer.gym_config'")
-
-
 def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written: str | None = None) -> None:
-    """Move what is at ``old``, which the file has at ``written``, to ``new``."""
-    *block, key = old.split(".")
+    """Move the value at ``old``, which the file has at ``written``, to ``new``."""
+    *blocks, key = old.split(".")
     *parents, name = new.split(".")
-    source, node = _block(data, *block), data
-    if key not in source:
-        return
+    source = functools.reduce(dict.__getitem__, blocks, data)
+    node = data
     for parent in parents:
         node = node.setdefault(parent, {})
         if not isinstance(node, dict):

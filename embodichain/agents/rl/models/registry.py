@@ -25,7 +25,7 @@ from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.validation import from_dict
 
@@ -136,23 +136,36 @@ def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | No
     return None if built_in is None else built_in.cfg_class
 
 
-def parse_policy_block(block: Mapping[str, Any], allowed_imports: Sequence[str] = ()) -> PolicyBlock:
+def parse_policy_block(
+    block: Mapping[str, Any], allowed_imports: Sequence[str] | None = (), given: Collection[str] = ()
+) -> PolicyBlock:
     """Return a config's ``policy`` block in its typed form, checked before anything is built.
 
     Args:
         block: the block.
-        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours.
+        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours; None: all that
+            are imported.
+        given: networks that the block need not have.
 
     Raises:
         ConfigError: (a ValueError) no name, an unknown one, or one that is not allowed, or keys, values or networks
             that a built-in policy's block may not have or lacks.
     """
-    name = _name_in(block)
-    if name not in _POLICIES and "." in name:
+    if "name" not in block:
+        raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
+    name = block["name"]
+    if not isinstance(name, str):
+        raise ConfigError(f"policy.name: Input should be a valid string, got {name!r}")
+    if allowed_imports is not None and name not in _POLICIES and "." in name:
         check_admitted(name, [OUR_MODELS, *allowed_imports], "policy.name")
-    cfg = _typed(block)
-    _require_networks(cfg, ())
-    if isinstance(cfg, VLAPolicyCfg):
+    with placed("policy: "):
+        cfg_class = get_policy_cfg_class(name)
+    if cfg_class is None:
+        return UserPolicyCfg(name, dict(block))
+    cfg = from_dict(cfg_class, dict(block), "policy")
+    with placed("policy: "):
+        _require_networks(cfg, given)
+    if allowed_imports is not None and isinstance(cfg, VLAPolicyCfg):
         check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
         find_vla_class(cfg.vla_config.model_class)
     return cfg
@@ -193,8 +206,7 @@ def build_policy(
             allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
     """
     networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
-    cfg = _typed(block) if isinstance(block, Mapping) else block
-    _require_networks(cfg, networks)
+    cfg = parse_policy_block(block, None, networks) if isinstance(block, Mapping) else block
     config = policy_data(cfg)
     policy_class = get_policy_class(cfg.name)
     given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
@@ -217,27 +229,6 @@ def build_policy(
         policy = _build_by_signature(policy_class, offered)
     policy.block = config
     return policy
-
-
-def _name_in(block: Mapping[str, Any]) -> str:
-    """Return the policy's name.
-
-    Raises:
-        ConfigError: there is none, or it is no text.
-    """
-    if "name" not in block:
-        known = ", ".join(get_registered_policy_names())
-        raise ConfigError(f"policy.name: required, but missing. Known: {known}")
-    name = block["name"]
-    if not isinstance(name, str):
-        raise ConfigError(f"policy.name: Input should be a valid string, got {name!r}")
-    return name
-
-
-def _typed(block: Mapping[str, Any]) -> PolicyBlock:
-    name = _name_in(block)
-    cfg_class = get_policy_cfg_class(name)
-    return UserPolicyCfg(name, dict(block)) if cfg_class is None else from_dict(cfg_class, dict(block), "policy")
 
 
 def _require_networks(cfg: PolicyBlock, given: Collection[str]) -> None:

@@ -104,11 +104,13 @@ class ParsedEnv:
 
     Attributes:
         cfg: the typed config, without what is wrong.
+        as_written: the same, with functions by the names that the file has for them.
         names: what terms may name in its scene.
         problems: what is wrong, a line each.
     """
 
     cfg: EmbodiedEnvCfg
+    as_written: EmbodiedEnvCfg
     names: SceneNames
     problems: list[str]
 
@@ -163,7 +165,7 @@ def parse_env(
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
     problems += _entry_problems(cfg.observations, names)
-    return ParsedEnv(replace(cfg, **terms), names, problems)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, problems)
 
 
 def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
