@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -275,6 +276,44 @@ def test_evaluation_without_a_time_limit_is_refused(monkeypatch: pytest.MonkeyPa
     assert load_run_config(write_config(Path(), config), ["trainer.enable_eval=false"]).env.max_episode_steps is None
     env_file(id="EndlessRL", max_episode_steps=9)
     assert load_run_config(write_config(Path(), config)).env.max_episode_steps == 9
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is a block of a config that is not typed yet, or the file that it is in."""
+    inner = getattr(value, "data", value)
+    plain = (dict, list, str, int, float, bool, type(None))
+    if not isinstance(inner, dict) or not inner:
+        return False
+    inside = [item for item in inner.values() if item]
+    return all(is_plain(item) if isinstance(item, dict) else isinstance(item, plain) for item in inside)
+
+
+def test_plain_data_pass_at_most_ten_functions_before_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Counted: what is handed a block of plain data and hands it on, changed or typed. What only looks returns a bool or
+    # a list of problems.
+    monkeypatch.chdir(REPOSITORY)
+    rooms = ("agents/rl/run_config.py", "agents/rl/config/", "agents/rl/models/registry.py", "lab/gym/config/")
+    waiting: dict[FrameType, str] = {}
+    found = {"agents/rl/run_config.py: load_run_config"}  # which is handed a path
+
+    def profile(frame: FrameType, event: str, result: Any) -> None:
+        code = frame.f_code
+        file = code.co_filename.rpartition("/embodichain/")[2]
+        if event == "call" and file.startswith(rooms) and "<" not in code.co_qualname:
+            arguments = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+            if any(map(is_plain, arguments)):
+                waiting[frame] = f"{file}: {code.co_qualname}"
+        elif event == "return" and (name := waiting.pop(frame, "")) and not isinstance(result, bool | list):
+            found.add(name)
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        load_run_config("configs/agents/rl/push_cube/train_config.json", ["trainer.device=cpu", "env.seed=2"])
+    finally:
+        sys.setprofile(before)
+    assert {"agents/rl/config/dialects.py: modernise", "lab/gym/config/env_config.py: parse_env"} <= found
+    assert len(found) <= 10, sorted(found)
 
 
 # --- modules of the user ---

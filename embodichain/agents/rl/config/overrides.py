@@ -21,7 +21,13 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str], problems: li
     """Set values of a config's plain data by dotted paths; lines about malformed ones go to ``problems``."""
     for override in overrides:
         with collected(problems):
-            _apply_override(data, override)
+            keys, value = _parse_override(override)
+            node = data
+            for key in keys[:-1]:
+                node = node.setdefault(key, {})
+                if not isinstance(node, dict):
+                    raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
+            node[keys[-1]] = value
 
 
 def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tuple[list[str], list[str]]:
@@ -85,7 +91,12 @@ def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[st
     return lines
 
 
-def _apply_override(data: dict[str, Any], override: str) -> None:
+def _parse_override(override: str) -> tuple[list[str], Any]:
+    """Return the keys that lead to what an override sets, and its value.
+
+    Raises:
+        ConfigError: it is malformed, or of an older layout.
+    """
     path, equals, text = override.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):
@@ -99,9 +110,4 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
         value = text
     with placed(f"override '{path}': "):
         check_plain(value)
-    node = data
-    for key in keys[:-1]:
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"override '{override}': '{key}' is not an object in the config")
-    node[keys[-1]] = value
+    return keys, value
