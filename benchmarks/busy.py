@@ -29,8 +29,9 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -285,7 +285,7 @@ def damaged_checkpoints(folder: Path, rng: random.Random, count: int = 12) -> st
         training = start(folder, "--resume", "latest").wait()
         expect(training.code == 0, f"exit code 0 was promised, got {training.code}: {training.printed[-300:]}")
         expect(f"{latest.relative_to(folder)}: damaged" in training.printed, training.printed)
-        expect("going on from" in training.printed and "tiny_step_24.pt" in training.printed, training.printed)
+        expect("continuing from" in training.printed and "tiny_step_24.pt" in training.printed, training.printed)
         check_logs(folder, check_saves(folder))
     (folder / "again").mkdir()
     (folder / "again/outputs").mkdir()

@@ -31,8 +31,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from embodichain.agents.rl.build import RunConfig, build_envs, build_learner, load_run_config
+from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils.configclass import to_dict

@@ -36,9 +36,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.tools.compare.statistics import compare_groups

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from embodichain.agents.rl.algo import AlgorithmCfg
-from embodichain.agents.rl.build import build_envs, build_learner, load_run_config
+from embodichain.agents.rl.build import build_envs, build_learner
+from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.utils import ConfigError

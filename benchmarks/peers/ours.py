@@ -6,8 +6,9 @@ from tensordict import TensorDict
 
 from benchmarks.peers.clock import Clock
 from benchmarks.peers.setting import Setting
-from embodichain.agents.rl.build import RunFolder, build_learner, build_trainer
+from embodichain.agents.rl.build import build_learner, build_trainer
 from embodichain.agents.rl.distributed.stop import StopSignals
+from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils.device import resolve_device
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
-from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
 from embodichain.commands.arguments import add_device, add_json, add_run, whole_number
+from embodichain.tools.open_run import open_run
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 __all__ = ["EXAMPLES", "Statistics", "add_arguments", "describe", "run"]

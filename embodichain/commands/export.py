@@ -6,12 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from embodichain.agents.rl.saved_run import find_run, open_run
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.commands.arguments import add_run, output_file, whole_number
 from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
 from embodichain.tools.export.formats import RUNNER
 from embodichain.tools.export.module import actor_entries
 from embodichain.tools.export.spec import describe_policy
+from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.files import write_atomically, write_json
 from embodichain.utils.module_utils import add_allow_import, allowed_imports

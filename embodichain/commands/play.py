@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from embodichain.agents.rl.build import without_records
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.saved_run import find_run, open_run, without_records
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.commands.agents import AGENTS
 from embodichain.commands.arguments import RUN_HELP, add_device, output_file, whole_number
@@ -20,6 +21,7 @@ from embodichain.commands.live import check_live_arguments, play_live
 from embodichain.commands.pictures import Photographer, config_camera
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.module_utils import add_allow_import, allowed_imports

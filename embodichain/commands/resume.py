@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.agents.rl.train import add_options, run_training
+from embodichain.agents.rl.config.arguments import add_options
+from embodichain.agents.rl.train import train_as_command
 from embodichain.commands.train import EXIT_CODES
 
 __all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
@@ -21,4 +22,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train; return the exit code."""
-    return run_training(args)
+    return train_as_command(args)

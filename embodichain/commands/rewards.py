@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from embodichain.agents.rl.saved_run import SavedRun, find_run, open_run
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, whole_number
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
+from embodichain.tools.open_run import open_run
 from embodichain.tools.report.reward_terms import OTHER, TermFacts, misleading_terms, rescore, term_facts
 from embodichain.tools.report.run_data import read_run
 from embodichain.utils import ConfigError, logger

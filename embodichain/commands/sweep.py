@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,8 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from embodichain.agents.rl.distributed.launch import SIGNALS
-from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.commands.arguments import add_json, output_folder, whole_number
 from embodichain.tools.compare.groups import final_score
@@ -241,16 +239,9 @@ class Trainings:
             self._running.remove(process)
         return code
 
-    @contextmanager
-    def taking_signals(self) -> Iterator[None]:
+    def taking_signals(self) -> AbstractContextManager[None]:
         """While this is entered, raise InterruptedTraining for each of the signals that end a training."""
-        numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._take) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return signals_to(self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         # Without the lock, which another thread may hold for long: it starts a process.

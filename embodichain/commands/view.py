@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from matplotlib.image import imsave
 
+from embodichain.agents.rl.build import without_records
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.agents.rl.saved_run import without_records
 from embodichain.commands.actions import action_numbers
 from embodichain.commands.arguments import output_file, whole_number
 from embodichain.commands.live import HandAgent, check_live_arguments, play_live

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from embodichain.agents.rl.saved_run import find_run, open_run
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
 from embodichain.commands import export
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.parity import record_steps
+from embodichain.tools.open_run import open_run
 from tests.commands.conftest import GAINS
 
 pytest.importorskip("onnxscript")

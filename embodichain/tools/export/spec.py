@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from embodichain.agents.rl.saved_run import OpenRun, SavedRun
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.tools.export.module import DeployedPolicy
+from embodichain.tools.open_run import OpenRun
 from embodichain.utils.machine import describe_machine
 
 __all__ = ["describe_policy"]

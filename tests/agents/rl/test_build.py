@@ -4,24 +4,16 @@ import dataclasses
 import json
 import os
 import sys
-import types
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from embodichain.agents.rl import build
-from embodichain.agents.rl.build import (
-    RunFolder,
-    build_envs,
-    build_learner,
-    build_trainer,
-    for_rank,
-    load_run_config,
-)
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank
+from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
@@ -32,9 +24,6 @@ from tests.agents.rl.fakes import tiny_config, write_config
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-# --- building ---
 
 
 def test_without_evaluation_there_is_no_second_environment() -> None:
@@ -106,50 +95,10 @@ def test_missing_wandb_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None
     assert not Path("outputs").exists()
 
 
-# --- the folder ---
-
-
-def test_run_that_begins_in_the_same_second_as_another_waits_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([datetime(2026, 1, 2, 3, 4, second) for second in (5, 5, 5, 6)])
-    monkeypatch.setattr(build, "datetime", types.SimpleNamespace(now=lambda: next(clock)))
-    monkeypatch.setattr(build, "time", types.SimpleNamespace(sleep=lambda seconds: None))
-    names = [RunFolder.create("a").path.name for _ in range(2)]
-    assert names == ["a_20260102_030405", "a_20260102_030406"]
-    assert sorted(os.listdir("outputs")) == names
-
-
-def test_folder_has_name_and_time_and_its_subfolders() -> None:
-    folder = RunFolder.create("my.exp-1")
-    assert folder.path.parent == Path("outputs")
-    name, date, time = folder.path.name.rsplit("_", 2)
-    assert (name, len(date), len(time), (date + time).isdigit()) == ("my.exp-1", 8, 6, True)
-    assert sorted(os.listdir(folder.path)) == ["checkpoints", "logs"]
-
-
-def test_removing_a_folder_leaves_those_of_other_runs() -> None:
-    first, second = RunFolder.create("a"), RunFolder.create("b")
-    first.remove()
-    assert os.listdir("outputs") == [second.path.name]
-    second.remove()
-    assert not Path("outputs").exists()
-
-
-def test_folder_that_cannot_be_made_is_an_error_with_its_place() -> None:
-    Path("outputs").write_text("a file", encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"output folder {Path.cwd()}/outputs/a_\d+_\d+: cannot be made: Not a dir"):
-        RunFolder.create("a")
-
-
-def test_link_to_nowhere_in_place_of_outputs_is_an_error_too() -> None:
-    Path("outputs").symlink_to("nowhere")
-    with pytest.raises(ConfigError, match="cannot be made: File exists"):
-        RunFolder.create("a")
-
-
 @pytest.mark.parametrize(("place", "expected"), [("cuda:0", "cuda:1"), ("cpu", "cpu"), ("warp:cpu", "warp:cpu")])
 def test_process_has_its_physics_and_its_pictures_on_its_own_gpu(place: str, expected: str) -> None:
     run = load_run_config(write_config(Path(), tiny_config()))
     sim_cfg = replace(run.env.sim_cfg, sim_device=place, render_device=place)
     run = dataclasses.replace(run, env=replace(run.env, sim_cfg=sim_cfg))
-    own = for_rank(run, Ranks(), 3, torch.device("cuda", 1)).env.sim_cfg
+    own = for_rank(run, Placement(), 3, torch.device("cuda", 1)).env.sim_cfg
     assert (own.sim_device, own.render_device) == (expected, expected)

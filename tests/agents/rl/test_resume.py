@@ -253,7 +253,7 @@ def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
     before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
     capsys.readouterr()
     assert train_from_config(None, resume=summary["run_folder"]) == summary
-    message = "all of its 2 iterations are made; to go on, ask for more: trainer.iterations=4"
+    message = "all of its 2 iterations are made; to continue, ask for more: trainer.iterations=4"
     assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
 
@@ -271,8 +271,7 @@ def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys:
     path.write_text(json.dumps(env), encoding="utf-8")
     assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
     change = "env.rewards.calm.weight: 0.05 in the run, 9.0 now"
-    said = f"the run goes on with its own config; mine/env.json is another: {change}"
-    assert said in capsys.readouterr().err
+    assert f"the run continues with its own config; mine/env.json is another: {change}" in capsys.readouterr().err
 
 
 def test_task_that_observes_something_else_than_the_run_is_one_message(
@@ -308,7 +307,7 @@ def test_damaged_checkpoint_gives_way_to_the_one_before_it(damage: str, capsys: 
     assert main(["--resume", "latest"]) == 0
     err = capsys.readouterr().err
     assert f"{latest}: damaged" in err
-    assert f"going on from {run}/checkpoints/tiny_step_16.pt" in err
+    assert f"continuing from {run}/checkpoints/tiny_step_16.pt" in err
     assert_same_runs(run, Path("before"))
 
 
@@ -508,7 +507,7 @@ def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
     run = only_run()
     assert final(run)["global_step"] == 8
     out = capsys.readouterr().err
-    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; 'embodichain resume {run}' goes on from there" in out
+    assert f"checkpoint saved: {run}/checkpoints/tiny_step_8.pt; 'embodichain resume {run}' continues from there" in out
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 

@@ -18,18 +18,21 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from embodichain.agents.rl import build, conclusion, train
+from embodichain.agents.rl import build, run, train
+from embodichain.agents.rl import run_folder as run_folder_module
 from embodichain.agents.rl.algo import PPO
 from embodichain.agents.rl.checkpoint import folder as checkpoint_folder
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
-from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
+from embodichain.utils.files import write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, PUSH_CUBE_ENV, read_tensorboard, tiny_config, write_config
 
@@ -334,7 +337,7 @@ def test_interrupted_training_saves_a_checkpoint_and_closes_everything(
     assert (checkpoint.name, load_checkpoint(checkpoint)["global_step"]) == ("tiny_step_8.pt", 8)
     assert [row["step"] for row in metrics(run_folder())] == [8]
     assert spy.closed == ["log", "env", "env"]
-    saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {run_folder()}' goes on from there"
+    saved = f"checkpoint saved: {checkpoint}; 'embodichain resume {run_folder()}' continues from there"
     assert capsys.readouterr().err == f"[INFO] {saved}\ninterrupted\n"
 
 
@@ -344,7 +347,7 @@ def test_interrupt_before_the_training_claims_no_checkpoint(
     def interrupt(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "build_learner", interrupt)
+    monkeypatch.setattr(run, "build_learner", interrupt)
     spy = Spy(monkeypatch)
     assert run_main() == 130
     assert capsys.readouterr().err == "interrupted\n"
@@ -565,11 +568,13 @@ def test_last_checkpoint_that_cannot_be_written_ends_the_run_with_an_error_and_t
 def test_picture_and_summary_that_cannot_be_written_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def fail(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path.name != "config.json":  # which was written at the beginning
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_json(path, *args, **kwargs)
 
     for name in ("draw_learning_curve", "write_json", "write_report"):
-        monkeypatch.setattr(conclusion, name, fail)
+        monkeypatch.setattr(run_folder_module, name, fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
@@ -587,7 +592,7 @@ def test_report_that_cannot_be_made_is_a_warning_and_the_summary_is_there(
     def fail(*args: object) -> None:
         raise ConfigError("no iteration has been logged yet")
 
-    monkeypatch.setattr(conclusion, "write_report", fail)
+    monkeypatch.setattr(run_folder_module, "write_report", fail)
     assert run_main("trainer.enable_eval=false") == 0
     printed = capsys.readouterr()
     assert printed.err == "[WARNING] report.html could not be written: no iteration has been logged yet\n"

@@ -63,6 +63,14 @@ class Ranks:
         """Whether this is rank 0, which logs and saves."""
         return self.rank == 0
 
+    def use(self, device: torch.device, hang_seconds: float) -> None:
+        """Set up for work; on all ranks.
+
+        Args:
+            device: of this process's learner.
+            hang_seconds: how long a process may make no step, or show no sign of life, before it is given up.
+        """
+
     def sum(self, x: torch.Tensor) -> torch.Tensor:
         """Return the sum of the ranks' tensors, of one shape and type."""
         return x
@@ -152,12 +160,7 @@ class ProcessRanks(Ranks):
         self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
-        """Set up for work; on all ranks.
-
-        Args:
-            device: of this process's learner.
-            hang_seconds: how long a process may make no step, or show no sign of life, before it is given up.
-        """
+        """Set up for work; see ``Ranks``."""
         self._heartbeat.limit = hang_seconds
         if device.type == "cuda":
             torch.cuda.set_device(device)

@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any
 
 import torch
 
 from embodichain.agents.rl.distributed import Ranks
 
-__all__ = ["GRACE", "InterruptedTraining", "StopSignals", "stopping_together"]
+__all__ = ["GRACE", "SIGNALS", "InterruptedTraining", "StopSignals", "signals_to", "stopping_together"]
 
 GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask for an end. A process that has started trainings passes them on."""
 
 
 class InterruptedTraining(KeyboardInterrupt):
@@ -55,6 +55,22 @@ def stopping_together(ranks: Ranks) -> Iterator[None]:
         raise InterruptedTraining(number)
 
 
+@contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle ``SIGNALS`` by a function while this is entered; one that is ignored, as by ``nohup``, stays so.
+
+    Signals are the main thread's; in another thread this does nothing.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [number for number in SIGNALS if is_main and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in handled}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
 class StopSignals:
     """Takes note of SIGINT, SIGTERM and SIGHUP while it is entered; :meth:`check` then ends the work.
 
@@ -77,7 +93,7 @@ class StopSignals:
         self.rescue: Callable[[], str] = str
         self._grace = grace
         self._received: int | None = None
-        self._before: dict[int, Any] = {}
+        self._handlers = signals_to(self._take)
         self._wakeup_before = -1
         self._pipe: tuple[socket.socket, socket.socket] | None = None
         self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
@@ -86,7 +102,7 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             self._pipe = socket.socketpair()
             self._pipe[1].setblocking(False)
-            self._before = {n: signal.signal(n, self._take) for n in _NUMBERS if signal.getsignal(n) != signal.SIG_IGN}
+            self._handlers.__enter__()
             # The interpreter writes the number of each signal there as it comes, whatever the main thread does.
             self._wakeup_before = signal.set_wakeup_fd(self._pipe[1].fileno(), warn_on_full_buffer=False)
             self._thread.start()
@@ -97,8 +113,7 @@ class StopSignals:
     ) -> None:
         if self._pipe is not None:
             signal.set_wakeup_fd(self._wakeup_before)
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
+            self._handlers.__exit__(None, None, None)
             self._pipe[1].close()
             self._thread.join()
             self._pipe[0].close()
@@ -128,7 +143,7 @@ class StopSignals:
                 continue
             if not received:
                 return
-            for number in (number for number in received if number in self._before):
+            for number in (number for number in received if number in SIGNALS):
                 count += 1
                 if count == 1:
                     self._received = number

@@ -10,104 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from embodichain.agents.rl.distributed import launch
 from embodichain.agents.rl.distributed import process_group as ranks
 from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
-    Launch,
-    Placement,
     as_arguments,
     find_launched_run,
     hand_back,
-    num_devices,
-    rank_device,
     record_launch,
-    share_processors,
     start_local_processes,
 )
+from embodichain.agents.rl.distributed.placement import Launch, Placement
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.utils import ConfigError
-
-TORCHRUN = {
-    "RANK": "3",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "LOCAL_WORLD_SIZE": "2",
-    "MASTER_ADDR": "node0",
-    "MASTER_PORT": "29500",
-    "TORCHELASTIC_RUN_ID": "job7",
-    "TORCHELASTIC_RESTART_COUNT": "2",
-}
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_placement_is_what_torchrun_says() -> None:
-    placement = Placement.from_environment(TORCHRUN)
-    assert placement is not None
-    assert (placement.rank, placement.world_size, placement.local_rank, placement.local_world_size) == (3, 4, 1, 2)
-    assert placement.restarts == 2
-    assert placement.launch is not None
-    assert placement.launch.run_id == "job7"
-    assert f":{os.getppid()}:" in placement.launch.agent
-
-
-def test_without_a_launcher_there_is_no_placement() -> None:
-    assert Placement.from_environment({}) is None
-    assert Placement.from_environment({"RANK": "0", "WORLD_SIZE": "1"}) is None  # as some clusters set it everywhere
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"MASTER_PORT": "abc"}, "MASTER_PORT: a launcher such as torchrun sets it to a number, got 'abc'"),
-        ({"MASTER_PORT": "65536"}, "MASTER_PORT: must be from 1 to 65535, got 65536"),
-        ({"MASTER_PORT": ""}, "MASTER_PORT: RANK and WORLD_SIZE are set, so this must be too"),
-        ({"RANK": "one"}, "RANK: a launcher such as torchrun sets it to a number, got 'one'"),
-        ({"RANK": "4"}, "RANK: must be less than WORLD_SIZE, got 4 and 4"),
-        ({"LOCAL_RANK": ""}, "LOCAL_RANK: a launcher such as torchrun sets it to a number, got ''"),
-    ],
-)
-def test_variables_that_make_no_sense_are_named(change: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Placement.from_environment(TORCHRUN | change)
-
-
-def test_each_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert rank_device("auto", 1) == torch.device("cuda", 1)
-    assert rank_device("cuda:0", 1) == torch.device("cuda", 1)
-    assert rank_device("cpu", 1) == torch.device("cpu")
-    assert num_devices(torch.device("cuda")) == 2
-    with pytest.raises(
-        ConfigError, match=r"LOCAL_RANK: process 2 of this machine has no GPU: there are 2 \(cuda:0 to cuda:1"
-    ):
-        rank_device("auto", 2)
-
-
-def test_without_gpus_there_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert rank_device("auto", 5) == torch.device("cpu")
-    assert num_devices(torch.device("cpu")) == 1
-
-
-def test_processors_are_shared_on_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[int] = []
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    monkeypatch.setattr(torch, "set_num_threads", given.append)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert share_processors(Placement(local_world_size=3)) == 2
-    assert share_processors(Placement(local_world_size=16)) == 1
-    assert given == [2, 1]
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert share_processors(Placement(local_world_size=2)) == 4  # the physics'
-    assert given == [2, 1]
 
 
 def run_of(name: str, launch: Launch, has_checkpoint: bool = True) -> Path:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,10 +32,13 @@ class Exit:
 
 
 @pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> Exit:
+def exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[Exit]:
     exits = Exit()
     monkeypatch.setattr(os, "_exit", exits)
-    return exits
+    yield exits
+    for thread in threading.enumerate():
+        if thread.name == "rescue":  # else it would call the real one, which ends the tests
+            thread.join(10.0)
 
 
 def send(*numbers: signal.Signals) -> None:

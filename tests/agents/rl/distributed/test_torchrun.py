@@ -68,7 +68,7 @@ def test_training_goes_on_by_itself_after_three_kills(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("killed_*")) == ["killed_2", "killed_4", "killed_6"]
     run = only_run(tmp_path)
     assert steps(run) == [16 * i for i in range(1, 9)]
-    assert done.stderr.count("going on from") == 3
+    assert done.stderr.count("continuing from") == 3
     assert "exitcode: -9" in done.stderr
 
     undisturbed = tmp_path / "undisturbed"

@@ -15,10 +15,10 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.resume import find_resume_point
 from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed import Ranks, forget_process_group, get_ranks
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config
-from embodichain.agents.rl.saved_run import find_run, open_run
 from embodichain.agents.rl.train import main
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.config.env_config import config_to_cfg
@@ -26,6 +26,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks

@@ -16,12 +16,13 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.buffer import VLABuffer
-from embodichain.agents.rl.build import RunFolder, build_env_groups, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.collector import AsyncCollector
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.utils import dict_to_tensordict, flatten_dict_observation
@@ -222,9 +223,9 @@ def built(folder: Path, **changes: Any) -> Iterator[tuple[Trainer, list[Embodied
     run = load_run_config(write_config(folder, tiny_config(trainer__enable_eval=False, **changes)))
     torch.manual_seed(3)
     env, _ = build_envs(run)
-    envs = [each for each in (env, *build_env_groups(run)) if isinstance(each, EmbodiedEnv)]
+    envs = [each for each in (env, *build_env_sets(run)) if isinstance(each, EmbodiedEnv)]
     policy, algorithm = build_learner(run, env, torch.device("cpu"))
-    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, env_groups=envs[1:])
+    trainer = build_trainer(run, RunFolder.create("tiny"), envs[0], None, policy, algorithm, more_sets=envs[1:])
     trainer.log, sink = RunLog([ListSink()]), trainer.log
     sink.close()
     yield trainer, envs

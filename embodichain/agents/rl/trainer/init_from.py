@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_policy_names, load_policy_state
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
-from embodichain.agents.rl.saved_run import find_run
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
 from embodichain.utils.validation import from_dict

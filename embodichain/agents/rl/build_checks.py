@@ -1,0 +1,78 @@
+"""Checks of a policy that is built, before the training begins: what the config alone does not tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.buffer.layout import allocate_rollout
+from embodichain.agents.rl.collector import ProcessEnv
+from embodichain.agents.rl.models import Policy, check_policy
+from embodichain.agents.rl.models.block import space_size
+from embodichain.agents.rl.run_config import RunConfig, check_sizes
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.memory import check_memory
+from embodichain.utils.observations import entry_spaces
+
+__all__ = ["check_built_policy"]
+
+
+def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
+    """Check that a policy fits its environment, the rollouts' length, and the memory of its device.
+
+    Raises:
+        ConfigError: it does not, or a user's policy lacks something.
+    """
+    if policy.chunk_length > 1:
+        _check_chunks(run, policy.chunk_length)
+    _check_rollout_memory(run, env, policy, device)
+    check_policy(
+        policy,
+        env.flattened_observation_space,
+        env.single_action_space,
+        device,
+        observation_space=env.single_observation_space,
+        evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
+    )
+
+
+def _check_chunks(run: RunConfig, length: int) -> None:
+    """Check that rollouts can be made of chunks of so many actions, and minibatches of them."""
+    size = run.trainer.buffer_size
+    if size % length:
+        below = size // length * length
+        near = " or ".join(str(multiple) for multiple in (below, below + length) if multiple)
+        raise ConfigError(
+            f"trainer.buffer_size: {size} steps cannot be divided into chunks of {length} actions "
+            f"(policy.chunk_length); the nearest multiple is {near}"
+        )
+    problems = check_sizes(run.algorithm, run.env.num_envs, size // length)
+    if problems:
+        raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
+
+
+def _check_rollout_memory(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
+    """Refuse rollouts that are larger than the memory there is."""
+    known, num_steps = entry_spaces(env.single_observation_space), run.trainer.buffer_size
+    entries = {
+        key: torch.from_numpy(np.empty((0, *known[key].shape), known[key].dtype))
+        for key in policy.obs_keys
+        if key in known
+    }
+    rollout = allocate_rollout(
+        env.num_envs,
+        num_steps // policy.chunk_length,
+        space_size(env.flattened_observation_space),
+        space_size(env.single_action_space),
+        "meta",  # of which nothing is allocated
+        extra_fields=policy.extra_fields,
+        state_size=policy.state_size,
+        entries=TensorDict(entries, batch_size=[0]) if entries else None,
+        chunk_length=policy.chunk_length,
+        log_prob_size=policy.log_prob_size,
+    )
+    what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
+    check_memory("trainer.buffer_size", what, rollout.bytes(), device)

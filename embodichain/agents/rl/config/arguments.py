@@ -1,0 +1,55 @@
+"""The command line of a training."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from embodichain.utils.module_utils import add_allow_import
+
+__all__ = ["add_options", "parse_args"]
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line: ``config``, ``distributed`` (None where unset), ``overrides`` and the other options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m embodichain.agents.rl.train",
+        description="Train a policy from one config file.",
+        epilog="example: %(prog)s --config train_config.json trainer.num_envs=256 algorithm.cfg.gamma=0.98",
+    )
+    parser.add_argument("--config", metavar="PATH", help="training config, JSON or YAML")
+    parser.add_argument(
+        "--resume",
+        metavar="RUN",
+        help="continue a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
+    )
+    add_options(parser)
+    args = parser.parse_intermixed_args(argv)
+    if args.config is None and args.resume is None:
+        parser.error("one of --config and --resume is needed")
+    return args
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every command with a training takes, beside its config and the run to resume."""
+    parser.add_argument(
+        "--distributed",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="several processes (unset: as trainer.distributed says)",
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="with so many processes on this machine, which implies --distributed (unset: one for each GPU)",
+    )
+    add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
+    parser.add_argument(
+        "--allow-write",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let a save_path of the config lead into this folder, outside the run's own",
+    )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")

@@ -1,0 +1,197 @@
+"""Which of a training's processes this one is, by what its launcher has set, and which part of the machine it takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.device import resolve_device
+
+__all__ = [
+    "Launch",
+    "Placement",
+    "check_processes",
+    "count_processes",
+    "processor_share",
+    "rank_device",
+    "share_processors",
+]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What was started together; a process that replaces one that failed belongs to the same.
+
+    Attributes:
+        run_id: torchrun's ``--rdzv-id``; ``"none"`` where it was given none.
+        agent: what started rank 0: its host, process id and start time.
+    """
+
+    run_id: str
+    agent: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which of the training's processes this is, as its launcher says by environment variables.
+
+    Attributes:
+        rank: number of this process.
+        world_size: number of processes.
+        local_rank: number of this process on this machine.
+        local_world_size: number of processes on this machine.
+        restarts: how often torchrun has started this machine's processes again.
+        launch: what it was started with; None where ``start_local_processes`` did it, which never starts it again.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    restarts: int = 0
+    launch: Launch | None = None
+
+    @classmethod
+    def from_environment(
+        cls, environment: Mapping[str, str] = os.environ, distributed: bool | None = None
+    ) -> Placement | None:
+        """Return the placement; None where no launcher has set ``RANK`` and ``WORLD_SIZE``.
+
+        None also for the only process of a launcher, as some clusters set the variables everywhere, unless
+        ``distributed`` asks for several: torchrun may go on with one of them.
+
+        Raises:
+            ConfigError: a variable is missing or no number.
+        """
+        if "RANK" not in environment or "WORLD_SIZE" not in environment:
+            return None
+
+        def number(name: str, default: int | None = None) -> int:
+            text = environment.get(name, "" if default is None else str(default))
+            if not text.isdecimal():
+                raise ConfigError(f"{name}: a launcher such as torchrun sets it to a number, got '{text}'")
+            return int(text)
+
+        rank, world_size = number("RANK"), number("WORLD_SIZE")
+        is_local = RENDEZVOUS in environment  # see start_local_processes
+        for name in () if is_local else ("MASTER_ADDR", "MASTER_PORT"):
+            if not environment.get(name):
+                if world_size == 1:
+                    return None
+                raise ConfigError(f"{name}: RANK and WORLD_SIZE are set, so this must be too: where the processes meet")
+        if not is_local and not 0 < number("MASTER_PORT") < 2**16:
+            raise ConfigError(f"MASTER_PORT: must be from 1 to 65535, got {environment['MASTER_PORT']}")
+        if rank >= world_size:
+            raise ConfigError(f"RANK: must be less than WORLD_SIZE, got {rank} and {world_size}")
+        launch = None if is_local else Launch(environment.get("TORCHELASTIC_RUN_ID", "none"), _parent())
+        placement = cls(
+            rank,
+            world_size,
+            number("LOCAL_RANK"),
+            number("LOCAL_WORLD_SIZE", 1),
+            number("TORCHELASTIC_RESTART_COUNT", 0),
+            launch,
+        )
+        return placement if world_size > 1 or distributed else None
+
+
+def check_processes(processes: int, distributed: bool | None, placement: Placement | None) -> None:
+    """Check the number of processes that the user asks for, which are to be started on this machine.
+
+    Raises:
+        ConfigError: the number makes no sense here.
+    """
+    if processes < 1:
+        raise ConfigError(f"--processes: must be at least 1, got {processes}")
+    if distributed is False:
+        raise ConfigError("--processes: cannot go together with --no-distributed")
+    if placement is not None and placement.world_size > 1:
+        raise ConfigError(
+            f"--processes: this is one of {placement.world_size} processes that torchrun or another launcher has "
+            "started; leave it out"
+        )
+
+
+def count_processes(distributed: bool, processes: int | None, device: torch.device, placement: Placement | None) -> int:
+    """Return how many processes are to be started on this machine; 1: this one trains.
+
+    Args:
+        distributed: whether several processes are asked for, by the command line or the config.
+        processes: how many, if the command line says so; None: one for each GPU.
+        device: of the learner.
+        placement: of this process, if a launcher has started it.
+
+    Raises:
+        ConfigError: there are not so many devices, or a launcher has started several where none are asked for.
+    """
+    if placement is not None:
+        if not distributed:
+            raise ConfigError(
+                f"WORLD_SIZE: this is one of {placement.world_size} processes, and trainer.distributed is false: each "
+                "would train by itself. Add --distributed"
+            )
+        return 1
+    if not distributed:
+        return 1
+    num_devices = 1 if device.type == "cpu" else torch.cuda.device_count()
+    count = processes or num_devices
+    if device.type != "cpu" and count > num_devices:
+        raise ConfigError(
+            f"--processes {count}: each needs a GPU of its own, and there are {num_devices}; with trainer.device=cpu "
+            "they share the processors"
+        )
+    if count == 1 and processes is None:
+        logger.log_info(
+            f"--distributed: one device here ({device}), so one process; --processes N starts as many as it says"
+        )
+    return count
+
+
+def rank_device(name: str, placement: Placement | None) -> torch.device:
+    """Return the device of this process: the CPU for all, or a GPU for each.
+
+    Args:
+        name: ``trainer.device``. Of ``"cuda:<number>"`` the number counts only where this process is alone.
+        placement: of this process, if it is one of several.
+
+    Raises:
+        ConfigError: there is no such device here.
+    """
+    device = resolve_device(name)
+    if placement is None or device.type == "cpu":
+        return device
+    count, local_rank = torch.cuda.device_count(), placement.local_rank
+    if local_rank >= count:
+        there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise ConfigError(
+            f"LOCAL_RANK: process {local_rank} of this machine has no GPU: there are {count} ({there}); start no more "
+            f"than {count} here (torchrun --nproc_per_node={count})"
+        )
+    return torch.device("cuda", local_rank)
+
+
+def processor_share(local_world_size: int) -> int:
+    """Return how many processors each of the processes on this machine may keep busy."""
+    return max(1, len(os.sched_getaffinity(0)) // local_world_size)
+
+
+def share_processors(placement: Placement) -> int:
+    """Let torch use this process's share of the processors, unless ``OMP_NUM_THREADS`` says how many; return it."""
+    share = processor_share(placement.local_world_size)
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(share)
+    return share
+
+
+def _parent() -> str:
+    """Return host, process id and start time (in the kernel's ticks) of the process that has started this one."""
+    pid = os.getppid()
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return f"{socket.gethostname()}:{pid}:{fields[19]}"

@@ -1,0 +1,159 @@
+"""One process's training: from its config to what it leaves in the run's folder."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
+from embodichain.agents.rl.checkpoint.resume import ResumePoint
+from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.config_changes import changes_of_env_file, check_resumed_config
+from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
+from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summary, open_run_folder, take_run
+from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
+from embodichain.utils import logger
+from embodichain.utils.profiling import Profiler
+
+__all__ = ["load_training", "run_training"]
+
+
+def load_training(
+    config_path: str | None,
+    overrides: Sequence[str],
+    allowed_imports: Sequence[str],
+    resume: str | None,
+    ranks: Ranks,
+    placement: Placement | None,
+    lock: RunLock,
+) -> tuple[RunConfig, ResumePoint | None]:
+    """Read the config and, where a run is resumed, the checkpoint to continue from, which rank 0 locks and reads.
+
+    Processes that torchrun has started again continue the run that they had begun.
+
+    Raises:
+        ConfigError: the config or the checkpoint cannot be used, or they do not fit each other.
+    """
+    run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
+    point = None
+    if resume is not None or (placement is not None and placement.launch is not None):
+        point = take_run(resume, None if run is None else run.trainer.exp_name, ranks, placement, lock)
+    if run is None:
+        assert point is not None
+        config = point.content["config"]
+        run = load_checkpoint_config(config, overrides, allowed_imports)
+        if changes := changes_of_env_file(config, overrides, allowed_imports):
+            logger.log_info(
+                f"the run continues with its own config; {config['trainer']['gym_config']} is another: "
+                f"{'; '.join(changes)}"
+            )
+    if point is not None:
+        check_resumed_config(point.content["config"], run, resume or str(point.run), allowed_imports)
+        logger.log_info(f"continuing from {point.path}")
+    return run, point
+
+
+def run_training(
+    run: RunConfig,
+    point: ResumePoint | None,
+    device: torch.device,
+    ranks: Ranks,
+    placement: Placement | None,
+    lock: RunLock,
+    allowed_writes: Sequence[str],
+) -> dict[str, Any]:
+    """Build what the config says, train, and return the summary; on all ranks.
+
+    Raises:
+        ConfigError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as ``train_from_config``.
+    """
+    cfg, start = run.trainer, time.monotonic()
+    if point is not None and (finished := ranks.run_on_main(lambda: finished_summary(point, cfg.iterations))):
+        return finished
+    torch.manual_seed(cfg.seed + ranks.rank)
+    np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
+    random.seed(cfg.seed + ranks.rank)
+    new_folder: RunFolder | None = None
+    try:
+        with ExitStack() as at_end:
+            env, eval_env = build_envs(run)
+            at_end.callback(env.close)
+            if eval_env is not None:
+                at_end.callback(eval_env.close)
+            more_sets = build_env_sets(run) if cfg.asynchronous is not None else []
+            for env_set in more_sets:
+                at_end.callback(env_set.close)
+            policy, algorithm = build_learner(run, env, device, point is not None)
+            with StopSignals() as stop:
+                path = ranks.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))
+                folder = RunFolder(Path(path))
+                new_folder = folder if point is None and ranks.is_main else None
+                trainer = build_trainer(
+                    run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
+                )
+                trainer.checkpoints.on_made_again = lambda: _refill(folder, run, lock)
+                at_end.callback(trainer.viewer.close)
+                at_end.callback(trainer.log.close)
+                if cfg.profile and ranks.is_main:
+                    profiler = Profiler(folder.path, cfg.profile == "trace")
+                    profiler.start()
+                    at_end.callback(_save_profile, profiler)
+                logger.speak_as(ranks.rank, is_started=True)
+                with _rescuing(trainer, stop):
+                    trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
+    except InterruptedTraining:
+        if new_folder is not None and not new_folder.has_results():
+            new_folder.remove()
+        raise
+    with ranks.busy():
+        return ranks.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
+
+
+@contextmanager
+def _rescuing(trainer: Trainer, stop: StopSignals) -> Iterator[None]:
+    """Save what finished iterations achieved, whatever ends the block early, and say how to continue."""
+
+    def rescue_alone() -> str:
+        trainer.rescue_alone()
+        return _saved_text(trainer) or "Nothing was finished, so nothing is saved"
+
+    stop.rescue = rescue_alone
+    try:
+        yield
+    except UnsavedTrainingError:
+        raise
+    except BaseException as error:
+        trainer.rescue(is_together=isinstance(error, InterruptedTraining))
+        if text := _saved_text(trainer):
+            logger.log_info(text)
+        raise
+
+
+def _saved_text(trainer: Trainer) -> str:
+    """Return where the training can be continued; an empty text where it has no checkpoint."""
+    path = trainer.whole_checkpoint()
+    if path is None:
+        return ""
+    return f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' continues from there"
+
+
+def _refill(folder: RunFolder, run: RunConfig, lock: RunLock) -> None:
+    """Put into a run's folder that was removed and made again what belongs in it from the beginning."""
+    lock.take_again()
+    folder.write_config(run.resolved)
+
+
+def _save_profile(profiler: Profiler) -> None:
+    profiler.stop()
+    print(profiler.report())

@@ -1,0 +1,285 @@
+"""A run's folder, and what a training leaves in it at its end: learning curve, summary and report."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.checkpoint.resume import ResumePoint, find_resume_point, find_run_folder
+from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.collector import ProcessEnv
+from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
+from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
+from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
+from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.tools.report.run import REPORT, write_report
+from embodichain.tools.report.run_data import read_summary
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.files import remove_unfinished, write_json
+from embodichain.utils.machine import describe_machine
+
+__all__ = [
+    "RunFolder",
+    "begin_writing",
+    "conclude",
+    "finished_summary",
+    "open_run_folder",
+    "print_summary",
+    "take_run",
+    "writing_into",
+]
+
+_RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
+# What is printed of a summary.
+_PRINTED = {
+    "success_rate",
+    "success_interval_95",
+    "episodes",
+    "train_seconds",
+    "env_steps",
+    "peak_memory_mb",
+    "run_folder",
+    "checkpoint",
+    "video",
+    "learning_curve",
+}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder ``outputs/<exp_name>_<date>_<time>`` of a run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, exp_name: str) -> RunFolder:
+        """Make the folder in the working directory; where another run began in the same second, wait for the next.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
+        while True:
+            folder = cls(Path("outputs") / f"{exp_name}_{datetime.now():%Y%m%d_%H%M%S}")
+            try:
+                folder.path.mkdir(parents=True)
+                break
+            except OSError as error:
+                if not folder.path.exists():
+                    raise folder._error("made", error) from error
+                time.sleep(0.1)
+        try:
+            for name in ("logs", "checkpoints"):
+                (folder.path / name).mkdir()
+        except OSError as error:
+            folder.remove()
+            raise folder._error("written", error) from error
+        return folder
+
+    def _error(self, what: str, error: OSError) -> ConfigError:
+        return ConfigError(f"output folder {self.path.absolute()}: cannot be {what}: {error.strerror}")
+
+    def write_config(self, resolved: dict[str, Any]) -> None:
+        """Write the resolved config."""
+        write_json(self.path / "config.json", resolved, indent=2)
+
+    def remove(self) -> None:
+        """Remove the folder, and ``outputs`` where nothing else is in it."""
+        shutil.rmtree(self.path)
+        with suppress(OSError):
+            self.path.parent.rmdir()
+
+    def has_results(self) -> bool:
+        """Return whether there is anything to look at or to continue from: a checkpoint, a metric or a bundle."""
+        is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return is_logged or any(self.path.glob("checkpoints/*.pt")) or any(self.path.glob("bundles/**/*.pt"))
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line an iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def learning_curve(self) -> Path:
+        """The plot."""
+        return self.path / "learning_curve.png"
+
+    @property
+    def summary(self) -> Path:
+        """Results of the run."""
+        return self.path / "summary.json"
+
+
+def open_run_folder(exp_name: str, point: ResumePoint | None, placement: Placement | None, lock: RunLock) -> str:
+    """Return the path of the run's folder, which is locked: a new one, or that of the run to continue.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    folder = RunFolder.create(exp_name) if point is None else RunFolder(point.run)
+    if point is None:
+        lock.take(folder.path)
+    if placement is not None and placement.launch is not None:
+        record_launch(folder.path, placement.launch)
+    return str(folder.path)
+
+
+def begin_writing(
+    run: RunConfig,
+    folder: RunFolder,
+    env: EmbodiedEnv | ProcessEnv,
+    trainer: Trainer,
+    log: RunLog,
+    resume: ResumePoint | None,
+) -> None:
+    """Write the resolved config, and begin the logs and the recordings.
+
+    The last of what can fail before the training: what the run has logged beyond its checkpoint is given up here.
+    """
+    step, wall_time, last_step = None, 0.0, None
+    if resume is not None:
+        step = trainer.global_step
+        for place in (folder.path, trainer.checkpoints.path):
+            remove_unfinished(place)
+        trainer.checkpoints.take_up(resume.path, resume.content)
+        wall_time, last_step = rewind_metrics(folder.metrics, step)
+    folder.write_config(run.resolved)
+    if run.trainer.use_wandb:
+        log.add(WandbSink(run.trainer.wandb_project_name, folder.path.name, folder.path, run.resolved, last_step))
+    log.add(TensorBoardSink(folder.path / "logs", step))
+    log.add(JsonLinesSink(folder.metrics, wall_time))
+    env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
+
+
+@contextmanager
+def writing_into(folder: RunFolder) -> Iterator[None]:
+    """Turn an OSError into a ConfigError about the run's folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"run folder {folder.path.absolute()}: cannot be written: {error}") from error
+
+
+def take_run(
+    resume: str | None, exp_name: str | None, ranks: Ranks, placement: Placement | None, lock: RunLock
+) -> ResumePoint | None:
+    """Find the run to continue, lock it and read its checkpoint, on rank 0; return it on all ranks.
+
+    Processes that torchrun has started again continue the run of their launch, whatever ``resume`` says.
+
+    Args:
+        resume: a run's folder, a checkpoint of it, or ``latest``; None: that of the launch, if any.
+        exp_name: of the runs to look at; None: all.
+        ranks: all processes.
+        placement: of this one.
+        lock: taken on rank 0, before anything is read.
+
+    Raises:
+        ConfigError: there is no such run, it cannot be read, or another process trains in it.
+    """
+    restarts = 0 if placement is None else placement.restarts
+    is_restart = bool(ranks.gather(torch.tensor(restarts)).max() > 0)
+
+    def find() -> tuple[str, str, dict[str, Any]] | None:
+        begun = None if placement is None else find_launched_run(exp_name, placement, is_restart)
+        target = resume if begun is None else str(begun)
+        if target is None:
+            return None
+        folder = find_run_folder(target, exp_name)
+        # A process of this launch that has the lock is about to end.
+        lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
+        point = find_resume_point(str(folder) if target == "latest" else target)
+        return str(point.run), str(point.path), point.content
+
+    found = ranks.run_on_main(find)
+    return None if found is None else ResumePoint(Path(found[0]), Path(found[1]), found[2])
+
+
+def finished_summary(point: ResumePoint, iterations: int) -> dict[str, Any] | None:
+    """Return the summary of a run that has nothing left to do, and write what it lacks; None if it is not finished."""
+    done, folder = point.content["iteration"], RunFolder(point.run)
+    summary = read_summary(folder.summary)
+    if done < iterations or not summary.keys() >= _PRINTED:
+        return None
+    logger.log_info(f"all of its {done} iterations are made; to continue, ask for more: trainer.iterations={2 * done}")
+    remove_unfinished(folder.path)
+    title = point.content["config"]["trainer"]["exp_name"]
+    _write_all([writer for writer in _last_files(folder, title) if not (folder.path / writer[0]).exists()])
+    return summary
+
+
+def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
+    """Write learning curve, summary and report; one that cannot be written is a warning. Return the summary."""
+    curve, *others = _last_files(folder, title)
+    _write_all([curve])
+    summary = _summarise(trainer, folder, wall_seconds)
+    _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
+    return summary
+
+
+def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
+    """Return the files that a training ends with, beside its summary: their names, and functions that write them."""
+    return [
+        (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
+        ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
+        (REPORT, lambda: write_report(folder.path)),
+    ]
+
+
+def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
+    """Write one after the other; one that cannot be written is a warning."""
+    for name, write in writers:
+        try:
+            write()
+        except (OSError, ValueError) as error:  # a ValueError where the logs that it is made from are not whole
+            logger.log_warning(f"{name} could not be written: {error}")
+
+
+def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict[str, Any]:
+    result = trainer.last_evaluation
+    videos = [str(path) for path in result.videos] if result else []
+    return {
+        "success_rate": result.success_rate if result else None,
+        "success_interval_95": list(result.success_interval) if result else None,
+        "episodes": result.episodes if result else 0,
+        "train_seconds": round(trainer.train_seconds, 2),
+        "wall_seconds": round(wall_seconds, 2),
+        "env_steps": trainer.global_step,
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "run_folder": str(folder.path),
+        "checkpoint": str(trainer.last_checkpoint),
+        "video": videos[-1] if videos else None,
+        "learning_curve": str(folder.learning_curve) if folder.learning_curve.exists() else None,
+    }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print the results of a run."""
+    rate, interval = summary["success_rate"], summary["success_interval_95"]
+    if rate is not None:
+        low, high = interval
+        print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
+    print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
+    if "wall_seconds" in summary:  # runs of older versions have none
+        print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
+    print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
+    # A recorder that could not draw or write has said so in a warning.
+    no_video = "nothing was evaluated" if rate is None else "no event in trainer.events.eval recorded one"
+    for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
+        print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")
+    for name, file in (("summary", "summary.json"), ("report", REPORT)):
+        path = Path(summary["run_folder"]) / file
+        print(f"{name:15} {path if path.exists() else 'none'}")

@@ -1,0 +1,72 @@
+"""A run's environment and policy, built again from its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from embodichain.agents.rl.build import build_env_policy, without_records
+from embodichain.agents.rl.checkpoint.content import loading
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun
+from embodichain.agents.rl.models import Policy, load_policy_state
+from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils.device import resolve_device
+
+__all__ = ["OpenRun", "open_run"]
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run's environment and policy, as they were saved.
+
+    Attributes:
+        config: the run's.
+        env: for evaluation; it records nothing.
+        policy: with the checkpoint's parameters, in evaluation mode.
+        device: of the policy.
+    """
+
+    config: RunConfig
+    env: EmbodiedEnv
+    policy: Policy
+    device: torch.device
+
+
+@contextmanager
+def open_run(
+    run: SavedRun,
+    num_envs: int,
+    device: str = "cpu",
+    allowed_imports: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+) -> Iterator[OpenRun]:
+    """Build a run's evaluation environment and its policy; the environment is closed at the end.
+
+    Args:
+        run: the run.
+        num_envs: environments.
+        device: of the policy.
+        allowed_imports: prefixes of modules that the run's config may name.
+        overrides: of the run's config: ``trainer.seed=3`` and the like.
+
+    Raises:
+        ConfigError: the config or what it names cannot be used here, or the checkpoint is of another policy.
+    """
+    settings = [f"trainer.device={device}", "trainer.enable_eval=true", f"trainer.num_eval_envs={num_envs}"]
+    config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)
+    assert config.eval_env is not None
+    torch_device = resolve_device(device)
+    env = build_env(config.env_id, without_records(config.eval_env))
+    try:
+        policy = build_env_policy(config, env, torch_device)
+        with loading(run.checkpoint):
+            load_policy_state(policy, run.content["policy"], str(run.checkpoint))
+        policy.eval()
+        yield OpenRun(config, env, policy, torch_device)
+    finally:
+        env.close()
