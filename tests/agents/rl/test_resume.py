@@ -513,11 +513,11 @@ def test_signal_ends_the_run_with_the_last_finished_iteration_saved(
 
 HANGS = """
 import ctypes, sys
-from embodichain.agents.rl import train
+from embodichain.agents.rl import run, train
 from embodichain.agents.rl.distributed import stop
 from embodichain.lab.gym.envs import EmbodiedEnv
 step, count, libc = EmbodiedEnv.step, iter(range(1000)), ctypes.CDLL(None)
-train.StopSignals = lambda: stop.StopSignals(grace=0.1)
+run.StopSignals = lambda: stop.StopSignals(grace=0.1)
 def hang(env, action):
     if next(count) == 26:  # in the third iteration
         lock = ctypes.create_string_buffer(64)
@@ -543,7 +543,7 @@ def test_step_that_hangs_costs_nothing_of_the_finished_iterations(monkeypatch: p
         _, errors = process.communicate(timeout=60)
     run = only_run()
     assert process.returncode == 143
-    assert f"checkpoint saved: {run}/checkpoints/tiny_step_16.pt; 'embodichain resume {run}' goes on" in errors
+    assert f"checkpoint saved: {run}/checkpoints/tiny_step_16.pt; 'embodichain resume {run}' continues" in errors
     assert main(["--resume", str(run)]) == 0
     assert rows(run) == rows(whole)
     assert_same(final(run)["policy"], final(whole)["policy"])
