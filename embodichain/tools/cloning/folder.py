@@ -7,6 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter
+from typing_extensions import TypedDict
+
+from embodichain.agents.rl.checkpoint.content import check_fields
 from embodichain.agents.rl.checkpoint.run_access import LOCK
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig
@@ -14,7 +18,7 @@ from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.output import OutputFolder
 
-__all__ = ["check_content", "made_folder", "out_folder", "place", "whole"]
+__all__ = ["check_content", "made_folder", "out_folder", "place"]
 
 _ROOT = Path("outputs")  # below it is written, whatever a config says
 
@@ -67,29 +71,33 @@ def made_folder(path: Path) -> Iterator[None]:
             path.parent.rmdir()
 
 
+class _Demonstrations(TypedDict):
+    episodes: int
+    frames: int
+
+
+class _State(TypedDict):
+    step: int
+    skipped: int
+    loss: float
+    policy: dict[str, Any]
+
+
+class _Content(TypedDict):
+    cloning: dict[str, Any]
+    train_config: dict[str, Any]
+    demonstrations: _Demonstrations
+    seconds: float
+    cloning_state: _State
+
+
+_CONTENT = TypeAdapter(_Content, config=ConfigDict(strict=True))
+
+
 def check_content(content: Mapping[str, Any], path: Path) -> None:
-    """Check what a checkpoint has, which may be somebody else's."""
-    kinds = {"cloning": dict, "train_config": dict, "demonstrations": dict, "seconds": float, "cloning_state": dict}
-    inner = {"step": int, "skipped": int, "loss": float, "policy": dict}
-    state = content.get("cloning_state")
-    lacking = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
-    lacking += [
-        name for name, kind in inner.items() if not isinstance(state, dict) or not isinstance(state.get(name), kind)
-    ]
-    lacking += [name for name in ("episodes", "frames") if name not in (content.get("demonstrations") or {})]
-    if lacking:
-        raise ConfigError(
-            f"{path}: is no whole checkpoint of a cloning: {', '.join(lacking)} missing or of a wrong type"
-        )
+    """Check what the checkpoint of a cloning holds; it may be another person's.
 
-
-@contextmanager
-def whole(source: str) -> Iterator[None]:
-    """Turn what a checkpoint of somebody else's may raise into one line."""
-    try:
-        yield
-    except ConfigError:
-        raise
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(f"{source}: is no whole checkpoint of a cloning: {type(error).__name__}: {reason}") from error
+    Raises:
+        ConfigError: something is missing or of a wrong type.
+    """
+    check_fields(content, _CONTENT, path, "cloning")

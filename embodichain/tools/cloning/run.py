@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from embodichain import __version__
+from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
@@ -33,7 +34,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.cloning.cloning import Cloning
 from embodichain.tools.cloning.config import BCCfg, change_bc_config, find_train_config, load_bc_config
 from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert
-from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place, whole
+from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import resolve_device
@@ -160,7 +161,7 @@ class _Progress:
         saved = plan.saved
         if saved is None:
             return
-        with whole(plan.source):
+        with loading(plan.source, "cloning"):
             cloning.load_state_dict(saved["cloning_state"], plan.source)
             self._start -= saved["seconds"]
         if saved["demonstrations"] != self._told:

@@ -236,9 +236,9 @@ def test_forged_checkpoints_are_refused_in_one_line(tmp_path: Path, capsys: pyte
     }
     for forged, message in (
         ({"kind": "else"}, "is not of a behaviour cloning"),
-        ({"cloning_state": {}}, "is no whole checkpoint of a cloning: step, skipped, loss, policy missing"),
+        ({"cloning_state": {}}, "is not the checkpoint of a cloning: cloning_state.step: Field required"),
         ({"cloning": {"steps": "many"}}, "train_config: required"),
-        ({"cloning_state": state | {"optimizer": {}}}, "is no whole checkpoint of a cloning: KeyError"),
+        ({"cloning_state": state | {"optimizer": {}}}, "does not hold the state of this cloning: KeyError"),
         (
             {"cloning_state": state | {"optimizer": state["optimizer"] | {"state": moments}}},
             "the optimiser's state is that of another model",

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from embodichain.utils import ConfigError
 
-__all__ = ["PROBLEM_KEY", "check_content", "loading"]
+__all__ = ["PROBLEM_KEY", "check_content", "check_fields", "loading"]
 
 PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: why
 
@@ -87,12 +87,27 @@ def check_content(content: Mapping[str, Any], path: Path) -> None:
     config = content.get("config")
     if isinstance(config, dict):
         require_config(config, path)
+    check_fields(content, _CONTENT, path, "training")
+
+
+def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Path, kind: str) -> None:
+    """Check the names and types of what a checkpoint holds.
+
+    Args:
+        content: of the file.
+        fields: of a TypedDict.
+        path: the file, for the message.
+        kind: what it should be a checkpoint of, for the message.
+
+    Raises:
+        ConfigError: the first that is missing or of another type; one line.
+    """
     try:
-        _CONTENT.validate_python(dict(content))
+        fields.validate_python(dict(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))  # never empty: the content itself is a dict
-        raise ConfigError(f"{path}: is not the checkpoint of a training: {place}: {first['msg']}") from None
+        raise ConfigError(f"{path}: is not the checkpoint of a {kind}: {place}: {first['msg']}") from None
 
 
 def require_config(config: Mapping[str, Any], path: Path) -> None:
@@ -114,11 +129,12 @@ def require_config(config: Mapping[str, Any], path: Path) -> None:
 
 
 @contextmanager
-def loading(path: Path) -> Iterator[None]:
+def loading(path: str | Path, kind: str = "training") -> Iterator[None]:
     """Turn what goes wrong where objects take their state from a checkpoint into one line about the file.
 
     Args:
         path: of the checkpoint.
+        kind: what it should be a checkpoint of, for the message.
 
     Raises:
         ConfigError: in place of any such error; it has what was raised, and where.
@@ -131,6 +147,6 @@ def loading(path: Path) -> Iterator[None]:
         where = traceback.extract_tb(error.__traceback__)[-1]
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"{path}: does not hold the state of this training: {type(error).__name__}: {reason} "
+            f"{path}: does not hold the state of this {kind}: {type(error).__name__}: {reason} "
             f"({where.filename}, line {where.lineno})"
         ) from error

@@ -9,10 +9,9 @@ Legend: W processes, K tensors; ... any shape.
 from __future__ import annotations
 
 import atexit
-import io
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from embodichain.agents.rl.distributed.heartbeat import (
     NoHeartbeat,
 )
 from embodichain.agents.rl.distributed.rendezvous import meet, rendezvous_folder
+from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets, packed, unpacked
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import discard_unwritten_output
 
@@ -37,7 +37,6 @@ __all__ = ["ProcessRanks", "Ranks", "adopt_process_group", "forget_process_group
 
 T = TypeVar("T")
 
-BUCKET_BYTES = 4 * 2**20  # gradients are sent in pieces of about this size
 _NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
 _ADOPTED_LIMIT = 300.0  # s; nobody says why a process hangs there, so that it may take longer
 _FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
@@ -182,7 +181,7 @@ class ProcessRanks(Ranks):
 
     def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
         """Return what each rank has; see ``Ranks``."""
-        own = _packed(data)
+        own = packed(data)
         sizes = self.gather(torch.tensor(len(own))).tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = own
@@ -193,7 +192,7 @@ class ProcessRanks(Ranks):
             pieces = list(parts) if self.is_main else None
             work = dist.gather(padded, pieces, dst=0, group=self._gloo, async_op=True)
             self._finish(work, "gather_data", padded)
-        return [_unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
+        return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
         """Write rank 0's tensors into those of all ranks; see ``Ranks``."""
@@ -205,12 +204,12 @@ class ProcessRanks(Ranks):
 
     def broadcast_data(self, data: T) -> T:
         """Return what rank 0 has; see ``Ranks``."""
-        own = _packed(data if self.is_main else None)
+        own = packed(data if self.is_main else None)
         size = torch.tensor(len(own))
         self.broadcast([size])
         content = own if self.is_main else torch.empty(int(size), dtype=torch.uint8)
         self.broadcast([content])
-        received: T = _unpacked(content)
+        received: T = unpacked(content)
         return received
 
     def run_on_main(self, function: Callable[[], T]) -> T:
@@ -230,12 +229,18 @@ class ProcessRanks(Ranks):
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
         """Average the gradients; see ``Ranks``."""
         self.step()
-        for bucket in _buckets([p for p in dict.fromkeys(parameters) if p.requires_grad]):
-            self._average_bucket(bucket, samples)
+        for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
+            flat = bucket.flatten()
+            if samples is None:
+                bucket.write(self.sum(flat) / self.world_size)
+                continue
+            weight = samples.detach().reshape(1).to(flat)
+            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
+            bucket.write(total[:-1] / total[-1].clamp(min=1))
 
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         """Return the names of those that differ; see ``Ranks``."""
-        sums = self.gather(torch.stack([_checksum(tensor) for tensor in tensors.values()]))
+        sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
         return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
 
     def step(self) -> None:
@@ -249,22 +254,6 @@ class ProcessRanks(Ranks):
     def busy(self) -> AbstractContextManager[None]:
         """Mark work without steps; see ``Ranks``."""
         return self._heartbeat.busy()
-
-    def _average_bucket(self, parameters: list[nn.Parameter], samples: torch.Tensor | None) -> None:
-        """Average the gradients of parameters of one type and device by one operation; it carries their weight too."""
-        for p in parameters:
-            if p.grad is None:
-                p.grad = torch.zeros_like(p)
-        grads = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([grad.reshape(-1) for grad in grads])
-        if samples is None:
-            mean = self.sum(flat) / self.world_size
-        else:
-            weight = samples.detach().reshape(1).to(flat)
-            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
-            mean = total[:-1] / total[-1].clamp(min=1)
-        pieces = mean.split([grad.numel() for grad in grads])
-        torch._foreach_copy_(grads, [piece.view_as(grad) for piece, grad in zip(pieces, grads, strict=True)])
 
     def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
         return self._gloo if x.device.type == "cpu" else self._nccl
@@ -399,37 +388,3 @@ def _exit_at_once() -> None:
 def _record(error: Exception) -> None:
     """Tell torchrun, if it has started this process, why it fails."""
     get_error_handler().record_exception(error)
-
-
-def _packed(data: object) -> torch.Tensor:
-    buffer = io.BytesIO()
-    torch.save(data, buffer)
-    return torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
-
-
-def _unpacked(content: torch.Tensor) -> Any:
-    return torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
-
-
-def _buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    """Divide parameters into groups of one type and device, of about ``BUCKET_BYTES`` each, in their order."""
-    bucket: list[nn.Parameter] = []
-    size = 0
-    for p in parameters:
-        kind = (p.dtype, p.device)
-        if bucket and (size >= BUCKET_BYTES or (bucket[0].dtype, bucket[0].device) != kind):
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(p)
-        size += p.numel() * p.element_size()
-    if bucket:
-        yield bucket
-
-
-def _checksum(x: torch.Tensor) -> torch.Tensor:
-    """Return a number that follows from a tensor's bits: int64 [], on the CPU."""
-    data = x.detach().contiguous().reshape(-1).view(torch.uint8)
-    words = nn.functional.pad(data, (0, -len(data) % 8)).view(torch.int64)
-    # Weights by place, so that two values that have changed places are seen.
-    places = torch.arange(1, 2 * len(words), 2, device=x.device)
-    return (words * places).sum().cpu()

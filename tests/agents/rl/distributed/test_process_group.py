@@ -14,8 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, join_ranks
-from embodichain.agents.rl.distributed import process_group as ranks_module
+from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, join_ranks, tensors
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
 
@@ -92,7 +91,7 @@ def test_collective_operations(world: int) -> None:
 
 
 def averaged(ranks: ProcessRanks, samples: list[int] | None, bucket_bytes: int) -> list[list[float] | None]:
-    ranks_module.BUCKET_BYTES = bucket_bytes
+    tensors.BUCKET_BYTES = bucket_bytes
     first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
     double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     frozen.requires_grad_(False)
