@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from embodichain.agents.rl.checkpoint.resume import last_run
+from embodichain.agents.rl.checkpoint.saved_run import last_run
 from embodichain.tools.report.run import write_report
 from embodichain.utils import ConfigError
 

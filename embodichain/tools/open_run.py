@@ -28,7 +28,6 @@ class OpenRun:
         config: the run's.
         env: for evaluation; it records nothing.
         policy: with the checkpoint's parameters, in evaluation mode.
-        device: of the policy.
     """
 
     config: RunConfig
@@ -48,9 +47,6 @@ def open_run(
     """Build a run's evaluation environment and its policy; the environment is closed at the end.
 
     Args:
-        run: the run.
-        num_envs: environments.
-        device: of the policy.
         allowed_imports: prefixes of modules that the run's config may name.
         overrides: of the run's config: ``trainer.seed=3`` and the like.
 

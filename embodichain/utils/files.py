@@ -44,10 +44,6 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file so that under its name there is always a complete one, even if the machine stops.
 
     It goes to a temporary file beside it, which takes the name when it is on the disk. Neither follows a link.
-
-    Args:
-        path: its name; the folder is there.
-        write: writes the content.
     """
     # By process and thread: each has a file of its own, and remove_unfinished can tell whose it is.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")

@@ -38,9 +38,7 @@ def check_memory(place: str, what: str, wanted: int, device: torch.device | str 
 
     Args:
         place: what of the config asks for it.
-        what: for the message.
         wanted: bytes, at least.
-        device: where.
 
     Raises:
         ConfigError: it is more than is available.

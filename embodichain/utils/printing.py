@@ -14,11 +14,7 @@ _STREAMS = ("stdout", "stderr")
 
 
 class _UnfailingStream:
-    """A text stream whose failures to write are ignored; everything else is the stream's own.
-
-    Args:
-        stream: what is written to.
-    """
+    """A text stream whose failures to write are ignored; everything else is the stream's own."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

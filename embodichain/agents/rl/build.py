@@ -13,7 +13,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import VLABuffer, check_sequences
 from embodichain.agents.rl.build_checks import check_built_policy
 from embodichain.agents.rl.checkpoint.content import loading
-from embodichain.agents.rl.checkpoint.resume import ResumePoint
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
 from embodichain.agents.rl.distributed import get_ranks
 from embodichain.agents.rl.distributed.placement import Placement
@@ -52,8 +52,6 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
     Only rank 0 records videos, trajectories and datasets, all of its own environments.
 
     Args:
-        run: the config, the same on all ranks.
-        placement: of this process.
         num_threads: of the physics, where the config does not say.
         device: the process's own; what the config has on a GPU is on this one.
     """
@@ -141,9 +139,6 @@ def build_learner(
     """Build the policy and the algorithm that improves it.
 
     Args:
-        run: its config.
-        env: the training environment.
-        device: of the learner.
         is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
 
     Raises:
@@ -169,7 +164,7 @@ def build_trainer(
     eval_env: EmbodiedEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
-    resume: ResumePoint | None = None,
+    resume: SavedRun | None = None,
     check_stop: Callable[[], None] = lambda: None,
     allowed_writes: Sequence[str] = (),
     more_sets: Sequence[TrainingEnv] = (),
@@ -177,12 +172,7 @@ def build_trainer(
     """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
 
     Args:
-        run: its config.
         folder: its folder. If it is a new one and something fails, it is removed again.
-        env: the training environment.
-        eval_env: the one for evaluation, if any.
-        policy: the policy.
-        algorithm: improves it.
         resume: the checkpoint to continue from.
         check_stop: see ``Trainer``.
         allowed_writes: folders beside the run's that a ``save_path`` may name.
@@ -239,9 +229,9 @@ def build_trainer(
             viewer=viewer,
         )
         if resume is not None:
-            with loading(resume.path):
+            with loading(resume.checkpoint):
                 trainer.load_state_dict(resume.content)
-            trainer.last_checkpoint = resume.path
+            trainer.last_checkpoint = resume.checkpoint
         if ranks.is_main:
             begin_writing(run, folder, env, trainer, log, resume)
         undo.pop_all()

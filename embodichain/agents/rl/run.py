@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from embodichain.agents.rl.build import build_env_sets, build_envs, build_learner, build_trainer
-from embodichain.agents.rl.checkpoint.resume import ResumePoint
 from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.config_changes import changes_of_env_file, check_resumed_config
 from embodichain.agents.rl.distributed import Ranks
 from embodichain.agents.rl.distributed.placement import Placement
@@ -37,7 +37,7 @@ def load_training(
     ranks: Ranks,
     placement: Placement | None,
     lock: RunLock,
-) -> tuple[RunConfig, ResumePoint | None]:
+) -> tuple[RunConfig, SavedRun | None]:
     """Read the config and, where a run is resumed, the checkpoint to continue from, which rank 0 locks and reads.
 
     Processes that torchrun has started again continue the run that they had begun.
@@ -59,14 +59,14 @@ def load_training(
                 f"{'; '.join(changes)}"
             )
     if point is not None:
-        check_resumed_config(point.content["config"], run, resume or str(point.run), allowed_imports)
-        logger.log_info(f"continuing from {point.path}")
+        check_resumed_config(point.content["config"], run, resume or str(point.folder), allowed_imports)
+        logger.log_info(f"continuing from {point.checkpoint}")
     return run, point
 
 
 def run_training(
     run: RunConfig,
-    point: ResumePoint | None,
+    point: SavedRun | None,
     device: torch.device,
     ranks: Ranks,
     placement: Placement | None,

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.checkpoint.resume import ResumePoint, find_resume_point, find_run_folder
 from embodichain.agents.rl.checkpoint.run_access import RunLock
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run_folder, load_resumed_run
 from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.distributed import Ranks
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
@@ -123,13 +123,13 @@ class RunFolder:
         return self.path / "summary.json"
 
 
-def open_run_folder(exp_name: str, point: ResumePoint | None, placement: Placement | None, lock: RunLock) -> str:
+def open_run_folder(exp_name: str, point: SavedRun | None, placement: Placement | None, lock: RunLock) -> str:
     """Return the path of the run's folder, which is locked: a new one, or that of the run to continue.
 
     Raises:
         ConfigError: it cannot be written.
     """
-    folder = RunFolder.create(exp_name) if point is None else RunFolder(point.run)
+    folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
     if point is None:
         lock.take(folder.path)
     if placement is not None and placement.launch is not None:
@@ -143,7 +143,7 @@ def begin_writing(
     env: EmbodiedEnv | ProcessEnv,
     trainer: Trainer,
     log: RunLog,
-    resume: ResumePoint | None,
+    resume: SavedRun | None,
 ) -> None:
     """Write the resolved config, and begin the logs and the recordings.
 
@@ -154,7 +154,7 @@ def begin_writing(
         step = trainer.global_step
         for place in (folder.path, trainer.checkpoints.path):
             remove_unfinished(place)
-        trainer.checkpoints.take_up(resume.path, resume.content)
+        trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         wall_time, last_step = rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
     if run.trainer.use_wandb:
@@ -175,7 +175,7 @@ def writing_into(folder: RunFolder) -> Iterator[None]:
 
 def take_run(
     resume: str | None, exp_name: str | None, ranks: Ranks, placement: Placement | None, lock: RunLock
-) -> ResumePoint | None:
+) -> SavedRun | None:
     """Find the run to continue, lock it and read its checkpoint, on rank 0; return it on all ranks.
 
     Processes that torchrun has started again continue the run of their launch, whatever ``resume`` says.
@@ -183,8 +183,6 @@ def take_run(
     Args:
         resume: a run's folder, a checkpoint of it, or ``latest``; None: that of the launch, if any.
         exp_name: of the runs to look at; None: all.
-        ranks: all processes.
-        placement: of this one.
         lock: taken on rank 0, before anything is read.
 
     Raises:
@@ -201,23 +199,22 @@ def take_run(
         folder = find_run_folder(target, exp_name)
         # A process of this launch that has the lock is about to end.
         lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
-        point = find_resume_point(str(folder) if target == "latest" else target)
-        return str(point.run), str(point.path), point.content
+        saved = load_resumed_run(folder, target)
+        return str(saved.folder), str(saved.checkpoint), saved.content
 
     found = ranks.run_on_main(find)
-    return None if found is None else ResumePoint(Path(found[0]), Path(found[1]), found[2])
+    return None if found is None else SavedRun(Path(found[0]), Path(found[1]), found[2])
 
 
-def finished_summary(point: ResumePoint, iterations: int) -> dict[str, Any] | None:
+def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
     """Return the summary of a run that has nothing left to do, and write what it lacks; None if it is not finished."""
-    done, folder = point.content["iteration"], RunFolder(point.run)
+    done, folder = point.content["iteration"], RunFolder(point.folder)
     summary = read_summary(folder.summary)
     if done < iterations or not summary.keys() >= _PRINTED:
         return None
     logger.log_info(f"all of its {done} iterations are made; to continue, ask for more: trainer.iterations={2 * done}")
     remove_unfinished(folder.path)
-    title = point.content["config"]["trainer"]["exp_name"]
-    _write_all([writer for writer in _last_files(folder, title) if not (folder.path / writer[0]).exists()])
+    _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder.path / writer[0]).exists()])
     return summary
 
 

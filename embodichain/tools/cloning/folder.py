@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from embodichain.agents.rl.checkpoint.content import check_fields
@@ -71,11 +71,13 @@ def made_folder(path: Path) -> Iterator[None]:
             path.parent.rmdir()
 
 
+@with_config(ConfigDict(strict=True))
 class _Demonstrations(TypedDict):
     episodes: int
     frames: int
 
 
+@with_config(ConfigDict(strict=True))
 class _State(TypedDict):
     step: int
     skipped: int
@@ -83,6 +85,7 @@ class _State(TypedDict):
     policy: dict[str, Any]
 
 
+@with_config(ConfigDict(strict=True))
 class _Content(TypedDict):
     cloning: dict[str, Any]
     train_config: dict[str, Any]
@@ -91,7 +94,7 @@ class _Content(TypedDict):
     cloning_state: _State
 
 
-_CONTENT = TypeAdapter(_Content, config=ConfigDict(strict=True))
+_CONTENT = TypeAdapter(_Content)
 
 
 def check_content(content: Mapping[str, Any], path: Path) -> None:

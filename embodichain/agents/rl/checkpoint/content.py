@@ -77,10 +77,6 @@ _CONTENT = TypeAdapter(_Content)
 def check_content(content: Mapping[str, Any], path: Path) -> None:
     """Check that a file holds what a training saves, and says of what its parts were made.
 
-    Args:
-        content: from ``load_checkpoint``.
-        path: the file, for the message.
-
     Raises:
         ConfigError: it does not; one line.
     """
@@ -94,9 +90,6 @@ def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Pat
     """Check the names and types of what a checkpoint holds.
 
     Args:
-        content: of the file.
-        fields: of a TypedDict.
-        path: the file, for the message.
         kind: what it should be a checkpoint of, for the message.
 
     Raises:
@@ -112,10 +105,6 @@ def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Pat
 
 def require_config(config: Mapping[str, Any], path: Path) -> None:
     """Check that a checkpoint says what its training was made of.
-
-    Args:
-        config: of the checkpoint.
-        path: the checkpoint, for the message.
 
     Raises:
         ConfigError: it does not; the message has the reason that was noted when it was written.
@@ -133,7 +122,6 @@ def loading(path: str | Path, kind: str = "training") -> Iterator[None]:
     """Turn what goes wrong where objects take their state from a checkpoint into one line about the file.
 
     Args:
-        path: of the checkpoint.
         kind: what it should be a checkpoint of, for the message.
 
     Raises:

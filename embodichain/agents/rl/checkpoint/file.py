@@ -34,12 +34,7 @@ class DamagedCheckpointError(ConfigError):
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint; see :func:`write_atomically`.
-
-    Args:
-        path: its file; the folder is there.
-        content: tensors, numbers, texts and containers of them.
-    """
+    """Write a checkpoint; see :func:`write_atomically`."""
     buffer = io.BytesIO()
     torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
     archive = buffer.getbuffer()[:-2]  # what follows is the length of the comment: none
@@ -54,10 +49,6 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a checkpoint.
-
-    Args:
-        path: its file.
-        device: where its tensors go.
 
     Raises:
         DamagedCheckpointError: there is no such file, or it is damaged.

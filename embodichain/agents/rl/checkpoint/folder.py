@@ -33,7 +33,6 @@ class CheckpointFolder:
         """Set up.
 
         Args:
-            path: the folder; it is there.
             exp_name: begins the names.
             keep_last: how many to keep beside the best one; None: all.
         """
@@ -48,7 +47,6 @@ class CheckpointFolder:
         Args:
             content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the file of the best one so far, which
                 may be this one; ``best_success`` is that one's success rate.
-            step: environment steps so far.
 
         Returns:
             Its path.
@@ -75,7 +73,6 @@ class CheckpointFolder:
         A process that is killed in it leaves the rest to the resume.
 
         Args:
-            path: of the checkpoint.
             content: what is in it. Where the best one that it names is not there, the pointer stays as it is.
         """
         self._point(_LATEST, path)

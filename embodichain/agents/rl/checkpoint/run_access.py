@@ -50,7 +50,6 @@ class RunLock:
         """Take the lock of a run's folder.
 
         Args:
-            folder: the run's; it is there.
             patience: how long to wait for another process to end, s.
 
         Raises:
@@ -120,7 +119,6 @@ def check_links(folder: Path, names: Sequence[str] | None = None) -> None:
     """Check that what is read and written in a run's folder is in it; the folder may be somebody else's.
 
     Args:
-        folder: the run's.
         names: of what to look at in it; None: at everything.
 
     Raises:

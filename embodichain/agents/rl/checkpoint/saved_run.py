@@ -6,27 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from embodichain import __version__
 from embodichain.agents.rl.checkpoint.content import check_content
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
-from embodichain.agents.rl.checkpoint.resume import last_run
 from embodichain.agents.rl.checkpoint.run_access import check_links
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import placed
 
-__all__ = ["SavedRun", "find_run"]
+__all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run"]
 
 _WRITTEN = ("export", "rewards", "videos")  # what commands write beside a checkpoint that is not in a run's folder
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run's folder and one of its checkpoints.
-
-    Attributes:
-        folder: the run's.
-        checkpoint: path of the checkpoint.
-        content: what is in it.
-    """
+    """A run's folder, the path of one of its checkpoints, and what is in that."""
 
     folder: Path
     checkpoint: Path
@@ -73,3 +68,62 @@ def find_run(target: str) -> SavedRun:
 def _whole(folder: Path, checkpoint: Path, content: dict[str, Any]) -> SavedRun:
     check_content(content, checkpoint)
     return SavedRun(folder, checkpoint, content)
+
+
+def find_run_folder(target: str, exp_name: str | None = None) -> Path:
+    """Return the folder of the run to resume.
+
+    Args:
+        target: a run's folder; a checkpoint in it; or ``latest``, for the run in ``outputs`` that saved last.
+        exp_name: of the runs that ``latest`` looks at; None: all.
+
+    Raises:
+        ConfigError: there is none, or it has links that lead out of it.
+    """
+    with placed("--resume latest: "):
+        run = last_run(exp_name) if target == "latest" else Path(target)
+    if not run.is_dir():
+        if run.parent.name != "checkpoints":
+            raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
+        if not run.exists():
+            raise ConfigError(f"{run}: no such checkpoint")
+        run = run.parent.parent
+    check_links(run)
+    return run
+
+
+def load_resumed_run(folder: Path, target: str) -> SavedRun:
+    """Read the checkpoint to continue from: the one that ``target`` names, or else the folder's latest.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+    """
+    path = Path(target)
+    if target != "latest" and path.is_file():
+        content = load_checkpoint(path)
+    else:
+        path, content = CheckpointFolder(folder / "checkpoints", "").load_latest()
+    check_content(content, path)
+    if content["code_version"] != __version__:
+        logger.log_warning(
+            f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may "
+            "continue otherwise than it would have"
+        )
+    return SavedRun(folder, path, content)
+
+
+def last_run(exp_name: str | None = None) -> Path:
+    """Return the folder of the run in ``outputs`` that saved last.
+
+    Args:
+        exp_name: of the runs to look at; None: all.
+
+    Raises:
+        ConfigError: none has a checkpoint.
+    """
+    pattern = "*" if exp_name is None else f"{exp_name}_" + "[0-9]" * 8 + "_" + "[0-9]" * 6
+    saved = {path.parent.parent: path.stat().st_mtime for path in Path("outputs").glob(f"{pattern}/checkpoints/*.pt")}
+    if not saved:
+        which = "" if exp_name is None else f" of '{exp_name}'"
+        raise ConfigError(f"no run{which} in {Path('outputs').absolute()} has a checkpoint")
+    return max(saved, key=saved.__getitem__)

@@ -92,9 +92,6 @@ class Heartbeat:
         """Set up; :meth:`start` begins.
 
         Args:
-            store: of the rendezvous.
-            rank: of this process.
-            world_size: how many there are.
             on_hang: called in the thread.
         """
         self._store = store

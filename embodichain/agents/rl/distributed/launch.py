@@ -82,7 +82,6 @@ def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bo
 
     Args:
         exp_name: of the run; None: any.
-        placement: of rank 0.
         is_restart: whether torchrun has started any machine's processes again. A run id that was given anew is no sign
             of it: people reuse them.
     """
@@ -105,7 +104,6 @@ def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any
     network. If one fails, the others are ended; if this process is gone, they end by themselves.
 
     Args:
-        count: how many.
         arguments: of the command line; ``--distributed`` is added.
 
     Returns:

@@ -125,8 +125,6 @@ def count_processes(distributed: bool, processes: int | None, device: torch.devi
     Args:
         distributed: whether several processes are asked for, by the command line or the config.
         processes: how many, if the command line says so; None: one for each GPU.
-        device: of the learner.
-        placement: of this process, if a launcher has started it.
 
     Raises:
         ConfigError: there are not so many devices, or a launcher has started several where none are asked for.

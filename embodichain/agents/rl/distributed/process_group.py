@@ -66,7 +66,6 @@ class Ranks:
         """Set up for work; on all ranks.
 
         Args:
-            device: of this process's learner.
             hang_seconds: how long a process may make no step, or show no sign of life, before it is given up.
         """
 
@@ -148,7 +147,6 @@ class ProcessRanks(Ranks):
         """Set up.
 
         Args:
-            heartbeat: of this process; running.
             gloo: the group for tensors on the CPU; None: the default one.
         """
         self.rank = dist.get_rank()
@@ -299,9 +297,6 @@ def adopt_process_group(device: torch.device) -> Ranks:
 
     They are watched over by nothing but that group's own time limits. Once ``join_ranks`` has been entered, that is
     what counts.
-
-    Args:
-        device: of this process's learner.
 
     Raises:
         ConfigError: there is no process group.

@@ -22,8 +22,6 @@ def with_all_parts(content: dict[str, Any], ranks: Ranks, is_together: bool) -> 
     """Return a checkpoint's content with what the other ranks have: complete on rank 0.
 
     Args:
-        content: as this rank has it.
-        ranks: of the training.
         is_together: all ranks do this; else the others' parts stay out, and environments will begin new episodes.
     """
     own = {name: content[name] for name in OWN if name in content}
@@ -32,12 +30,7 @@ def with_all_parts(content: dict[str, Any], ranks: Ranks, is_together: bool) -> 
 
 
 def own_part(content: dict[str, Any], ranks: Ranks) -> dict[str, Any] | None:
-    """Return what this rank had for itself, or None, with one warning, where it cannot go on from there.
-
-    Args:
-        content: of a checkpoint, the same on all ranks.
-        ranks: of the training.
-    """
+    """Return what this rank had for itself, or None, with one warning, where it cannot go on from there."""
     others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
     if ranks.world_size == world_size == 1 + len(others):
         return {name: content[name] for name in OWN if name in content} if ranks.is_main else others[ranks.rank - 1]

@@ -27,7 +27,6 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     A policy without a critic takes what there is beside the critic. Of several processes the first one reads.
 
     Args:
-        policy: it is changed.
         cfg: the config's ``policy`` block. That of a policy of the user's is the user's own: nothing is read of it.
 
     Raises:
