@@ -8,12 +8,14 @@ import platform
 import re
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from embodichain import __version__
+from embodichain.utils.memory import system_memory
 
 __all__ = ["describe_machine"]
 
@@ -26,7 +28,7 @@ def describe_machine() -> dict[str, Any]:
 
     Sizes are in GB (10^9 bytes); what the system does not tell is None.
     """
-    cuda = torch.cuda.is_available()
+    cuda, memory = torch.cuda.is_available(), system_memory()
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []
     return {
         "system": platform.platform(),
@@ -34,8 +36,8 @@ def describe_machine() -> dict[str, Any]:
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": round(os.getloadavg()[0], 2),
-        "memory_gb": _memory("MemTotal"),
-        "free_memory_gb": _memory("MemAvailable"),
+        "memory_gb": _gigabytes(memory.get("MemTotal")),
+        "free_memory_gb": _gigabytes(memory.get("MemAvailable")),
         "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus],
         "torch_cuda": torch.version.cuda,
@@ -47,20 +49,15 @@ def describe_machine() -> dict[str, Any]:
 
 
 def _processor() -> str | None:
-    match = re.search(r"^model name\s*: (.*)$", _read("/proc/cpuinfo"), re.MULTILINE)
-    return match[1] if match else platform.processor() or None
+    with suppress(OSError):  # not Linux
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if match := re.search(r"^model name\s*: (.*)$", text, re.MULTILINE):
+            return match[1]
+    return platform.processor() or None
 
 
-def _memory(name: str) -> float | None:
-    match = re.search(rf"^{name}:\s*(\d+) kB$", _read("/proc/meminfo"), re.MULTILINE)
-    return round(int(match[1]) * 1024 / 1e9, 1) if match else None
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:  # not Linux
-        return ""
+def _gigabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / 1e9, 1)
 
 
 def _versions() -> dict[str, str]:

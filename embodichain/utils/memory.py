@@ -10,10 +10,18 @@ import torch
 
 from embodichain.utils.errors import ConfigError
 
-__all__ = ["available_memory", "check_memory"]
+__all__ = ["available_memory", "check_memory", "system_memory"]
 
 _MEMINFO = Path("/proc/meminfo")
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or "max"
+
+
+def system_memory() -> dict[str, int]:
+    """Return the sizes in ``/proc/meminfo`` by name, bytes; an empty dict where the system has no such file."""
+    with suppress(OSError):
+        sizes = re.findall(r"^(\w+):\s*(\d+) kB$", _MEMINFO.read_text(encoding="utf-8"), re.MULTILINE)
+        return {name: 1024 * int(size) for name, size in sizes}
+    return {}
 
 
 def available_memory(device: torch.device | str = "cpu") -> int | None:
@@ -24,10 +32,8 @@ def available_memory(device: torch.device | str = "cpu") -> int | None:
     if torch.device(device).type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free
-    limits = []
-    with suppress(OSError):
-        sizes = dict(re.findall(r"^(\w+):\s*(\d+) kB$", _MEMINFO.read_text(encoding="utf-8"), re.MULTILINE))
-        limits.append(1024 * (int(sizes["MemAvailable"]) + int(sizes["SwapFree"])))
+    sizes = system_memory()
+    limits = [sizes["MemAvailable"] + sizes["SwapFree"]] if sizes else []
     with suppress(OSError, ValueError):
         limits.append(int(_CONTAINER_LIMIT.read_text(encoding="utf-8")))
     return min(limits, default=None)

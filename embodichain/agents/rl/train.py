@@ -87,7 +87,8 @@ def train_from_config(
     imports = [*allowed_imports, *imports_allowed_by_environment()]
     with ExitStack() as stack:
         ranks = Ranks() if placement is None else stack.enter_context(join_ranks())
-        lock = stack.enter_context(RunLock())
+        lock = RunLock()
+        stack.callback(lock.release)
         run, point = load_training(config_path, overrides, imports, resume, ranks, placement, lock)
         is_distributed = run.trainer.distributed if distributed is None else distributed
         run.trainer.check_distributed(is_distributed)
