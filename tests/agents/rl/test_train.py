@@ -624,8 +624,8 @@ def test_tensorboard_folder_that_is_deleted_costs_tensorboard_and_nothing_else(
     monkeypatch.setattr(RunLog, "write", delete_then_write)
     assert run_main(*QUICK) == 0
     assert capsys.readouterr().err == (
-        "[WARNING] TensorBoard has failed at step 16: the file was deleted. It gets no more figures; the training goes "
-        "on\n"
+        "[WARNING] TensorBoard has failed at step 16: the file was deleted. It gets no more metrics; the training "
+        "continues\n"
     )
     assert [row["step"] for row in metrics(run_folder())] == [8, 16, 24, 32]
 

@@ -13,18 +13,20 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-__all__ = ["EventFile"]
+__all__ = ["TensorBoardSink", "check_there"]
 
 
-class EventFile:
+class TensorBoardSink:
     """One file of scalars. What :meth:`write` was given is in it when that returns: a killed process loses nothing."""
 
-    def __init__(self, folder: Path, forget_from: int | None = None) -> None:
+    name = "TensorBoard"
+
+    def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
         """Begin a file, which readers take after those that are in the folder.
 
         Args:
             folder: its folder; it is made.
-            forget_from: what older files have at this step and beyond counts no more.
+            resumed_from: the step that a resumed run continues from; what older files have beyond it counts no more.
 
         Raises:
             OSError: it cannot be written.
@@ -37,15 +39,15 @@ class EventFile:
         self._file = path.open("xb")
         self._records = RecordWriter(self._file)
         self._add(file_version="brain.Event:2")
-        if forget_from is not None:
-            self._add(step=forget_from, session_log=SessionLog(status=SessionLog.START))
+        if resumed_from is not None:
+            self._add(step=resumed_from + 1, session_log=SessionLog(status=SessionLog.START))
         self._file.flush()
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write scalars at a step.
 
         Raises:
-            OSError: that cannot be done, or somebody has deleted the file.
+            OSError: that cannot be done, or the file was deleted.
         """
         values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._add(step=step, summary=Summary(value=values))

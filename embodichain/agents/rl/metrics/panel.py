@@ -1,7 +1,8 @@
-"""What a training shows of itself in a terminal, while it goes on."""
+"""What a training shows of itself in a terminal while it runs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from rich.console import Console, Group, RenderableType
@@ -10,7 +11,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-__all__ = ["LivePanel", "Rows", "panel_rows"]
+__all__ = ["LivePanel", "PlainProgress", "ProgressDisplay", "Rows", "make_progress", "panel_rows"]
 
 Rows = list[tuple[str, str]]
 """Pairs of name and text."""
@@ -32,11 +33,28 @@ _UPDATE = {
 }
 
 
+_LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **{name: _EPISODES[name] for name in list(_EPISODES)[:-1]}}
+
+
+def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
+    """Return a live panel where the output is a terminal, else plain lines now and then.
+
+    Args:
+        iterations: of the whole training.
+        done: how many of them were made before.
+        is_shown: False where another process shows it.
+    """
+    if not is_shown:
+        return ProgressDisplay()
+    console = Console(stderr=True)
+    return LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+
+
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
     """Return what the panel shows, as pairs of name and text, by column; what was not logged is left out.
 
     Args:
-        scalars: the latest figures by their tags.
+        scalars: the latest metrics by their tags.
     """
     rewards = [name for name in scalars if name.startswith("rewards/")]
     return {
@@ -67,8 +85,45 @@ def _speed(scalars: Mapping[str, float]) -> Rows:
 _PARTS = {"collect": "collecting", "update": "learning"}
 
 
-class LivePanel:
-    """A bar with the time left, and below it the latest figures, drawn anew in place.
+class ProgressDisplay:
+    """Shows how far the training is; this one shows nothing."""
+
+    def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        """Show the state after an iteration."""
+
+    def evaluating(self, num_episodes: int) -> None:
+        """Show that an evaluation has begun."""
+
+    def close(self) -> None:
+        """Leave the terminal as it should be."""
+
+
+class PlainProgress(ProgressDisplay):
+    """A line every five seconds, and for the last iteration."""
+
+    def __init__(self, iterations: int, done: int = 0) -> None:
+        self._iterations = iterations
+        self._done = done
+        self._start = time.monotonic()
+        self._next = 0.0
+
+    def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        """Show the state after an iteration."""
+        elapsed = time.monotonic() - self._start
+        if elapsed < self._next and iteration < self._iterations:
+            return
+        self._next = elapsed + 5.0
+        left = elapsed / (iteration - self._done) * (self._iterations - iteration)
+        shown = "  ".join(f"{label} {text}" for label, text in _formatted(_LINE, scalars))
+        print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
+
+    def evaluating(self, num_episodes: int) -> None:
+        """Say so."""
+        print(f"evaluating {num_episodes} episodes", flush=True)
+
+
+class LivePanel(ProgressDisplay):
+    """A bar with the time left, and below it the latest metrics, drawn in place.
 
     Args:
         console: the terminal.
@@ -90,7 +145,7 @@ class LivePanel:
         self._live = Live(self._draw({}), console=console, refresh_per_second=4)
         self._live.start()
 
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
+    def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
         """Show the state after an iteration."""
         self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))

@@ -1,4 +1,4 @@
-"""Where a run's figures go: TensorBoard, ``metrics.jsonl``, Weights & Biases, the terminal, and a plot."""
+"""Where a run's metrics go: TensorBoard, ``metrics.jsonl``, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
-
-from embodichain.agents.rl.metrics.event_file import EventFile, check_there
-from embodichain.agents.rl.metrics.panel import LivePanel
-from embodichain.agents.rl.metrics.slow_run import SlowRunNotice
+from embodichain.agents.rl.metrics.event_file import TensorBoardSink, check_there
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import without_links
 
-__all__ = ["ProgressDisplay", "RunLog", "ScalarWriter", "Sink", "WandbSink", "WriterSink", "make_progress"]
+__all__ = ["JsonLinesSink", "RunLog", "ScalarWriter", "Sink", "TensorBoardSink", "WandbSink", "WriterSink"]
 
 
 class Sink(Protocol):
@@ -38,29 +34,6 @@ class Sink(Protocol):
         """Finish."""
 
 
-class TensorBoardSink:
-    """TensorBoard's event files."""
-
-    name = "TensorBoard"
-
-    def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
-        """Begin a file.
-
-        Args:
-            folder: its folder.
-            resumed_from: the step that a resumed run goes on from; what older files have beyond it counts no more.
-        """
-        self._file = EventFile(folder, None if resumed_from is None else resumed_from + 1)
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Take scalars."""
-        self._file.write(scalars, step)
-
-    def close(self) -> None:
-        """Finish the files."""
-        self._file.close()
-
-
 class ScalarWriter(Protocol):
     """Such as ``torch.utils.tensorboard.SummaryWriter``."""
 
@@ -69,7 +42,7 @@ class ScalarWriter(Protocol):
 
 
 class WriterSink:
-    """A writer of somebody else's, which is theirs to close."""
+    """The user's own writer, which the user closes."""
 
     name = "the Trainer's writer"
 
@@ -91,12 +64,7 @@ class JsonLinesSink:
     name = "metrics.jsonl"
 
     def __init__(self, path: Path, wall_time: float = 0.0) -> None:
-        """Begin the file, or go on with it.
-
-        Args:
-            path: the file.
-            wall_time: that of the last line in it, s.
-        """
+        """Begin the file, or continue it: ``wall_time`` is that of its last line, s."""
         self._file = open(path, "a", encoding="utf-8", opener=without_links)  # noqa: SIM115 (closed by close)
         self._start = time.monotonic() - wall_time
 
@@ -121,7 +89,7 @@ class WandbSink:
     def __init__(
         self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
     ) -> None:
-        """Begin a run, or go on with it; one that the program has begun itself is used as it is.
+        """Begin a run, or continue it; one that the program has begun itself is used as it is.
 
         Args:
             project: it is in this project.
@@ -149,14 +117,8 @@ class WandbSink:
         has_account = bool(os.environ.get("WANDB_API_KEY") or wandb.api.api_key)
         if not has_account:
             logger.log_info(f"no W&B account here: logging offline into {folder}/wandb; send it with 'wandb sync'")
-        arguments: Any = {
-            "project": project,
-            "name": name,
-            "id": name,
-            "resume": "allow",
-            "dir": str(folder),
-            "config": config,
-        }
+        arguments: Any = {"project": project, "name": name, "id": name, "config": config}
+        arguments |= {"resume": "allow", "dir": str(folder)}
         try:
             self._run = wandb.init(**arguments, mode="online" if has_account else "offline")
         except wandb.errors.Error as error:
@@ -197,7 +159,7 @@ class RunLog:
         self.last: dict[str, float] = {}
 
     def add(self, sink: Sink) -> None:
-        """Let a sink have what comes from now on."""
+        """Write to a further sink from now on."""
         self._sinks.append(sink)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
@@ -206,11 +168,11 @@ class RunLog:
         for sink in list(self._sinks):
             try:
                 sink.write(scalars, step)
-            except Exception as error:  # noqa: BLE001 (other people's libraries; a log is not worth a training)
+            except Exception as error:  # noqa: BLE001 (other libraries; a log is not worth a training)
                 self._sinks.remove(sink)
                 logger.log_warning(
-                    f"{sink.name} has failed at step {step}: {_reason(error)}. It gets no more figures; the training "
-                    "goes on"
+                    f"{sink.name} has failed at step {step}: {_reason(error)}. It gets no more metrics; the training "
+                    "continues"
                 )
                 with suppress(Exception):
                     sink.close()
@@ -227,105 +189,3 @@ class RunLog:
 
 def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-class ProgressDisplay(Protocol):
-    """Shows how far the training is."""
-
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
-        """Show the state after an iteration."""
-
-    def evaluating(self, num_episodes: int) -> None:
-        """Show that an evaluation has begun."""
-
-    def close(self) -> None:
-        """Leave the terminal as it should be."""
-
-
-def make_progress(
-    iterations: int, done: int = 0, is_shown: bool = True, config: Mapping[str, Any] | None = None
-) -> ProgressDisplay:
-    """Return a live panel where the output is a terminal, else plain lines now and then.
-
-    Args:
-        iterations: of the whole training.
-        done: how many of them were made before.
-        is_shown: False where another process shows it.
-        config: the run's, resolved, for the notice of a run that takes hours.
-    """
-    if not is_shown:
-        return NoProgress()
-    console = Console(stderr=True)
-    shown = LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
-    return NoticingProgress(shown, SlowRunNotice(iterations, done, config or {}))
-
-
-def _summary(scalars: dict[str, float]) -> str:
-    shown = {
-        "charts/SPS": ("steps/s", "{:,.0f}"),
-        "charts/episode_reward_avg_100": ("return", "{:.2f}"),
-        "charts/episode_length_avg_100": ("length", "{:.0f}"),
-        "charts/success_rate_avg_100": ("success", "{:.0%}"),
-        "eval/success_rate": ("eval", "{:.1%}"),
-    }
-    return "  ".join(f"{label} {form.format(scalars[n])}" for n, (label, form) in shown.items() if n in scalars)
-
-
-class NoProgress:
-    """Nothing."""
-
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
-        """Show nothing."""
-
-    def evaluating(self, num_episodes: int) -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """Nothing is to be done."""
-
-
-class NoticingProgress:
-    """What another display shows, and the notice of a run that takes hours."""
-
-    def __init__(self, shown: ProgressDisplay, notice: SlowRunNotice) -> None:
-        self.shown = shown
-        self._notice = notice
-
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
-        """Show the state after an iteration."""
-        self.shown.update(iteration, scalars)
-        self._notice.update(iteration)
-
-    def evaluating(self, num_episodes: int) -> None:
-        """Show that an evaluation has begun."""
-        self.shown.evaluating(num_episodes)
-
-    def close(self) -> None:
-        """Leave the terminal as it should be."""
-        self.shown.close()
-
-
-class PlainProgress:
-    """A line every five seconds, and for the last iteration."""
-
-    def __init__(self, iterations: int, done: int = 0) -> None:
-        self._iterations = iterations
-        self._done = done
-        self._start = time.monotonic()
-        self._next = 0.0
-
-    def update(self, iteration: int, scalars: dict[str, float]) -> None:
-        """Show the state after an iteration."""
-        elapsed = time.monotonic() - self._start
-        if elapsed < self._next and iteration < self._iterations:
-            return
-        self._next = elapsed + 5.0
-        left = elapsed / (iteration - self._done) * (self._iterations - iteration)
-        print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {_summary(scalars)}", flush=True)
-
-    def evaluating(self, num_episodes: int) -> None:
-        """Say so."""
-        print(f"evaluating {num_episodes} episodes", flush=True)
-
-    def close(self) -> None:
-        """Nothing is to be done."""

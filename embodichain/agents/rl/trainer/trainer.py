@@ -26,7 +26,8 @@ from embodichain.agents.rl.distributed.shards import (
     own_part,
 )
 from embodichain.agents.rl.distributed.stop import stopping_together
-from embodichain.agents.rl.metrics.sinks import ProgressDisplay, RunLog, ScalarWriter, make_progress
+from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
+from embodichain.agents.rl.metrics.sinks import RunLog, ScalarWriter
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.nan_guard.bundle import spaces_to_data
 from embodichain.agents.rl.nan_guard.guard import Guards
@@ -312,7 +313,7 @@ class Trainer:
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread but in the updates: what else is computed is small.
         with printing_may_fail(), script, torch_threads(1):
-            progress = make_progress(iterations, self._iteration, self._ranks.is_main, self.config)
+            progress = make_progress(iterations, self._iteration, self._ranks.is_main)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer:
                     self._warm_up()

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from embodichain.agents.rl.metrics.panel import LivePanel, panel_rows
+from embodichain.agents.rl.metrics.panel import LivePanel, PlainProgress, make_progress, panel_rows
 
-FIGURES = {
+METRICS = {
     "charts/SPS": 1000.0,
     "time/collect_seconds": 3.0,
     "time/update_seconds": 0.9,
@@ -27,7 +27,7 @@ FIGURES = {
 
 
 def test_rows_are_what_was_logged() -> None:
-    rows = panel_rows(FIGURES)
+    rows = panel_rows(METRICS)
     assert rows["episodes"] == [("return", "1.00"), ("success", "50%"), ("eval", "95.5%")]
     assert rows["update"] == [("KL", "0.0123"), ("std", "0.600"), ("learning rate", "0.0003")]
     # 1000 steps/s over 4 s are 4000 steps: 4000 / 3 s of collecting, 4000 / 0.9 s of learning
@@ -37,14 +37,14 @@ def test_rows_are_what_was_logged() -> None:
 
 
 @pytest.mark.parametrize("width", [160, 60])
-def test_panel_shows_iteration_and_figures(width: int) -> None:
+def test_panel_shows_iteration_and_metrics(width: int) -> None:
     out = io.StringIO()
     panel = LivePanel(Console(file=out, force_terminal=True, width=width), 4, done=1)
     panel.evaluating(200)
     panel._live.refresh()
     if width == 160:
         assert "evaluating 200 episodes" in out.getvalue()
-    panel.update(3, FIGURES)
+    panel.update(3, METRICS)
     panel.close()
     assert "evaluating" not in out.getvalue().rpartition("iteration 3/4")[2]
     shown = out.getvalue()
@@ -53,3 +53,33 @@ def test_panel_shows_iteration_and_figures(width: int) -> None:
     if width == 160:
         for part in ("95.5%", "near", "collecting", "learning rate"):
             assert part in shown
+
+
+# --- the terminal ---
+
+LINE = {"charts/SPS": 1234.5, "charts/episode_reward_avg_100": 1.0, "eval/success_rate": 0.955, "train/loss": 7.0}
+
+
+def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = make_progress(4)
+    assert isinstance(progress, PlainProgress)
+    progress.evaluating(200)
+    assert capsys.readouterr().out == "evaluating 200 episodes\n"
+    progress.update(1, LINE)
+    progress.close()
+    line = capsys.readouterr().out
+    assert line.startswith("iteration 1/4  ETA 0 s  ")
+    assert line.endswith("steps/s 1,234  return 1.00  eval 95.5%\n")
+
+
+def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([100.0, *(100.0 + 2.0 * i for i in range(1, 6))])  # an iteration takes 2 s
+    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: next(clock))
+    progress = PlainProgress(5)
+    for iteration in range(1, 6):
+        progress.update(iteration, {})
+    # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]

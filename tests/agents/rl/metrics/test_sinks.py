@@ -10,12 +10,9 @@ import pytest
 
 from embodichain.agents.rl.metrics.sinks import (
     JsonLinesSink,
-    NoticingProgress,
-    PlainProgress,
     RunLog,
     TensorBoardSink,
     WandbSink,
-    make_progress,
 )
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import ListSink, read_tensorboard
@@ -56,7 +53,7 @@ def test_sink_that_fails_is_left_out_with_one_warning(capsys: pytest.CaptureFixt
     assert [step for step, _ in whole.rows] == [1, 2, 3, 4]
     assert whole.is_closed
     assert capsys.readouterr().err == (
-        "[WARNING] Broken has failed at step 2: no such server. It gets no more figures; the training goes on\n"
+        "[WARNING] Broken has failed at step 2: no such server. It gets no more metrics; the training continues\n"
     )
 
 
@@ -253,38 +250,7 @@ def test_missing_wandb_is_an_error_that_says_what_to_install(tmp_path: Path, mon
         WandbSink("project", "run", tmp_path, {})
 
 
-# --- the terminal ---
-
-FIGURES = {"charts/SPS": 1234.5, "charts/episode_reward_avg_100": 1.0, "eval/success_rate": 0.955, "train/loss": 7.0}
-
-
-def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = make_progress(4)
-    assert isinstance(progress, NoticingProgress)
-    assert isinstance(progress.shown, PlainProgress)
-    progress.evaluating(200)
-    assert capsys.readouterr().out == "evaluating 200 episodes\n"
-    progress.update(1, FIGURES)
-    progress.close()
-    line = capsys.readouterr().out
-    assert line.startswith("iteration 1/4  ETA 0 s  ")
-    assert line.endswith("steps/s 1,234  return 1.00  eval 95.5%\n")
-
-
-def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = iter([100.0, *(100.0 + 2.0 * i for i in range(1, 6))])  # an iteration takes 2 s
-    monkeypatch.setattr("embodichain.agents.rl.metrics.sinks.time.monotonic", lambda: next(clock))
-    progress = PlainProgress(5)
-    for iteration in range(1, 6):
-        progress.update(iteration, {})
-    # after 2, then 7 or more (8), then the last one (10); time left: 4, 1 and 0 iterations of 2 s
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["iteration 1/5  ETA 8 s", "iteration 4/5  ETA 2 s", "iteration 5/5  ETA 0 s"]
-
-
-def test_a_figure_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:
+def test_a_metric_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:
     sink = JsonLinesSink(tmp_path / "metrics.jsonl")
     sink.write({"train/policy_loss": float("nan"), "train/entropy": 1.5}, step=4)
     sink.close()
