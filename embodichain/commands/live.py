@@ -20,7 +20,7 @@ from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.trainer.viewer import (
     check_viewer_is_installed,
     close_server,
-    figures_html,
+    metrics_html,
     open_server,
     page_address,
 )
@@ -162,7 +162,7 @@ class LiveTask:
     def _show(self) -> None:
         with self._server.atomic():
             self._scene.update()
-            self._figures.content = figures_html(self._columns(), "Nothing has moved yet.")
+            self._figures.content = metrics_html(self._columns(), "Nothing has moved yet.")
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
         if self._info is None:

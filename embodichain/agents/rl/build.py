@@ -23,7 +23,7 @@ from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_into
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.agents.rl.trainer.viewer import BrowserViewer, NoViewer, Viewer, check_viewer_is_installed
+from embodichain.agents.rl.trainer.viewer import BrowserViewer, Viewer, check_viewer_is_installed
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -202,7 +202,7 @@ def build_trainer(
                 lambda step, info: check_stop(),
                 max_staleness=collection.max_staleness,
             )
-        viewer: Viewer = NoViewer()
+        viewer = Viewer()
         if cfg.viewer and ranks.is_main:
             assert isinstance(env, EmbodiedEnv)  # the config refuses a viewer of environments in another process
             viewer = BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))

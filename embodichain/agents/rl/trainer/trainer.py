@@ -37,7 +37,7 @@ from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
 from embodichain.agents.rl.trainer.threads import update_threads, warn_of_other_threads, worthwhile_threads
-from embodichain.agents.rl.trainer.viewer import NoViewer, Viewer
+from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.profiling import section
@@ -159,7 +159,7 @@ class Trainer:
             seed, videos = cfg.seed + EVAL_SEED_OFFSET, run_folder / "videos"
             players = Ranks() if self._main_evaluates else get_ranks()
             self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, videos, players)
-        self.viewer = viewer or NoViewer()
+        self.viewer = viewer or Viewer()
         self.global_step = 0
         self.train_seconds = 0.0
         self.last_evaluation: Evaluation | None = None

@@ -1,4 +1,4 @@
-"""A page in the browser that shows a training while it goes on, and lets it pause."""
+"""A page in the browser that shows a training while it runs, and pauses it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from embodichain.utils import ConfigError, logger
 
 __all__ = [
     "BrowserViewer",
-    "NoViewer",
     "Pause",
     "Scene",
     "Viewer",
     "check_viewer_is_installed",
     "close_server",
-    "figures_html",
+    "metrics_html",
     "open_server",
     "page_address",
     "refusal",
 ]
 
 _OWN_NAMES = ("127.0.0.1", "localhost", "::1")
-_SHOWN = 100  # characters of a stranger's header at most
-HOST = "127.0.0.1"  # nobody but this machine's users
+_SHOWN = 100  # characters of a foreign header at most
+HOST = "127.0.0.1"  # this machine's users alone
 PORT = 8080  # or the next one that is free
-_PERIOD = 0.05  # s between two pictures at least
-_SHARE = 0.05  # of the stepping thread's time that pictures may take at most
+_PERIOD = 0.05  # s between two images at least
+_SHARE = 0.05  # of the stepping thread's time that images may take at most
 _POLL = 0.1  # s between two looks for a signal while the training is paused
 
 
@@ -61,47 +60,31 @@ class Scene(Protocol):
         """Show them as they are; called by the thread that steps them, between two steps."""
 
 
-class Viewer(Protocol):
-    """Shows a training."""
+class Viewer:
+    """Shows a training; this one shows nothing, and never pauses."""
 
-    @property
-    def paused_seconds(self) -> float:
-        """For how long the training was paused so far."""
+    paused_seconds: float = 0.0
+    """For how long the training was paused so far."""
 
     def on_step(self, check_stop: Callable[[], None]) -> None:
-        """Show the environments after a step; while the training is paused, return only when it is to go on.
+        """Show the environments after a step; while the training is paused, return only when it is to continue.
 
         Args:
             check_stop: called now and then while it is paused; raises what ends the training.
         """
 
     def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Show the figures after an iteration.
+        """Show the metrics after an iteration.
 
         Args:
             iteration: how many there were.
             iterations: how many there are to be.
             step: environment steps so far.
-            scalars: the latest figures by their tags.
+            scalars: the latest metrics by their tags.
         """
 
     def close(self) -> None:
         """Show nothing any more."""
-
-
-class NoViewer:
-    """Shows nothing, and never pauses."""
-
-    paused_seconds = 0.0
-
-    def on_step(self, check_stop: Callable[[], None]) -> None:
-        """Nothing is to be done."""
-
-    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Nothing is to be done."""
-
-    def close(self) -> None:
-        """Nothing is to be done."""
 
 
 class Pause:
@@ -112,21 +95,21 @@ class Pause:
     """
 
     def __init__(self) -> None:
-        self._goes_on = threading.Event()
-        self._goes_on.set()
+        self._continues = threading.Event()
+        self._continues.set()
         self.seconds = 0.0
 
     @property
     def is_on(self) -> bool:
-        """Whether whoever comes to :meth:`wait` is held."""
-        return not self._goes_on.is_set()
+        """Whether a thread that calls :meth:`wait` is held."""
+        return not self._continues.is_set()
 
     def switch(self, is_on: bool) -> None:
         """Begin or end the pause; from any thread."""
         if is_on:
-            self._goes_on.clear()
+            self._continues.clear()
         else:
-            self._goes_on.set()
+            self._continues.set()
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
         """Return when there is no pause.
@@ -138,17 +121,17 @@ class Pause:
             return
         start = time.perf_counter()
         try:
-            while not self._goes_on.wait(_POLL):
+            while not self._continues.wait(_POLL):
                 meanwhile()
         finally:
             self.seconds += time.perf_counter() - start
 
 
-class BrowserViewer:
-    """A page of viser on this machine's own address: some environments, the latest figures, and a button to pause.
+class BrowserViewer(Viewer):
+    """A page of viser on this machine's own address: some environments, the latest metrics, and a button to pause.
 
-    Pictures are made by the thread that steps the environments, since nobody else may read their state; not more than
-    twenty a second, not in more than a twentieth of its time, and none while no page is open.
+    Images are made by the thread that steps the environments, since no other thread may read their state; not more
+    than twenty a second, not in more than a twentieth of its time, and none while no page is open.
 
     Attributes:
         url: of the page.
@@ -171,15 +154,10 @@ class BrowserViewer:
         self._columns: dict[str, Rows] = {}
         self._button = self._server.gui.add_button("Pause")
         self._button.on_click(self._switch)
-        self._figures = self._server.gui.add_html(figures_html({}))
+        self._metrics = self._server.gui.add_html(metrics_html({}))
         self._scene = make_scene(self._server)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}")
-
-    @property
-    def paused_seconds(self) -> float:
-        """For how long the training was paused so far."""
-        return self._pause.seconds
 
     def on_step(self, check_stop: Callable[[], None]) -> None:
         """Show the environments; see ``Viewer``."""
@@ -192,10 +170,11 @@ class BrowserViewer:
 
             with get_ranks().busy():
                 self._pause.wait(meanwhile)
+            self.paused_seconds = self._pause.seconds
 
     def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Take the figures, for the next picture; see ``Viewer``."""
-        # Kept until a picture is made: iterations may be shorter than the time between two.
+        """Take the metrics, for the next image; see ``Viewer``."""
+        # Shown with the next image: iterations may be shorter than the time between two.
         counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
         self._columns = {"training": counts, **panel_rows(scalars)}
 
@@ -212,20 +191,20 @@ class BrowserViewer:
             try:
                 with self._server.atomic():
                     self._scene.update()
-                    self._figures.content = figures_html(self._columns)
-            except Exception as error:  # noqa: BLE001 (another library's; a picture is not worth a training)
+                    self._metrics.content = metrics_html(self._columns)
+            except Exception as error:  # noqa: BLE001 (another library's; an image is not worth a training)
                 self._is_shown = False
-                logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training goes on")
+                logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training continues")
         end = time.monotonic()
         self._next = max(start + _PERIOD, end + (end - start) / _SHARE)
 
     async def _switch(self, event: Any) -> None:
-        """Pause or go on; in the server's loop, so that clicks of several pages come one after the other."""
+        """Pause or continue; in the server's loop, so that clicks of several pages come one after the other."""
         self._pause.switch(not self._pause.is_on)
         self._button.label = "Resume" if self._pause.is_on else "Pause"
 
 
-def figures_html(columns: Mapping[str, Rows], nothing: str = "The first iteration is not finished yet.") -> str:
+def metrics_html(columns: Mapping[str, Rows], nothing: str = "The first iteration is not finished yet.") -> str:
     """Return tables of names and texts, as ``panel_rows`` gives them, or a text where there are none."""
     tables = []
     for heading, rows in columns.items():

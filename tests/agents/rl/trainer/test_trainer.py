@@ -22,7 +22,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
-from embodichain.agents.rl.trainer.viewer import NoViewer, Pause, Viewer
+from embodichain.agents.rl.trainer.viewer import Pause, Viewer
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze
 from tests.agents.rl.fakes import (
@@ -286,7 +286,7 @@ def test_impossible_schedule_is_refused_by_place(tmp_path: Path) -> None:
 # --- the viewer ---
 
 
-class PausingViewer(NoViewer):
+class PausingViewer(Viewer):
     """Pauses for an hour of its own clock in every step, which else takes a second; keeps what it was told."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ def test_time_of_a_pause_does_not_count(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_signal_during_a_pause_ends_the_training(tmp_path: Path) -> None:
-    class Held(NoViewer):
+    class Held(Viewer):
         def on_step(self, check_stop: Callable[[], None]) -> None:
             pause = Pause()
             pause.switch(is_on=True)

@@ -22,7 +22,7 @@ from embodichain.agents.rl import train
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer import viewer
-from embodichain.agents.rl.trainer.viewer import BrowserViewer, Pause, figures_html, refusal
+from embodichain.agents.rl.trainer.viewer import BrowserViewer, Pause, metrics_html, refusal
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -89,7 +89,7 @@ def test_signal_ends_a_training_that_is_paused() -> None:
 
 
 def test_names_from_a_config_are_text_in_the_page() -> None:
-    page = figures_html({"reward": [("<b>|{reach}", "0.5")], "update": []})
+    page = metrics_html({"reward": [("<b>|{reach}", "0.5")], "update": []})
     assert "&lt;b&gt;|{reach}" in page
     assert "update" not in page
 
@@ -245,7 +245,7 @@ def test_nothing_is_drawn_while_no_page_is_open_and_not_more_than_twenty_times_a
     assert counts == [1, 1, 2, 2, 3]
 
 
-def test_slow_pictures_come_less_often(open_viewer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_images_come_less_often(open_viewer: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = CountingScene()
     shown = open_viewer(scene)
     monkeypatch.setattr(shown._server, "get_clients", lambda: {0: None})
@@ -255,7 +255,7 @@ def test_slow_pictures_come_less_often(open_viewer: Open, monkeypatch: pytest.Mo
     assert scene.updates == 2
 
 
-def test_picture_that_fails_ends_the_pictures_and_not_the_training(
+def test_image_that_fails_ends_the_images_and_not_the_training(
     open_viewer: Open, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene = CountingScene(RuntimeError("no triangles left"))
@@ -273,7 +273,7 @@ def test_training_has_the_same_result_with_a_page_open(tmp_path: Path, monkeypat
     viser = pytest.importorskip("viser", reason="the extra viewer is not installed")
     monkeypatch.setattr(viser.ViserServer, "get_clients", lambda server: {0: None})
     monkeypatch.setattr(viewer, "_PERIOD", 0.0)
-    monkeypatch.setattr(viewer, "_SHARE", 1e9)  # a picture after every step
+    monkeypatch.setattr(viewer, "_SHARE", 1e9)  # an image after every step
     rows = []
     for name in ("without", "with"):
         folder = tmp_path / name
