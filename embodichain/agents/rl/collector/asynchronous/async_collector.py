@@ -26,15 +26,16 @@ __all__ = ["AsyncCollector"]
 
 
 class _StoppedError(Exception):
-    """Ends a worker's work."""
+    """Ends a thread."""
 
 
 class AsyncCollector(BaseCollector):
     """Collects rollouts in threads of its own, with a copy of the policy, while the learner updates.
 
     The learner calls ``collect`` for the next rollout, as with ``SyncCollector``, and changes the policy between two
-    calls as it likes. Each call publishes the policy as it then is under a new version; workers take the newest one
-    between two forward passes. So the threads share no module, and a rollout's later steps may be of later versions.
+    calls as it likes. Each call publishes the policy as it then is under a new version; the collecting threads take the
+    newest between two forward passes. So no thread shares a module, and a rollout's later steps may be of later
+    versions.
 
     The staleness of a step is the number of versions published since the one that chose its action, when its rollout is
     handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
@@ -53,7 +54,7 @@ class AsyncCollector(BaseCollector):
             own, so that one steps while the policy infers for another.
         policy: the learner's policy.
         buffer: where finished rollouts wait for the learner; with room for fewer than ``max_staleness`` of them,
-            workers wait for the learner more often.
+            the threads wait for the learner more often.
         device: where the policy and the rollouts live.
         on_step_callback: called after every step, in the thread that made it.
         max_staleness: the bound above, at least 0.
@@ -86,13 +87,13 @@ class AsyncCollector(BaseCollector):
         self._changed = threading.Condition()  # guards what follows
         self._stopping = False
         self._paused = False
-        self._active = 0  # workers that may step an environment
+        self._active = 0  # threads that may step an environment
         self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
         self._dropped_before = 0  # when the collector was started
         self._begun = 0
         self._next_env_set = 0  # the one whose turn it is to begin, where sets take turns
         self._turn = 0  # the rollout to be handed over next, by the order of beginning
-        self._abandoned = 0
+        self._abandoned = 0  # rollouts that were begun and not finished
         self._num_steps: int | None = None
         self._is_learning = False  # a rollout was handed out, and is learned from since
         self._error: BaseException | None = None
@@ -121,17 +122,17 @@ class AsyncCollector(BaseCollector):
         self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
         self.buffer.reopen()
         self._threads = [
-            threading.Thread(target=self._work, args=[worker], name=f"collector-{worker.index}", daemon=True)
-            for worker in self._env_sets
+            threading.Thread(target=self._work, args=[env_set], name=f"collector-{env_set.index}", daemon=True)
+            for env_set in self._env_sets
         ]
-        for worker, thread in zip(self._env_sets, self._threads, strict=True):
-            worker.remember_state()
+        for env_set, thread in zip(self._env_sets, self._threads, strict=True):
+            env_set.remember_state()
             thread.start()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End the collecting; drop the rollouts that nobody has got, finished or not. Where it has ended, do nothing.
+        """End the collecting; drop the rollouts that were not handed out. Where it has ended, do nothing.
 
-        The environments stay where they are, and ``start`` goes on from there.
+        The environments stay where they are, and ``start`` continues from there.
 
         Args:
             timeout: seconds until the threads must have ended. They end before the next forward pass.
@@ -151,8 +152,9 @@ class AsyncCollector(BaseCollector):
         self._threads = []
         self.inference.draw_from(None)
         self.buffer.clear()
+        self._abandoned = self._begun - self.buffer.get_stats()["produced"]
         if isinstance(self._error, Exception):  # and no signal, which the learner has seen itself
-            logger.log_warning(f"the collector had failed, which nobody came to hear: {self._error!r}")
+            logger.log_warning(f"the collector had failed after the last call of collect: {self._error!r}")
         self._error = None
 
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
@@ -163,14 +165,13 @@ class AsyncCollector(BaseCollector):
             rollout: where to copy its fields to; None: the storage that it was collected in, which is the caller's.
 
         Raises:
-            BaseException: what ended a worker, with its traceback.
+            BaseException: what ended a thread, with its traceback.
             BufferClosedError: ``stop`` was called meanwhile.
             ValueError: ``num_steps`` is another than before, or ``rollout`` is not of batch size [N, T+1].
         """
         if not self.is_running:
             self.publisher.publish()
             taken = self._env_sets[0].collect(num_steps, self.reset_every_rollout, self.keeps_final_obs)
-            self._env_sets[0].delivered()
             self._env_sets[0].hand_out(taken)  # no turn: these are the first set's alone
         else:
             taken = self._next_rollout(num_steps)
@@ -193,15 +194,15 @@ class AsyncCollector(BaseCollector):
             raise RuntimeError(
                 "the environments cannot be reset while they are stepped in the background: stop() first"
             )
-        for worker in self._env_sets:
-            worker.reset()
+        for env_set in self._env_sets:
+            env_set.reset()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no environment step while this is entered: workers end their present step, and continue afterwards.
+        """Let no environment step while this is entered: threads end their present step, and continue afterwards.
 
         Raises:
-            BaseException: what ended a worker meanwhile.
+            BaseException: what ended a thread meanwhile.
         """
         with self._changed:
             self._paused = True
@@ -228,25 +229,25 @@ class AsyncCollector(BaseCollector):
         return {
             "version": self.publisher.latest.version,
             "next_group": self._next_env_set,
-            "groups": [worker.state()["collector"] for worker in self._env_sets],
+            "groups": [env_set.state()["collector"] for env_set in self._env_sets],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` returned."""
         self.publisher.publish(state["version"])
         self._next_env_set = state.get("next_group", 0)  # not in checkpoints from before sets took turns
-        for worker, own in zip(self._env_sets, state["groups"], strict=True):
-            worker.load_state(own)
+        for env_set, own in zip(self._env_sets, state["groups"], strict=True):
+            env_set.load_state(own)
 
     def env_state_dict(self) -> dict[str, Any] | None:
         """Return the sets' environments, where ``state_dict`` says; None where they keep no state."""
-        states = [worker.state()["env"] for worker in self._env_sets]
+        states = [env_set.state()["env"] for env_set in self._env_sets]
         return None if None in states else {"groups": states}
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
         """Take what ``env_state_dict`` returned."""
         return all(
-            [worker.load_env_state(own) for worker, own in zip(self._env_sets, state["groups"], strict=True)]  # noqa: C419 (all of them)
+            [env_set.load_env_state(own) for env_set, own in zip(self._env_sets, state["groups"], strict=True)]  # noqa: C419 (all of them)
         )
 
     def _next_rollout(self, num_steps: int) -> TensorDict:
@@ -263,7 +264,7 @@ class AsyncCollector(BaseCollector):
         try:
             taken = self.buffer.get()
         except BaseException:
-            self._error = None  # it is heard now
+            self._error = None  # it is raised now
             raise
         self._is_learning = True
         self._hand_out(taken)
@@ -288,18 +289,17 @@ class AsyncCollector(BaseCollector):
         if error is not None:
             raise error
 
-    # --- the workers' side -------------------------------------------------------------------------------------------
+    # --- the collecting threads' side ---------------------------------------------------------------------------------
 
-    def _work(self, worker: EnvSet) -> None:
+    def _work(self, env_set: EnvSet) -> None:
         try:
             while True:
-                number = self._begin(worker.index)
+                number = self._begin(env_set.index)
                 assert self._num_steps is not None
-                rollout = worker.collect(self._num_steps, self.reset_every_rollout, self.keeps_final_obs)
+                rollout = env_set.collect(self._num_steps, self.reset_every_rollout, self.keeps_final_obs)
                 self._hand_over(number, rollout)
-                worker.delivered()
         except (_StoppedError, BufferClosedError):
-            self._abandoned += worker.abandon()
+            pass
         except BaseException as error:  # noqa: BLE001 (raised again where the learner waits)
             self._error = error
             self._wake(stopping=True)
@@ -343,7 +343,7 @@ class AsyncCollector(BaseCollector):
 
     @contextmanager
     def _parked(self, is_ready: Callable[[], bool]) -> Iterator[None]:
-        """Wait, as one who steps nothing, until ready and not paused; the body then runs under the lock."""
+        """Wait, not counted as active, until ready and not paused; the body then runs under the lock."""
         with self._changed:
             self._active -= 1
             self._changed.notify_all()

@@ -43,7 +43,6 @@ class EnvSet:
         self.index = index
         self.collector = SyncCollector(env, policy, device, on_step_callback, versioned=True)
         self._state: dict[str, Any] | None = None
-        self._holds_rollout = False
         self._begun = 0
         self._last = -1  # number of the last rollout that was handed out
 
@@ -56,7 +55,6 @@ class EnvSet:
             keeps_final_obs: see ``BaseCollector``.
         """
         self.collector.keeps_final_obs = keeps_final_obs
-        self._holds_rollout = True
         number, self._begun = self._begun, self._begun + 1
         if resets:
             self.collector.reset()
@@ -64,15 +62,6 @@ class EnvSet:
         # New episodes are whole, whatever is missing before them.
         rollout.set_non_tensor("origin", RolloutOrigin(self.index, number, resets, self._capture()))
         return rollout
-
-    def delivered(self) -> None:
-        """Take note that another thread has the last rollout now."""
-        self._holds_rollout = False
-
-    def abandon(self) -> bool:
-        """Forget a rollout that was not delivered, finished or not; return whether there was one."""
-        held, self._holds_rollout = self._holds_rollout, False
-        return held
 
     def reset(self) -> None:
         """Begin new episodes in all environments."""
