@@ -103,7 +103,7 @@ class StepsChunks(Protocol):
 
 @runtime_checkable
 class SavesState(Protocol):
-    """Environments that go on where a checkpoint left them; others begin new episodes when a training is resumed."""
+    """Environments that continue where a checkpoint left them; others begin new episodes when a training is resumed."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the next steps depend on, as plain data (see ``embodichain.utils.state``)."""

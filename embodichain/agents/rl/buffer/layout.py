@@ -39,7 +39,7 @@ class RolloutField:
 
     Attributes:
         name: its key.
-        writer: who fills it; nobody else writes it.
+        writer: what fills it; nothing else writes it.
         shape: its dimensions behind [N, T+1]; "..." is what the environment gives.
         dtype: of its numbers; None: of each entry its own.
         exists: when a rollout has it.
@@ -182,7 +182,7 @@ def allocate_rollout(
 
 
 def undeclared_fields(rollout: TensorDict, extra_fields: Iterable[tuple[str, int]] = ()) -> list[str]:
-    """Return the names of a rollout's fields that nobody declares: neither the table nor the policy."""
+    """Return the names of a rollout's fields that neither the table nor the policy declares."""
     declared = {field.name for field in ROLLOUT_FIELDS} | {name for name, _ in extra_fields}
     return [str(name) for name in rollout.keys() if name not in declared]  # noqa: SIM118 (a TensorDict, not a dict)
 

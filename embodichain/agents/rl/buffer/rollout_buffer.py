@@ -79,7 +79,7 @@ class RolloutBuffer:
 
 
 def check_rollout(rollout: TensorDict) -> None:
-    """Refuse what is no complete rollout: of transitions without their order nobody can say what followed.
+    """Refuse what is no complete rollout: without their order, transitions do not say what followed.
 
     Raises:
         ValueError: its batch size is not [N, T+1].

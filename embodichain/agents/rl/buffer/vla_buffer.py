@@ -1,4 +1,4 @@
-"""A queue of complete rollouts between who collects and who learns.
+"""A queue of complete rollouts between the collector and the learner.
 
 Legend: N envs, T rollout steps.
 """
@@ -17,14 +17,14 @@ __all__ = ["BufferClosedError", "VLABuffer"]
 
 
 class BufferClosedError(RuntimeError):
-    """The buffer was closed while somebody waited for it, or before."""
+    """The buffer was closed before or while it was waited for."""
 
 
 class VLABuffer:
     """Complete rollouts [N, T+1], first in, first out, each handed out exactly once, by reference.
 
-    Any number of threads may add and get. Who waits sleeps on a condition and is woken by what it waits for, or by
-    :meth:`close`: nobody waits for ever on somebody who has ended.
+    Any number of threads may add and get. A thread that waits sleeps on a condition and is woken by what it waits for,
+    or by :meth:`close`: no thread waits for ever on one that has ended.
 
     Args:
         buffer_size: how many rollouts may wait, at least 1.

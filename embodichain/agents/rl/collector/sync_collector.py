@@ -184,7 +184,7 @@ class SyncCollector(BaseCollector):
         return slots
 
     def _write_final(self, out: FinalSlots, t: int, cut: Tensor, step: TensorDict, info: dict[str, Any]) -> None:
-        """Write what the final observations give, with the memory of the episodes that were cut, where ``cut`` [N]."""
+        """Write what the final observations give, with the hidden state of the episodes cut, where ``cut`` [N]."""
         is_free = _is_free_to_read(cut)
         if is_free and not cut.any():
             return

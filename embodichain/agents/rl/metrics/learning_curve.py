@@ -1,4 +1,4 @@
-"""The learning curve as a picture."""
+"""The learning curve as an image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from embodichain.utils.files import write_atomically
 __all__ = ["draw_learning_curve"]
 
 
-def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> None:
+def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> None:
     """Draw return and success over environment steps, with the time since the run's begin along the top.
 
     Args:
         metrics_path: the run's ``metrics.jsonl``.
-        picture_path: the png to write.
-        title: above the picture.
+        image_path: the png to write.
+        title: above the plots.
     """
     rows = read_rows(metrics_path)
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -40,9 +40,9 @@ def draw_learning_curve(metrics_path: Path, picture_path: Path, title: str) -> N
             axes.legend()
     _label_with_time(right, rows)
     _label_with_time(left, rows)
-    picture = io.BytesIO()
-    figure.savefig(picture, dpi=120, format="png")
-    write_atomically(picture_path, lambda file: file.write(picture.getbuffer()))
+    image = io.BytesIO()
+    figure.savefig(image, dpi=120, format="png")
+    write_atomically(image_path, lambda file: file.write(image.getbuffer()))
 
 
 def _plot(axes, rows: list[dict[str, float]], name: str, label: str, style: str) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""A run's ``metrics.jsonl``, read back. It may have been cut off, damaged, or written by somebody else."""
+"""A run's ``metrics.jsonl``, read back. It may have been cut off, damaged, or written by another program."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
         The last remaining line's ``wall_time`` (s), and the last step that was there before.
     """
     lines = _read(path) if path.exists() else []
-    kept = [(line, row) for line, row in lines if row["step"] <= step]
-    write_atomically(path, lambda file: file.write(b"".join(line + b"\n" for line, _ in kept)))
+    left = [(line, row) for line, row in lines if row["step"] <= step]
+    write_atomically(path, lambda file: file.write(b"".join(line + b"\n" for line, _ in left)))
     last_step = max([step, *(row["step"] for _, row in lines)])
-    return (kept[-1][1]["wall_time"] if kept else 0.0), last_step
+    return (left[-1][1]["wall_time"] if left else 0.0), last_step
 
 
 def _read(path: Path) -> list[tuple[bytes, dict[str, Any]]]:

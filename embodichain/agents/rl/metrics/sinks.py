@@ -19,7 +19,7 @@ __all__ = ["JsonLinesSink", "RunLog", "ScalarWriter", "Sink", "TensorBoardSink",
 
 
 class Sink(Protocol):
-    """Takes scalars by name at a step. Whatever it raises, the run goes on without it.
+    """Takes scalars by name at a step. Whatever it raises, the run continues without it.
 
     Attributes:
         name: what the user knows it by.

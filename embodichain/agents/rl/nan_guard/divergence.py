@@ -12,14 +12,14 @@ from torch import Tensor
 __all__ = ["MAX_DIVERGENCE_RATE", "WINDOW", "find_divergences"]
 
 MAX_DIVERGENCE_RATE = 1e-3  # divergences per environment step of an iteration above which a run warns
-WINDOW = 10  # steps before a divergence that are kept
+WINDOW = 10  # steps before a divergence that are recorded
 
 
 def find_divergences(rollout: TensorDict) -> tuple[int, dict[str, Tensor]]:
     """Return what a rollout [N, T+1] says of divergences.
 
     Returns:
-        How many there were, and of the n environments concerned ``env_ids`` [n] (numbered through the env sets),
+        How many there were, and of the n diverged environments ``env_ids`` [n] (numbered through the env sets),
         ``count`` [n], the ``slot`` [n] of the rollout in which each diverged last, what the environment told of its
         state before that step, [n, ...] by name, and ``obs`` [n, WINDOW, O] and ``action`` [n, WINDOW, ...] of the
         steps up to that one, of which the last ``window`` [n] are of this rollout and the others 0.

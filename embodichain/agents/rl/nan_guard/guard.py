@@ -29,7 +29,7 @@ _FEW = 8
 
 
 class NonFiniteError(RuntimeError):
-    """A training cannot go on, because what it computes is not finite."""
+    """A training cannot continue, because what it computes is not finite."""
 
 
 class Guards:
@@ -73,14 +73,14 @@ class Guards:
         self._check_outliers(0)
 
     def end_iteration(
-        self, rollout: TensorDict, before: Mapping[str, Any], figures: Mapping[str, float], step: int
+        self, rollout: TensorDict, before: Mapping[str, Any], metrics: Mapping[str, float], step: int
     ) -> dict[str, float]:
         """Look at what an iteration did.
 
         Args:
             rollout: [N, T+1], that was learnt from.
             before: ``policy`` and ``algorithm``, their states before the update.
-            figures: what is to be logged of the iteration.
+            metrics: what is to be logged of the iteration.
             step: environment steps so far.
 
         Returns:
@@ -94,13 +94,13 @@ class Guards:
         asked, skipped = self._algorithm.take_step_counts()
         broken = not parameters_are_finite(self._policy)
         if skipped or broken:
-            self._report_update(rollout, before, figures, step, asked, skipped, broken)
+            self._report_update(rollout, before, metrics, step, asked, skipped, broken)
         self._was_skipping = skipped > 0
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped and skipped == asked else 0
         if broken:
             raise NonFiniteError(
                 f"step {step}: the update made the policy's parameters not-a-number: "
-                f"{_describe_break(asked > skipped, figures)}. {self._replay_hint()}"
+                f"{_describe_break(asked > skipped, metrics)}. {self._replay_hint()}"
             )
         if self._skipped_in_a_row >= self._max_skipped_updates:
             raise NonFiniteError(
@@ -113,7 +113,7 @@ class Guards:
         self,
         rollout: TensorDict,
         before: Mapping[str, Any],
-        figures: Mapping[str, float],
+        metrics: Mapping[str, float],
         step: int,
         asked: int,
         skipped: int,
@@ -129,7 +129,7 @@ class Guards:
             "progress": self._algorithm.progress,
             "device": str(self._algorithm.device),
             "rollout": rollout.exclude("origin", "info", "state_before"),
-            "figures": dict(figures),
+            "figures": dict(metrics),
             "asked": asked,
             "skipped": skipped,
         }
@@ -137,7 +137,7 @@ class Guards:
         self._last_bundle = path or self._last_bundle
         if not broken:
             warning = f"step {step}: {skipped} of {asked} gradient steps skipped: loss or gradient not finite"
-            logger.log_warning(f"{warning}{_describe_origin(rollout, figures)}. {self._replay_hint()}")
+            logger.log_warning(f"{warning}{_describe_origin(rollout, metrics)}. {self._replay_hint()}")
 
     def _check_outliers(self, step: int) -> None:
         """Warn of an observation that the input normaliser has cut."""
@@ -167,7 +167,7 @@ class Guards:
             logger.log_warning(
                 f"step {step}: physics became invalid in {count} of {num_steps} environment steps, in environments "
                 f"{_few(ids)}: more than {MAX_DIVERGENCE_RATE:g} a step. Their last states and actions: "
-                f"{path or 'not kept'}"
+                f"{path or 'not written'}"
             )
         self._was_diverging = is_diverging
         return count
@@ -189,26 +189,26 @@ class Guards:
         return f"'embodichain replay {self._last_bundle}' shows where it began"
 
 
-def _describe_break(has_stepped: bool, figures: Mapping[str, float]) -> str:
+def _describe_break(has_stepped: bool, metrics: Mapping[str, float]) -> str:
     """Return what has made the parameters not finite.
 
     Args:
         has_stepped: whether ``gradient_step`` has made a step, which it does by finite gradients alone.
-        figures: what is to be logged of the iteration.
+        metrics: what is to be logged of the iteration.
     """
     if not has_stepped:
         return "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"
-    rate = figures.get("train/learning_rate")
+    rate = metrics.get("train/learning_rate")
     of = "" if rate is None else f" of {rate:g}"
     return f"gradients were finite and the steps too large: the learning rate{of} is too high"
 
 
-def _describe_origin(rollout: TensorDict, figures: Mapping[str, float]) -> str:
+def _describe_origin(rollout: TensorDict, metrics: Mapping[str, float]) -> str:
     """Return what of a rollout is not finite, for a warning; empty where all is."""
     origin = find_origin(rollout)
     if origin is None:
         return ""
-    terms = [name for name, value in figures.items() if name.startswith("rewards/") and not math.isfinite(value)]
+    terms = [name for name, value in metrics.items() if name.startswith("rewards/") and not math.isfinite(value)]
     return f" ({origin.field} not finite in environments {_few(origin.envs)}" + "".join(f", {t}" for t in terms) + ")"
 
 

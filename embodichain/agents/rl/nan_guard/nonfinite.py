@@ -105,7 +105,7 @@ def find_origin(rollout: TensorDict) -> Origin | None:
         env, column = (int(i) for i in bad[:, step].nonzero()[0])
         envs = bad.any(dim=2).any(dim=1).nonzero().squeeze(1).tolist()
         origin = Origin(name, env, step, column if bad.shape[2] > 1 else None, envs)
-        found.append((step, order.get(_group(name), len(order)), origin))
+        found.append((step, order.get(_field(name), len(order)), origin))
     return min(found, key=lambda item: item[:2])[2] if found else None
 
 
@@ -124,10 +124,10 @@ def non_finite_entries(module: nn.Module) -> list[str]:
 
 def _real_floats(rollout: TensorDict) -> Iterator[tuple[str, torch.Tensor]]:
     for name, values in _floats(rollout):
-        yield name, values if _group(name) in _REAL_AT_THE_END else values[:, :-1]
+        yield name, values if _field(name) in _REAL_AT_THE_END else values[:, :-1]
 
 
-def _group(name: str) -> str:
+def _field(name: str) -> str:
     return name.partition("/")[0]
 
 

@@ -144,7 +144,7 @@ class ScriptRun:
 
     @contextmanager
     def training(self, log: RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
-        """Log, record and keep the config of a training, which goes on while this is entered.
+        """Log, record and keep the config of a training that runs while this is entered.
 
         Args:
             log: gets the sinks; they are closed at the end.

@@ -57,7 +57,7 @@ def warn_of_other_threads(before: int, now: int) -> None:
     if before != now:
         logger.log_warning(
             f"the run computed its updates with {_threads(before)}, and now does with {_threads(now)}: sums are made "
-            "in another order, so that the training does not go on bit for bit. "
+            "in another order, so that the training does not continue bit for bit. "
             f"With trainer.torch_threads={before} it does"
         )
 

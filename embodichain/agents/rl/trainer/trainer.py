@@ -58,7 +58,7 @@ class Trainer:
     """Trains a policy in an environment.
 
     A checkpoint holds the state between two iterations, of which a copy is kept in memory: an iteration that is
-    interrupted, or fails, leaves nothing in it, and a training that is resumed goes on bit for bit (on the CPU).
+    interrupted, or fails, leaves nothing in it, and a training that is resumed continues bit for bit (on the CPU).
 
     Where several processes share the training (see ``agents/rl/distributed``), each has its own environments, all make
     the same updates, and rank 0 logs and saves.
@@ -66,8 +66,7 @@ class Trainer:
     Attributes:
         cfg: the settings.
         config: the resolved config, which the checkpoints keep.
-        evaluator: evaluates the policy, if anything does.
-        collector: fills the rollouts.
+        evaluator, collector: evaluate the policy, where anything does, and fill the rollouts.
         global_step: environment steps so far, over all environments.
         train_seconds: time spent collecting and updating so far.
         last_evaluation: the latest one, if any.
@@ -269,7 +268,7 @@ class Trainer:
         }
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
-        """Go on from what a checkpoint holds, on as many ranks or on others; then environments begin new episodes."""
+        """Continue from a checkpoint's content; on another number of ranks the environments begin new episodes."""
         own = own_part(content, self._ranks)
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]

@@ -88,7 +88,7 @@ class AsyncCollector(BaseCollector):
         self._stopping = False
         self._paused = False
         self._active = 0  # threads that may step an environment
-        self._under_way = 0  # rollouts begun and not yet learned from, those that were dropped included
+        self._under_way = 0  # rollouts begun and not yet learned from, dropped ones included
         self._dropped_before = 0  # when the collector was started
         self._begun = 0
         self._next_env_set = 0  # the one whose turn it is to begin, where sets take turns

@@ -1,4 +1,4 @@
-"""How a policy gets from the learner to who collects with it: as versioned snapshots, never as a shared module.
+"""How a policy gets from the learner to the collector: as versioned snapshots, never as a shared module.
 
 Legend: N envs.
 """
@@ -27,7 +27,7 @@ class PolicySnapshot:
 
     Attributes:
         version: counts up with each snapshot of a run.
-        tensors: by name, nobody else's and never written to: those parameters that are trained, and all buffers.
+        tensors: by name, its own and never written to: the parameters that are trained, and all buffers.
     """
 
     version: int
@@ -37,7 +37,7 @@ class PolicySnapshot:
 class PolicyPublisher:
     """The learner's side: takes snapshots of the policy that it improves.
 
-    Parameters that are not trained (a frozen backbone) are not copied again: who infers has had them from the start.
+    Parameters that are not trained (a frozen backbone) are not copied again: the collector has had them from the start.
 
     Args:
         policy: the learner's policy.

@@ -1,4 +1,4 @@
-"""Random draws that leave torch's global generator to somebody else."""
+"""Random draws that leave torch's global generator to the learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments in a process of their own, for those whose step holds the interpreter's lock.
+"""Environments in a process of their own, for steps that hold the interpreter's lock.
 
 Legend: N envs, T rollout steps.
 """

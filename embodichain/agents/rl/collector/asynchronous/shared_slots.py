@@ -12,7 +12,7 @@ from torch import Tensor
 
 __all__ = ["Message", "SlotReader", "SlotWriter"]
 
-MAX_LAYOUTS = 16  # sets of shapes that are kept; more are there only where these change from message to message
+MAX_LAYOUTS = 16  # cached sets of shapes; there are more only where these change from message to message
 
 _Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]  # shape, dtype and strides
 
