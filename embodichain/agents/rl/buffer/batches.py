@@ -37,11 +37,6 @@ class BatchReader(Protocol):
 def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> None:
     """Check that a policy's sequences fit a rollout and a minibatch, before there is either.
 
-    Args:
-        policy: see there.
-        num_steps: T.
-        batch_size: B.
-
     Raises:
         ConfigError: T is not divisible by L, or L is more than B.
     """
@@ -54,7 +49,6 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
     """Return a rollout's transitions as the policy's ``evaluate_actions`` and the algorithm's loss need them.
 
     Args:
-        rollout: batch size [N, T+1].
         policy: whose ``evaluation_fields`` are taken, and in sequences of whose ``sequence_length``.
         columns: further tensors [N, T], by name: advantages, returns, masks.
 
@@ -90,7 +84,6 @@ def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device 
         flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.
         batch_size: B, transitions in a minibatch; of sequences, as many as have no more than B. The last minibatch
             holds the remainder, if there is one.
-        device: where the minibatches go.
 
     Raises:
         ConfigError: a sequence has more than ``batch_size`` transitions.

@@ -128,11 +128,6 @@ def allocate_rollout(
     backward recursion of GAE reads, is contiguous.
 
     Args:
-        num_envs: N.
-        rollout_len: T.
-        obs_dim: O.
-        action_dim: A.
-        device: where the rollout lives.
         extra_fields: names and widths of the policy's further fields.
         state_size: S; 0: no ``state``.
         entries: the policy's observation entries as the environment gives them, batch size [N]; None: no ``entries``.

@@ -15,11 +15,7 @@ __all__ = ["FinalSlots", "StepInfo"]
 
 
 class StepInfo:
-    """Fills ``info`` and ``state_before`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``.
-
-    Args:
-        rollout: [N, T+1].
-    """
+    """Fills ``info`` and ``state_before`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
 
     def __init__(self, rollout: TensorDict) -> None:
         self._rollout = rollout

@@ -16,13 +16,7 @@ __all__ = ["draw_learning_curve"]
 
 
 def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> None:
-    """Draw return and success over environment steps, with the time since the run's begin along the top.
-
-    Args:
-        metrics_path: the run's ``metrics.jsonl``.
-        image_path: the png to write.
-        title: above the plots.
-    """
+    """Draw return and success over environment steps, with the time since the run's begin along the top."""
     rows = read_rows(metrics_path)
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)

@@ -40,7 +40,6 @@ def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> Prog
     """Return a live panel where the output is a terminal, else plain lines now and then.
 
     Args:
-        iterations: of the whole training.
         done: how many of them were made before.
         is_shown: False where another process shows it.
     """
@@ -127,7 +126,6 @@ class LivePanel(ProgressDisplay):
 
     Args:
         console: the terminal.
-        iterations: of the whole training.
         done: how many of them were made before.
     """
 

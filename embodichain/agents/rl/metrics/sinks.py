@@ -92,10 +92,6 @@ class WandbSink:
         """Begin a run, or continue it; one that the program has begun itself is used as it is.
 
         Args:
-            project: it is in this project.
-            name: its name.
-            folder: where files of its own go.
-            config: shown with it.
             last_step: the last step that it was given before, if it is resumed: what is given again is left out, since
                 nothing can be taken back.
 

@@ -27,9 +27,6 @@ def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) 
     """Write ``<folder>/<kind>_step_<step>.pt``, and the folder where it is not there.
 
     Args:
-        folder: the run's ``bundles``.
-        kind: see above.
-        step: environment steps so far.
         content: plain data (see ``embodichain.utils.state``).
 
     Raises:
@@ -50,10 +47,6 @@ def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) 
 
 def load_bundle(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read a bundle.
-
-    Args:
-        path: its file.
-        device: where its tensors go.
 
     Raises:
         ConfigError: there is no such file, it is damaged, or no bundle.

@@ -37,8 +37,6 @@ class Guards:
 
     Args:
         folder: where bundles go; it is made when there is one.
-        policy: what is trained.
-        algorithm: trains it.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
         context: what every bundle holds beside its own.
     """
@@ -78,10 +76,7 @@ class Guards:
         """Look at what an iteration did.
 
         Args:
-            rollout: [N, T+1], that was learnt from.
             before: ``policy`` and ``algorithm``, their states before the update.
-            metrics: what is to be logged of the iteration.
-            step: environment steps so far.
 
         Returns:
             ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
@@ -194,7 +189,6 @@ def _describe_break(has_stepped: bool, metrics: Mapping[str, float]) -> str:
 
     Args:
         has_stepped: whether ``gradient_step`` has made a step, which it does by finite gradients alone.
-        metrics: what is to be logged of the iteration.
     """
     if not has_stepped:
         return "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"

@@ -14,9 +14,6 @@ __all__ = ["EpisodeTable"]
 class EpisodeTable:
     """Keeps a row for each of E episodes.
 
-    Args:
-        num_episodes: E.
-
     Attributes:
         num_ended: how many of them have ended.
     """
@@ -35,7 +32,6 @@ class EpisodeTable:
         Args:
             reward: [N]; of a chunk of actions [N, H], as the entries of ``info``, which then has ``executed``.
             info: see ``VecEnv.step``.
-            done: [N] bool.
             episode: numbers of the episodes that the environments play, [N] int64; those from E on do not count.
         """
         metrics = info["metrics"]

@@ -106,9 +106,6 @@ class Evaluator:
 
         Args:
             env: the environments; every episode of theirs ends.
-            num_episodes: E.
-            seed: of the set of episodes.
-            device: of the policy.
             video_folder: where videos go, if the environments record any.
             ranks: the processes that share the episodes; None: those that share the training.
         """
@@ -132,8 +129,6 @@ class Evaluator:
         """Evaluate a policy; ``table`` then has what happened in each of this rank's episodes.
 
         Args:
-            policy: the policy.
-            label: names the videos.
             check_stop: called after every step; raises what ends the evaluation, on all processes.
             deterministic: take the most likely actions; else explore, as in training.
             on_step: called after every step.
@@ -185,12 +180,7 @@ def _numbering(ranks: Ranks) -> dict[str, Any]:
 
 
 def wilson_interval(rate: float, count: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share (Wilson, 1927).
-
-    Args:
-        rate: the share that was seen.
-        count: in how many.
-    """
+    """Return the 95 % interval of a share (Wilson, 1927)."""
     z = 1.96
     centre = (rate + z * z / (2 * count)) / (1 + z * z / count)
     half = z / (1 + z * z / count) * (rate * (1 - rate) / count + z * z / (4 * count * count)) ** 0.5

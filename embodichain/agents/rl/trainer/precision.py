@@ -18,10 +18,6 @@ def update_precision(precision: Precision, device: torch.device) -> AbstractCont
     With ``"bf16"`` the products of matrices and the convolutions take and give bfloat16, forwards and backwards
     (``torch.autocast``). Parameters, optimiser, losses and, in the built-in policies, log-probabilities and values are
     float32 as ever.
-
-    Args:
-        precision: of the products.
-        device: where the update computes.
     """
     # Parameters change from step to step: a copy of them in bfloat16 must not be kept for the next one.
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)

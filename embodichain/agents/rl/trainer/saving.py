@@ -23,8 +23,6 @@ class Saver:
     """Writes checkpoints of the state after the last finished iteration, of which a copy is kept in memory.
 
     Args:
-        folder: where they go.
-        ranks: of the training.
         stores: returns the algorithm's large tensors, which are not copied after every iteration.
 
     Attributes:
@@ -51,7 +49,6 @@ class Saver:
 
         Args:
             metrics: of the evaluation; empty where there was none.
-            step: environment steps so far.
         """
         reached = metrics.get("eval/success_rate", math.nan), metrics.get("eval/avg_reward", math.nan)
         if not reached > self._best:  # nor is a return that is no number
@@ -75,7 +72,6 @@ class Saver:
         """Write a trainer's state; return the path.
 
         Args:
-            content: the state, as plain data.
             is_together: all ranks do this; else rank 0 saves by itself all but the others' environments.
 
         Raises:

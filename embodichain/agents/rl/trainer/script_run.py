@@ -113,9 +113,6 @@ class ScriptRun:
         """Add the events to the environments, and make the record; nothing is written.
 
         Args:
-            folder: the run's folder.
-            parts: of the training.
-            cfg: the settings.
             given: the trainer's arguments that take the place of ``cfg``'s.
             writer: gets all scalars, if there is one; it is not closed.
 
@@ -148,7 +145,6 @@ class ScriptRun:
 
         Args:
             log: gets the sinks; they are closed at the end.
-            iterations: of the whole training.
             iterations_before: those of them that were made before. If there are none, a ``metrics.jsonl`` that is in
                 the run's folder is of another training, and begun anew.
 
@@ -253,12 +249,7 @@ def check_agreement(
 
 
 def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a training; see ``ScriptRun.config``.
-
-    Args:
-        parts: of the training.
-        trainer: the block ``trainer``.
-    """
+    """Return the record of a training; see ``ScriptRun.config``."""
     settings, env = dict(trainer), parts.env
     try:
         if not isinstance(env, DescribesItself):

@@ -27,7 +27,6 @@ class EpisodeStats:
     """Sums the steps' reward terms and metrics, and follows the episodes' returns and lengths.
 
     Args:
-        num_envs: N.
         num_env_sets: sets of N environments that the rollouts come from.
     """
 

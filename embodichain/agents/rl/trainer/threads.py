@@ -24,7 +24,6 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     to the last bit.
 
     Args:
-        policy: what is improved.
         batch_size: transitions of a minibatch.
         rollout_length: steps of a rollout, which a policy with a memory takes one by one unless it says otherwise.
         available: threads that there are.

@@ -79,7 +79,6 @@ class Viewer:
         Args:
             iteration: how many there were.
             iterations: how many there are to be.
-            step: environment steps so far.
             scalars: the latest metrics by their tags.
         """
 

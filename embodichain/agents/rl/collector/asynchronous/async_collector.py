@@ -52,7 +52,6 @@ class AsyncCollector(BaseCollector):
     Args:
         env: the environments; or G sets of them, alike but for their random streams, each stepped by a thread of its
             own, so that one steps while the policy infers for another.
-        policy: the learner's policy.
         buffer: where finished rollouts wait for the learner; with room for fewer than ``max_staleness`` of them,
             the threads wait for the learner more often.
         device: where the policy and the rollouts live.

@@ -22,15 +22,7 @@ __all__ = ["EnvSet"]
 
 
 class EnvSet:
-    """Fills rollouts of its own storage from one set of environments, one thread at a time.
-
-    Args:
-        index: its number.
-        env: the environments; reset here, and then by themselves.
-        policy: chooses the actions.
-        device: where the rollouts live.
-        on_step_callback: called after every step.
-    """
+    """Fills rollouts of its own storage from one set of environments, one thread at a time."""
 
     def __init__(
         self,
@@ -50,7 +42,6 @@ class EnvSet:
         """Return a new rollout [N, T+1], with ``policy_version`` and ``origin``.
 
         Args:
-            num_steps: T.
             resets: begin with new episodes.
             keeps_final_obs: see ``BaseCollector``.
         """

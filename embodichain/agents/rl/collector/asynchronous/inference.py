@@ -40,7 +40,6 @@ class PolicyPublisher:
     Parameters that are not trained (a frozen backbone) are not copied again: the collector has had them from the start.
 
     Args:
-        policy: the learner's policy.
         version: of the first snapshot, which is taken here.
     """
 
@@ -80,7 +79,6 @@ class InferencePolicy:
 
     Args:
         policy: the learner's policy; copied whole, so that no storage is shared.
-        publisher: gives the snapshots.
         gate: called before each choice of actions, outside the lock: it may wait, and may raise.
     """
 

@@ -42,9 +42,6 @@ class OwnDraws(TorchFunctionMode):
     Threads draw from torch's global generator as they come: what one of them draws depends on the others. With this,
     the learner has the global generator to itself, and an update can be repeated. Dropout takes no generator: its
     draws stay global.
-
-    Args:
-        seed: of the generators.
     """
 
     def __init__(self, seed: int) -> None:
