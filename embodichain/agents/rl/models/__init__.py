@@ -3,17 +3,16 @@
 import warnings
 from typing import Any
 
-from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg
-from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
-from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg
+from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg, ActorOnly, ActorOnlyCfg
 from embodichain.agents.rl.models.block import ObsGroupsCfg, PolicyCfg
 from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
-from embodichain.agents.rl.models.gaussian import TanhSquash
+from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input, valued
+from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,

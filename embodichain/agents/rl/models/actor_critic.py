@@ -1,11 +1,12 @@
-"""The Gaussian actor-critic policy.
+"""The Gaussian policies without memory: with a critic and without one.
 
-Legend: ... any batch dimensions, O flattened observation size, A action size.
+Legend: ... any batch dimensions, O flattened observation size, A action size, H actions of a chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from pydantic import PositiveInt
@@ -22,32 +23,42 @@ from embodichain.agents.rl.models.block import (
     run_networks,
     take_rows,
 )
-from embodichain.agents.rl.models.gaussian import (
+from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
     TanhSquash,
+    bounded,
+    evaluate_gaussian,
+    sample_gaussian,
 )
-from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.agents.rl.models.policy import Policy
 from embodichain.utils import configclass
 
-__all__ = ["ActorCritic", "ActorCriticCfg", "build_actor_critic"]
+__all__ = ["ActorCritic", "ActorCriticCfg", "ActorOnly", "ActorOnlyCfg", "GaussianPolicy", "build_actor_critic"]
 
 
 @configclass
-class ActorCriticCfg(PolicyCfg):
-    """The ``policy`` block of ``actor_critic``."""
+class ActorOnlyCfg(PolicyCfg):
+    """The ``policy`` block of ``actor_only``."""
 
     actor: NetworkBlock | None = None
     """Network from the observation to the action's mean."""
-    critic: NetworkBlock | None = None
-    """Network from the observation to the value."""
     chunk_length: PositiveInt = 1
     """Actions chosen at a time, and executed before the next choice; ``trainer.buffer_size`` must be a multiple."""
 
 
+@configclass
+class ActorCriticCfg(ActorOnlyCfg):
+    """The ``policy`` block of ``actor_critic``."""
+
+    critic: NetworkBlock | None = None
+    """Network from the observation to the value."""
+
+
 def build_actor_critic(
-    cfg: ActorCriticCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+    cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> ActorCritic:
-    """Build the policy that a checked block describes.
+    """Build the policy that a checked block describes: an ``ActorCritic``, or an ``ActorOnly``.
 
     Args:
         cfg: the block.
@@ -62,25 +73,77 @@ def build_actor_critic(
     if actor is None:
         assert cfg.actor is not None
         actor = build_network(cfg.actor, "actor", cfg, given, cfg.chunk_length * given.action_dim)
+    settings: dict[str, Any] = {
+        "normalize_obs": cfg.normalize_obs,
+        "init_log_std": cfg.init_log_std,
+        "log_std_range": cfg.log_std_range,
+        "squash": TanhSquash(given.action_space) if cfg.squash else None,
+        "chunk_length": cfg.chunk_length,
+    }
+    if not isinstance(cfg, ActorCriticCfg):
+        return ActorOnly(given.obs_dim, given.action_dim, device, actor, **settings)
     if critic is None:
         assert cfg.critic is not None
         critic = build_network(cfg.critic, "critic", cfg, given, 1)
-    return ActorCritic(
-        given.obs_dim,
-        given.action_dim,
-        device,
-        actor,
-        critic,
-        cfg.normalize_obs,
-        cfg.init_log_std,
-        cfg.log_std_range,
-        TanhSquash(given.action_space) if cfg.squash else None,
-        cfg.chunk_length,
-    )
+    return ActorCritic(given.obs_dim, given.action_dim, device, actor, critic, **settings)
+
+
+class GaussianPolicy(Policy):
+    """Actions are normal around a mean that a subclass computes; their learned std is the same in all states.
+
+    Args:
+        obs_dim: O.
+        action_dim: A.
+        normalize_obs, init_log_std, log_std_range, squash, chunk_length: as for ``ActorCritic``.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        normalize_obs: bool,
+        init_log_std: float,
+        log_std_range: tuple[float, float],
+        squash: TanhSquash | None,
+        chunk_length: int = 1,
+    ) -> None:
+        super().__init__()
+        self.obs_dim = obs_dim
+        self.action_dim = action_dim
+        self.chunk_length = chunk_length
+        size = chunk_length * action_dim
+        self.extra_fields = (("raw_action", size),) if squash is not None else ()
+        self.has_normalizer = normalize_obs
+        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
+        self.log_std = nn.Parameter(torch.full((size,), float(init_log_std)))
+        self.log_std_range = log_std_range
+        self.squash = squash
+
+    def update_normalizer(self, obs: torch.Tensor) -> None:
+        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
+        if isinstance(self.normalizer, RunningNormalizer):
+            self.normalizer.update(obs)
+
+    @torch.no_grad()
+    def diagnostics(self) -> dict[str, torch.Tensor]:
+        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
+        return {"std": self._bounded_log_std().exp().mean()}
+
+    def _sample(self, td: TensorDict, mean: torch.Tensor, deterministic: bool) -> None:
+        """Write what ``forward`` says of actions around a mean [..., A], or with chunks [..., H A]."""
+        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic, self.chunk_length)
+
+    def _evaluate(self, td: TensorDict, mean: torch.Tensor, value: torch.Tensor) -> TensorDict:
+        """Return what ``evaluate_actions`` says of actions around a mean, and of values [...]."""
+        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash, self.chunk_length)
+        return TensorDict({**out, "value": value}, batch_size=td.batch_size)
+
+    def _bounded_log_std(self) -> torch.Tensor:
+        return bounded(self.log_std, *self.log_std_range)
 
 
 class ActorCritic(GaussianPolicy):
-    """Actions are normal around ``actor(obs)`` with a learned deviation that does not depend on the state.
+    """Actions are normal around ``actor(obs)`` with a learned std that does not depend on the state.
 
     Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips
     what it is given.
@@ -90,8 +153,8 @@ class ActorCritic(GaussianPolicy):
         action_dim: A.
         device: where the parameters go.
         actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` is given the images too.
-        critic: [..., O] -> [..., 1], the value; likewise.
-        normalize_obs: normalise observations by their running mean and deviation before both networks; see
+        critic: [..., O] -> [..., 1], the value; likewise. None: every value is 0; see ``ActorOnly``.
+        normalize_obs: normalise observations by their running mean and std before both networks; see
             ``update_normalizer``.
         init_log_std: initial log-standard-deviation of every action component.
         log_std_range: lowest and highest log-standard-deviation.
@@ -106,7 +169,7 @@ class ActorCritic(GaussianPolicy):
         action_dim: int,
         device: torch.device | str,
         actor: nn.Module,
-        critic: nn.Module,
+        critic: nn.Module | None,
         normalize_obs: bool = False,
         init_log_std: float = 0.0,
         log_std_range: tuple[float, float] = LOG_STD_RANGE,
@@ -115,31 +178,61 @@ class ActorCritic(GaussianPolicy):
     ) -> None:
         super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
         self.actor = actor
-        self.critic = critic
-        self.obs_keys = network_keys(actor, critic)
+        self.critic: Any = critic  # a network; None without one
+        self.obs_keys = network_keys(*self._networks())
         self.to(device)
 
     @property
     def updates_by_rows(self) -> bool:
         """See ``Policy.updates_by_rows``; so it does if its networks are plain MLPs on the CPU."""
-        return take_rows(self.actor, self.critic)
+        return take_rows(*self._networks())
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
         obs = self.normalizer(td["obs"])
         self._sample(td, run_network(self.actor, obs, td), deterministic)
-        td["value"] = run_network(self.critic, obs, td).squeeze(-1)
+        td["value"] = self._value(obs, td)
         return td
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` [...]; see ``Policy.get_value``."""
-        td["value"] = run_network(self.critic, self.normalizer(td["obs"]), td).squeeze(-1)
+        td["value"] = self._value(self.normalizer(td["obs"]), td)
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
-        obs = self.normalizer(td["obs"])
-        mean, value = run_networks((self.actor, self.critic), obs, td)
-        out = self._evaluate(td, mean)
-        out["value"] = value.squeeze(-1)
-        return TensorDict(out, batch_size=td.batch_size)
+        mean, *values = run_networks(self._networks(), self.normalizer(td["obs"]), td)
+        value = values[0].squeeze(-1) if values else mean.new_zeros(mean.shape[:-1])
+        return self._evaluate(td, mean, value)
+
+    def _value(self, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
+        if self.critic is None:
+            return obs.new_zeros(obs.shape[:-1])
+        return run_network(self.critic, obs, td).squeeze(-1)
+
+    def _networks(self) -> list[nn.Module]:
+        return [self.actor] if self.critic is None else [self.actor, self.critic]
+
+
+class ActorOnly(ActorCritic):
+    """Chooses actions as ``ActorCritic`` does and values every state at 0: for algorithms without a critic.
+
+    Args:
+        obs_dim, action_dim, device, actor: as for ``ActorCritic``.
+        normalize_obs, init_log_std, log_std_range, squash, chunk_length: likewise.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        actor: nn.Module,
+        normalize_obs: bool = False,
+        init_log_std: float = 0.0,
+        log_std_range: tuple[float, float] = LOG_STD_RANGE,
+        squash: TanhSquash | None = None,
+        chunk_length: int = 1,
+    ) -> None:
+        settings = normalize_obs, init_log_std, log_std_range, squash, chunk_length
+        super().__init__(obs_dim, action_dim, device, actor, None, *settings)

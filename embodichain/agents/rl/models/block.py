@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg
-from embodichain.agents.rl.models.gaussian import LOG_STD_RANGE
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp_by_rows import computes_by_rows, is_called_plainly, mlps_by_rows, num_row_threads
 from embodichain.utils import ConfigError, configclass

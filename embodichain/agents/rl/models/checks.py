@@ -16,11 +16,10 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
-from embodichain.agents.rl.models.actor_critic import ActorCritic
-from embodichain.agents.rl.models.actor_critic_recurrent import ActorCriticRecurrent
-from embodichain.agents.rl.models.actor_only import ActorOnly
+from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
 from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy
+from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name

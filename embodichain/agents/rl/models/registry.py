@@ -11,16 +11,21 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorCriticCfg, build_actor_critic
-from embodichain.agents.rl.models.actor_critic_recurrent import (
+from embodichain.agents.rl.models.actor_critic import (
+    ActorCritic,
+    ActorCriticCfg,
+    ActorOnly,
+    ActorOnlyCfg,
+    build_actor_critic,
+)
+from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, space_size
+from embodichain.agents.rl.models.checks import check_policy_class
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.agents.rl.models.recurrent import (
     ActorCriticRecurrent,
     ActorCriticRecurrentCfg,
     build_actor_critic_recurrent,
 )
-from embodichain.agents.rl.models.actor_only import ActorOnly, ActorOnlyCfg, build_actor_only
-from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, space_size
-from embodichain.agents.rl.models.checks import check_policy_class
-from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError, configclass
@@ -69,7 +74,7 @@ class _BuiltIn(NamedTuple):
 _BUILT_IN: dict[Any, _BuiltIn] = {
     ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
     ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
-    ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_only, ("actor",)),
+    ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_critic, ("actor",)),
     VLAPolicy: _BuiltIn(VLAPolicyCfg, build_vla_policy, ()),
 }
 

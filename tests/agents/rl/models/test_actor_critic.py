@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.agents.rl.models.gaussian import gaussian_log_prob
+from embodichain.agents.rl.models.distributions import gaussian_log_prob
 
 
 def make_policy(**settings) -> ActorCritic:

@@ -11,7 +11,7 @@ import torch
 from pydantic import model_validator
 from torch import nn
 
-from embodichain.agents.rl.models.gaussian import bounded, component_entropy, component_log_prob
+from embodichain.agents.rl.models.distributions import bounded, component_entropy, component_log_prob
 from embodichain.agents.rl.models.vla.model_cfg import VLAModel, VLAModelCfg
 from embodichain.utils import configclass
 

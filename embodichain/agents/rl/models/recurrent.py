@@ -12,14 +12,12 @@ from pydantic import PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.models.actor_critic import GaussianPolicy
 from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns, run_network
-from embodichain.agents.rl.models.gaussian import (
+from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
     TanhSquash,
-    evaluate_gaussian,
-    sample_gaussian,
 )
-from embodichain.agents.rl.models.gaussian_policy import GaussianPolicy
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import configclass
 
@@ -137,7 +135,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         state = self.memory(seen, td["state"])
         td["next_state"] = state
         mean = run_network(self.actor, torch.cat((state, seen), dim=-1), td)
-        sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic)
+        self._sample(td, mean, deterministic)
         td["value"] = self._value(state, obs, td)
         return td
 
@@ -153,9 +151,7 @@ class ActorCriticRecurrent(GaussianPolicy):
         seen = self.actor_obs(obs)
         states = self._remember(seen, td["state"][:, 0], td["done"])
         mean = run_network(self.actor, torch.cat((states, seen), dim=-1), td)
-        out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash)
-        out["value"] = self._value(states, obs, td)
-        return TensorDict(out, batch_size=td.batch_size)
+        return self._evaluate(td, mean, self._value(states, obs, td))
 
     def _remember(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
         """Return the state after each step, [B, L, S].

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 from torch.distributions.transforms import AffineTransform
 
-from embodichain.agents.rl.models.gaussian import (
+from embodichain.agents.rl.models.distributions import (
     TanhSquash,
     bounded,
     evaluate_gaussian,

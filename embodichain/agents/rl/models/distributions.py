@@ -1,6 +1,7 @@
 """Normal distributions of actions, plain or squashed into bounds.
 
-Legend: ... any batch dimensions, A action size.
+Legend: ... any batch dimensions, A action size, H actions of a chunk. A distribution of chunks has H A components,
+whose log-probabilities stay apart.
 """
 
 from __future__ import annotations
@@ -34,50 +35,72 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def sample_gaussian(
-    td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, deterministic: bool
+    td: TensorDict,
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    squash: TanhSquash | None,
+    deterministic: bool,
+    chunk_length: int = 1,
 ) -> None:
     """Write ``action`` [..., A], ``sample_log_prob`` [...] and, with ``squash``, ``raw_action`` [..., A] into ``td``.
 
+    With chunks ``action`` and ``sample_log_prob`` are [..., H, A], and ``raw_action`` is [..., H A].
+
     Args:
         td: of batch size [...].
-        mean: [..., A].
-        log_std: [A].
+        mean: [..., A], with chunks [..., H A].
+        log_std: [A], with chunks [H A].
         squash: what brings the sample, then stored as ``raw_action``, into bounds; None: the action is the sample.
         deterministic: take the mean instead of a sample.
+        chunk_length: H.
     """
     raw = mean if deterministic else torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
-    log_prob = gaussian_log_prob(raw, mean, log_std)
-    if squash is None:
-        td["action"] = raw
-    else:
+    if squash is not None:
         td["raw_action"] = raw
-        td["action"] = squash(raw)
-        log_prob = log_prob - squash.log_det(raw)
-    td["sample_log_prob"] = log_prob
+    action = raw if chunk_length == 1 else raw.unflatten(-1, (chunk_length, -1))
+    td["action"] = action if squash is None else squash(action)
+    td["sample_log_prob"] = _log_prob(raw, mean, log_std, squash, chunk_length)
 
 
 def evaluate_gaussian(
-    td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None
+    td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, chunk_length: int = 1
 ) -> dict[str, torch.Tensor]:
     """Return ``sample_log_prob`` and ``entropy`` [...], ``mean`` and ``log_std`` [..., A] of actions that were taken.
+
+    With chunks all four are [..., H, A].
 
     The entropy of a squashed distribution has no closed form: it is that of the normal distribution plus the mean of
     log |da/du|, here estimated from one sample u = mean + std * noise for each state, with its gradient. ``mean`` and
     ``log_std`` are the normal distribution's, whose KL divergence is that of the squashed ones too.
 
     Args:
-        td: has the ``action`` or, with ``squash``, the ``raw_action`` [..., A].
-        mean: [..., A].
-        log_std: [A].
-        squash: as in ``sample_gaussian``.
+        td: has the ``action`` or, with ``squash``, the ``raw_action``, as ``sample_gaussian`` wrote it.
+        mean, log_std, squash, chunk_length: as in ``sample_gaussian``.
     """
-    raw = td["action"] if squash is None else td["raw_action"]
-    log_prob = gaussian_log_prob(raw, mean, log_std)
-    entropy = gaussian_entropy(log_std).expand_as(log_prob)
-    if squash is not None:
-        log_prob = log_prob - squash.log_det(raw)
-        entropy = entropy + squash.log_det(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
-    return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std.expand_as(mean)}
+    shape = (chunk_length, -1)
+    raw = td["action"].flatten(td.batch_dims) if squash is None else td["raw_action"]
+    log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
+    if chunk_length == 1:
+        entropy, log_std = gaussian_entropy(log_std).expand_as(log_prob), log_std.expand_as(mean)
+        if squash is not None:
+            entropy = entropy + squash.log_det(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
+    else:
+        log_std, mean = log_std.expand_as(mean).unflatten(-1, shape), mean.unflatten(-1, shape)
+        entropy = component_entropy(log_std)
+        if squash is not None:
+            entropy = entropy + squash.log_slope(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
+    return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std}
+
+
+def _log_prob(
+    raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, chunk_length: int
+) -> torch.Tensor:
+    """Return log p, less log |da/du|: of each action [...], with chunks of each component of each, [..., H, A]."""
+    if chunk_length == 1:
+        log_prob = gaussian_log_prob(raw, mean, log_std)
+        return log_prob if squash is None else log_prob - squash.log_det(raw)
+    log_prob = component_log_prob(raw, mean, log_std).unflatten(-1, (chunk_length, -1))
+    return log_prob if squash is None else log_prob - squash.log_slope(raw.unflatten(-1, (chunk_length, -1)))
 
 
 def gaussian_log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
@@ -114,7 +137,7 @@ def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
 def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     """Clamp ``x`` to [low, high], with a gradient that can pull it back inside.
 
-    ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimiser step carries past one would stay
+    ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimizer step carries past one would stay
     there for ever. Here, at or beyond a bound, the gradient is dropped only where descending it leads further out.
     """
     if not torch.is_grad_enabled():
