@@ -22,7 +22,7 @@ from embodichain.lab.sim.cfg import (
     SimulationManagerCfg,
 )
 from embodichain.lab.sim.model.scene import SceneBuilder
-from embodichain.lab.sim.objects import Articulation, Kept, Light, Marker, RigidObject, RigidObjectGroup, Robot
+from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, StateCache
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.sensors import (
     Appearance,
@@ -64,7 +64,7 @@ class SimulationManager:
         self._builder = SceneBuilder(cfg)
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
-        self._kept: Kept | None = None
+        self._state_cache: StateCache | None = None
         self._rigid_objects: dict[str, RigidObject] = {}
         self._articulations: dict[str, Articulation] = {}
         self.robots: dict[str, Robot] = {}
@@ -156,7 +156,7 @@ class SimulationManager:
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
         self._backend = backend
-        self._kept = Kept(backend)
+        self._state_cache = StateCache(backend)
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
@@ -190,11 +190,9 @@ class SimulationManager:
         return _built(self._backend)
 
     @property
-    def kept(self) -> Kept:
-        """For what terms compute from the state and others ask for again; there after :meth:`build`."""
-        if self._kept is None:
-            raise RuntimeError("the scene is not built yet: call SimulationManager.build()")
-        return self._kept
+    def state_cache(self) -> StateCache:
+        """What terms and tasks computed from the present state; there after :meth:`build`."""
+        return _built(self._state_cache)
 
     @property
     def appearance(self) -> Appearance:
@@ -218,9 +216,9 @@ class SimulationManager:
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Put environments [n] into the scene's initial state, but for what is detached."""
-        kept = [(asset, asset.get_state(env_ids)) for asset in self._detached]
+        states = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
-        for asset, state in kept:
+        for asset, state in states:
             asset.set_state(state, env_ids)
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
 from embodichain.lab.gym.envs.task_state import TaskState
+from embodichain.lab.sim import SimulationManager
+from embodichain.lab.sim.objects import StateCache
 
 __all__ = ["TaskHooks"]
 
@@ -22,6 +24,7 @@ class TaskHooks(gym.Env[Any, Any]):
     """The hooks of an environment. Call ``super()`` in those whose names begin with an underscore."""
 
     cfg: EnvCfg
+    sim: SimulationManager
     num_envs: int
     device: torch.device
     elapsed_steps: Tensor
@@ -93,6 +96,11 @@ class TaskHooks(gym.Env[Any, Any]):
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
+
+    @property
+    def state_cache(self) -> StateCache:
+        """What was computed from the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+        return self.sim.state_cache
 
     @property
     def max_episode_steps(self) -> int | None:

@@ -1,11 +1,21 @@
 """The things in a scene, by name: views of the backend's state for task code."""
 
 from embodichain.lab.sim.objects.articulation import Articulation, BodyData
-from embodichain.lab.sim.objects.kept import Kept
 from embodichain.lab.sim.objects.light import Light
 from embodichain.lab.sim.objects.marker import Marker
 from embodichain.lab.sim.objects.rigid_object import RigidObject
 from embodichain.lab.sim.objects.rigid_object_group import RigidObjectGroup
 from embodichain.lab.sim.objects.robot import Robot
+from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 
-__all__ = ["Articulation", "BodyData", "Kept", "Light", "Marker", "RigidObject", "RigidObjectGroup", "Robot"]
+__all__ = [
+    "Articulation",
+    "BodyData",
+    "Light",
+    "Marker",
+    "RigidObject",
+    "RigidObjectGroup",
+    "Robot",
+    "StateCache",
+    "cached_per_state",
+]

@@ -19,7 +19,7 @@ from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
-from embodichain.lab.sim.objects.kept import Kept
+from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 from embodichain.utils.constants import constant
 from embodichain.utils.errors import unknown_name
 
@@ -96,7 +96,7 @@ class Articulation:
         self._lowest_effort = -self._highest_effort
         self.base: BasePose = BasePose(cfg, backend)
         """Where it stands."""
-        self._kept = Kept(backend)
+        self.state_cache = StateCache(backend)
         self._column_cache: dict[tuple[int, ...], Columns] = {}
         self._link_chains: dict[str, SerialChain] = {}
 
@@ -106,17 +106,15 @@ class Articulation:
             raise KeyError(f"articulation '{self.uid}' has no control parts, got '{name}'")
         return list(range(self.dof))
 
+    @cached_per_state
     def get_qpos(self, name: str | None = None) -> Tensor:
         """Return joint positions [N, J] (rad or m), of one control part when it is named."""
-        return self._kept.get(
-            ("qpos", name), lambda: self._backend.qpos[:, self._columns(self._qpos_adr, self.get_joint_ids(name))]
-        )
+        return self._backend.qpos[:, self._columns(self._qpos_adr, self.get_joint_ids(name))]
 
+    @cached_per_state
     def get_qvel(self, name: str | None = None) -> Tensor:
         """Return joint velocities [N, J] (rad/s or m/s)."""
-        return self._kept.get(
-            ("qvel", name), lambda: self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
-        )
+        return self._backend.qvel[:, self._columns(self._qvel_adr, self.get_joint_ids(name))]
 
     def get_qf(self, name: str | None = None) -> Tensor:
         """Return the drives' efforts on the joints at the current state and targets [N, J] (Nm or N).
@@ -124,7 +122,7 @@ class Articulation:
         The drive's formula (see :class:`~embodichain.lab.sim.cfg.JointDrivePropertiesCfg`), which is cheaper than
         asking the engine to derive it and equal to what it would say.
         """
-        qf = self._kept.get("qf", self._compute_qf)
+        qf = self._compute_qf()
         return qf if name is None else qf[:, columns(self.get_joint_ids(name), qf.device)]
 
     def get_qpos_target(self, name: str | None = None) -> Tensor:
@@ -143,7 +141,7 @@ class Articulation:
         Raises:
             KeyError: no such link.
         """
-        pose = self._kept.get(("link", link_name), lambda: self._link_matrix(link_name))
+        pose = self._link_matrix(link_name)
         return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
     def set_qpos(
@@ -246,6 +244,7 @@ class Articulation:
         self.set_qvel(qvel, env_ids=env_ids)
         self.set_qpos(targets, env_ids=env_ids)
 
+    @cached_per_state
     def _compute_qf(self) -> Tensor:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
         return torch.clamp(effort, self._lowest_effort, self._highest_effort)
@@ -256,6 +255,7 @@ class Articulation:
             self._column_cache[key] = columns(key, self._backend.device)
         return self._column_cache[key]
 
+    @cached_per_state
     def _link_matrix(self, name: str) -> Tensor:
         """Return a link's pose, [N, 4, 4]."""
         if name not in self._links:

@@ -12,7 +12,7 @@ from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_matrix
 from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
-from embodichain.lab.sim.objects.kept import Kept
+from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 
 __all__ = ["RigidObject"]
 
@@ -28,7 +28,7 @@ class RigidObject:
         body = model.body(cfg.uid)
         self.physics: BodyPhysics = BodyPhysics(cfg, backend, variants)
         """Its mass, centre of mass, friction and size."""
-        self._kept = Kept(backend)
+        self.state_cache = StateCache(backend)
         self._at_rest = torch.zeros(1, 6, device=backend.device)
         self._init_pos = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
         self._init_quat = torch.as_tensor(body.quat, dtype=torch.float32, device=backend.device)
@@ -40,10 +40,11 @@ class RigidObject:
             self._mocap = int(body.mocapid[0])
 
     @property
+    @cached_per_state
     def pos(self) -> Tensor:
         """World position of the body's frame, [N, 3], m."""
         if self.cfg.body_type == "dynamic":
-            return self._kept.get("pos", lambda: self._backend.qpos[:, self._qpos : self._qpos + 3])
+            return self._backend.qpos[:, self._qpos : self._qpos + 3]
         if self.cfg.body_type == "kinematic":
             return self._backend.read("mocap_pos")[:, self._mocap]
         return self._init_pos.expand(self._backend.num_envs, 3)
@@ -71,9 +72,9 @@ class RigidObject:
         """Return the pose in the environment's frame.
 
         Returns:
-            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]. Do not write into it: it is kept until the state changes.
+            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4], which is not to be written into.
         """
-        return self._kept.get("matrix", lambda: pose_from_row(self._pose_row())) if to_matrix else self._pose_row()
+        return self._pose_matrix() if to_matrix else self._pose_row()
 
     def get_velocity(self) -> Tensor:
         """Return [N, 6]: linear velocity of the body's origin (world frame, m/s), angular (world frame, rad/s)."""
@@ -140,6 +141,10 @@ class RigidObject:
             self.set_local_pose(state[:, :7], env_ids)
         if self.cfg.body_type == "dynamic":
             self.set_velocity(state[:, 7:], env_ids)
+
+    @cached_per_state
+    def _pose_matrix(self) -> Tensor:
+        return pose_from_row(self._pose_row())
 
     def _pose_row(self) -> Tensor:
         """Return position and quaternion, [N, 7]."""

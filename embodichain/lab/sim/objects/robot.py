@@ -16,6 +16,7 @@ from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_po
 from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
 from embodichain.lab.sim.model.assembly import FLANGE_NAMES
 from embodichain.lab.sim.objects.articulation import Articulation, body_pose
+from embodichain.lab.sim.objects.state_cache import cached_per_state
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
@@ -92,12 +93,10 @@ class Robot(Articulation):
             pose = torch.linalg.solve_ex(root, pose)[0]  # without a check that would wait
         return chain.serial.inverse(pose, self.get_qpos(name) if joint_seed is None else joint_seed, iterations)
 
+    @cached_per_state
     def get_eef_pose(self, name: str = "arm") -> Tensor:
-        """Return the present pose of a control part's tool centre point, [N, 4, 4].
-
-        Do not write into it: it is kept until the state changes, since observations and rewards both ask for it.
-        """
-        return self._kept.get(("eef", name), lambda: self.compute_fk(self.get_qpos(name), name))
+        """Return the present pose of a control part's tool centre point, [N, 4, 4]; do not write into it."""
+        return self.compute_fk(self.get_qpos(name), name)
 
     def add_part(self, name: str, joint_ids: Sequence[int]) -> None:
         """Name a group of joints, in addition to the configured control parts."""

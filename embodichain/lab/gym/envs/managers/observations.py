@@ -21,7 +21,7 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
     get_sensor_pose_in_robot_frame,
 )
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
-from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pos
+from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pose
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import quat_from_matrix
 from embodichain.lab.sim.objects import Marker
@@ -99,7 +99,7 @@ def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
     Args:
         target_pose_key: under which the target pose is stored.
     """
-    return target_pos(env, target_pose_key)
+    return target_pose(env, target_pose_key)[:, :3, 3]
 
 
 def offset_from_eef(env: TermEnv, entity_cfg: SceneEntityCfg, part_name: str = "arm") -> Tensor:

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["offset_to_target", "range_to_target", "target_pos"]
+__all__ = ["offset_to_target", "range_to_target", "target_pose"]
 
 
-def target_pos(env: TermEnv, target_pose_key: str) -> Tensor:
-    """Return the position of a target pose, [N, 3], m."""
-    target = _target(env, target_pose_key)
-    return env.sim.kept.get(("target", target), lambda: target[:, :3, 3])
-
-
-def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
-    """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
-
-    Do not write into it: it is kept until the state or the target changes, since rewards and the task both ask for it.
-    """
-    target = _target(env, target_pose_key)
-
-    def compute() -> Tensor:
-        offset = env.sim.get_rigid_object(uid).pos - target_pos(env, target_pose_key)
-        return offset * _xy(env.device) if use_xy_only else offset
-
-    return env.sim.kept.get(("offset", uid, target, _writes(target), use_xy_only), compute)
-
-
-def range_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
-    """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``; kept, too."""
-    offset = offset_to_target(env, uid, target_pose_key, use_xy_only)
-    return env.sim.kept.get(("range", offset), lambda: torch.linalg.vector_norm(offset, dim=1))
-
-
-def _target(env: TermEnv, target_pose_key: str) -> Tensor:
+def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:
     """Return a target pose, [N, 4, 4].
 
     Raises:
@@ -54,11 +28,25 @@ def _target(env: TermEnv, target_pose_key: str) -> Tensor:
     raise ConfigError(f"target_pose_key: {unknown_name('pose', target_pose_key, poses)}; events store them")
 
 
-def _writes(tensor: Tensor) -> int:
-    """Return how often a tensor was written to; tensors made in inference mode do not count."""
-    return 0 if tensor.is_inference() else tensor._version
+def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+    """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
+
+    Rewards and tasks both ask for it, so it is computed once for each state: do not write into it.
+    """
+    return _offset(env, uid, target_pose(env, target_pose_key), use_xy_only)
 
 
-@lru_cache
-def _xy(device: torch.device) -> Tensor:
-    return torch.tensor([1.0, 1.0, 0.0], device=device)
+def range_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
+    """Return a rigid body's distance to the target, [N], m, in the horizontal plane when ``use_xy_only``."""
+    return _range(env, uid, target_pose(env, target_pose_key), use_xy_only)
+
+
+@cached_per_state
+def _offset(env: TermEnv, uid: str, target: Tensor, use_xy_only: bool) -> Tensor:
+    offset = env.sim.get_rigid_object(uid).pos - target[:, :3, 3]
+    return offset * constant((1.0, 1.0, 0.0), env.device, torch.float32) if use_xy_only else offset
+
+
+@cached_per_state
+def _range(env: TermEnv, uid: str, target: Tensor, use_xy_only: bool) -> Tensor:
+    return torch.linalg.vector_norm(_offset(env, uid, target, use_xy_only), dim=1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager
-from embodichain.lab.sim.objects import Robot
+from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.random import CounterRandom
 
@@ -53,6 +53,11 @@ class TermEnv(Protocol):
     """[N, A]: the action of the present step, within its limits."""
     output: OutputFolder
     """Where files are written."""
+
+    @property
+    def state_cache(self) -> StateCache:
+        """What was computed from the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+        ...
 
     @property
     def step_dt(self) -> float:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 __all__ = ["OpenDrawerEnv"]
 
@@ -54,11 +55,9 @@ class OpenDrawerEnv(EmbodiedEnv):
         """Return how far the drawer is open, [N], m."""
         return self.cabinet.get_qpos()[:, self._joint_id]
 
+    @cached_per_state
     def to_handle(self) -> Tensor:
         """Return the vector from the tool to where it should be on the handle, [N, 3], m; do not write into it."""
-        return self.sim.kept.get("to handle", self._compute_to_handle)
-
-    def _compute_to_handle(self) -> Tensor:
         place = self.cabinet.get_link_pose(self.handle, to_matrix=True)[:, :3, 3] + self._below
         return place - self.robot.get_eef_pose()[:, :3, 3]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 __all__ = ["PickCubeEnv"]
 
@@ -60,11 +61,9 @@ class PickCubeEnv(EmbodiedEnv):
         is_up = self.cube.pos[:, 2] >= self.success_height
         self.held_steps = torch.where(self.is_gripped() & is_up & is_slow, self.held_steps + 1, 0)
 
+    @cached_per_state
     def is_gripped(self) -> Tensor:
         """Return whether both fingers press on something between them, [N] bool."""
-        return self.sim.kept.get("gripped", self._compute_gripped)
-
-    def _compute_gripped(self) -> Tensor:
         line = self.robot.get_eef_pose()[:, :3, 0]
         one, two = self.fingers
         return self._is_pressed(one, line) & self._is_pressed(two, -line)
@@ -77,19 +76,19 @@ class PickCubeEnv(EmbodiedEnv):
         # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
         return (along > self.grip_force) & (along > _STEEPEST * across)
 
+    @cached_per_state
     def velocity(self) -> Tensor:
         """Return the velocity of the cube's centre, [N, 3], m/s; do not write into it."""
-        return self.sim.kept.get("cube velocity", lambda: self.cube.get_velocity()[:, :3])
+        return self.cube.get_velocity()[:, :3]
 
+    @cached_per_state
     def to_cube(self) -> Tensor:
         """Return the vector from the tool to the cube's centre, [N, 3], m; do not write into it."""
-        return self.sim.kept.get("to cube", lambda: self.cube.pos - self.robot.get_eef_pose()[:, :3, 3])
+        return self.cube.pos - self.robot.get_eef_pose()[:, :3, 3]
 
+    @cached_per_state
     def turn_to_faces(self) -> Tensor:
         """Return the angle about the vertical from the fingers' line to the nearest of the cube's axes, [N], rad."""
-        return self.sim.kept.get("turn to faces", self._compute_turn)
-
-    def _compute_turn(self) -> Tensor:
         # The horizontal parts of the cube's axes as complex numbers: the sum of their fourth powers is the same
         # whichever face is on top, and a quarter of its angle is the direction of an axis.
         pose, tool = self.cube.get_local_pose(to_matrix=True), self.robot.get_eef_pose()

@@ -11,6 +11,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
+from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils.constants import constant
 from embodichain.utils.instructions import encode_instructions
@@ -102,10 +103,11 @@ class PushColoredCubeEnv(EmbodiedEnv):
 
     def displacement(self) -> Tensor:
         """Return how far each cube is from where it began, horizontally, [N, C], m; do not write into it."""
-        return self.sim.kept.get(("displacement", self._begun), self._compute_displacement)
+        return self._displacement_from(self._begun)
 
-    def _compute_displacement(self) -> Tensor:
-        return torch.linalg.vector_norm(self._positions() - self._begun, dim=2)
+    @cached_per_state
+    def _displacement_from(self, begun: Tensor) -> Tensor:
+        return torch.linalg.vector_norm(self._positions() - begun, dim=2)
 
     def _positions(self) -> Tensor:
         return torch.stack([cube.pos[:, :2] for cube in self.cubes], dim=1)

@@ -12,6 +12,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
+from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
 
 __all__ = ["ReachEnv"]
@@ -57,10 +58,11 @@ class ReachEnv(EmbodiedEnv):
 
     def pose_error(self) -> Tensor:
         """Return position (m) and rotation vector (rad) from the tool to the goal, [N, 6]; do not write into it."""
-        return self.sim.kept.get(("pose error", self.goal_pose), self._compute_error)
+        return self._error_to(self.goal_pose)
 
-    def _compute_error(self) -> Tensor:
-        tool, goal = self.robot.get_eef_pose(), self.goal_pose
+    @cached_per_state
+    def _error_to(self, goal: Tensor) -> Tensor:
+        tool = self.robot.get_eef_pose()
         turn = rotation_vector(goal[:, :3, :3] @ tool[:, :3, :3].mT)
         return torch.cat((goal[:, :3, 3] - tool[:, :3, 3], turn), dim=1)
 
