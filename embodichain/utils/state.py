@@ -16,15 +16,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = [
-    "attributes",
-    "freeze",
-    "generators_state",
-    "is_data",
-    "load_attributes",
-    "load_generators_state",
-    "thaw",
-]
+__all__ = ["attributes", "freeze", "generators_state", "is_data", "load_attributes", "load_generators_state", "thaw"]
 
 _KIND = "__kind__"  # marks a dictionary that stands for something else
 

@@ -158,10 +158,7 @@ class QposNormalizedTerm(ActionTerm):
 
     @override
     def configure(
-        self,
-        joint_ids: Sequence[int] | None = None,
-        range: Interval = (0.0, 1.0),
-        part_name: str | None = None,
+        self, joint_ids: Sequence[int] | None = None, range: Interval = (0.0, 1.0), part_name: str | None = None
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)

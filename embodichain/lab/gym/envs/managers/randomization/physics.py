@@ -28,11 +28,7 @@ __all__ = [
 
 
 def randomize_rigid_object_mass(
-    env: TermEnv,
-    env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
-    mass_range: Range1,
-    relative: bool = False,
+    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mass_range: Range1, relative: bool = False
 ) -> None:
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
 
@@ -62,23 +58,13 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
         sim.vary_inertia(entity_uid(params["entity_cfg"]))
 
     @override
-    def __call__(
-        self,
-        env: TermEnv,
-        env_ids: Tensor,
-        entity_cfg: SceneEntityCfg,
-        com_pos_offset_range: Range3,
-    ) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, com_pos_offset_range: Range3) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
 
 
 def randomize_rigid_object_friction(
-    env: TermEnv,
-    env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
-    friction_range: Range1,
-    relative: bool = False,
+    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, friction_range: Range1, relative: bool = False
 ) -> None:
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
 

@@ -69,10 +69,7 @@ def randomize_light(
 
 
 def randomize_emission_light(
-    env: TermEnv,
-    env_ids: Tensor,
-    color_range: Range3 | None = None,
-    intensity_range: Range1 | None = None,
+    env: TermEnv, env_ids: Tensor, color_range: Range3 | None = None, intensity_range: Range1 | None = None
 ) -> None:
     """Change the light that comes from everywhere.
 
