@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodichain.utils.state import attributes, load_attributes
+from embodichain.utils.state import declared_state, load_declared_state
 
 __all__ = ["CounterRandom"]
 
@@ -81,6 +81,8 @@ class CounterRandom:
         episode: [N] int64, the episode number of each environment; counts up at each reset.
     """
 
+    state_names = ("seed", "stream_ids", "episode", "_key", "_enumerate", "_stride", "_draw")
+
     def __init__(
         self, seed: int, num_envs: int, device: torch.device | str = "cpu", first_id: int = 0, group_size: int = 1
     ) -> None:
@@ -125,11 +127,11 @@ class CounterRandom:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counters."""
-        return attributes(self)
+        return declared_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned."""
-        load_attributes(self, state)
+        load_declared_state(self, state)
         self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:

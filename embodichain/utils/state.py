@@ -9,14 +9,25 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = ["attributes", "freeze", "generators_state", "is_data", "load_attributes", "load_generators_state", "thaw"]
+__all__ = [
+    "DeclaresState",
+    "attributes",
+    "declared_state",
+    "freeze",
+    "generators_state",
+    "is_data",
+    "load_attributes",
+    "load_declared_state",
+    "load_generators_state",
+    "thaw",
+]
 
 _KIND = "__kind__"  # marks a dictionary that stands for something else
 
@@ -32,7 +43,10 @@ def is_data(value: Any) -> bool:
 
 
 def attributes(owner: object, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return an object's attributes that are plain data, by name, but for those named; nothing is copied."""
+    """Return all attributes of an object that are plain data, by name, but for those named; nothing is copied.
+
+    This is for users' tasks and terms, whose state is found without a word of theirs; ours declare it.
+    """
     return {name: value for name, value in vars(owner).items() if name not in exclude and is_data(value)}
 
 
@@ -47,6 +61,25 @@ def load_attributes(owner: object, state: Mapping[str, Any]) -> None:
             setattr(owner, name, value.to(before.device))
         elif is_data(before):
             setattr(owner, name, value)
+
+
+class DeclaresState(Protocol):
+    """An object of ours, which says by name which attributes change after it was built."""
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the attributes."""
+        ...
+
+
+def declared_state(owner: DeclaresState) -> dict[str, Any]:
+    """Return the attributes that an object declares as its state, by name; nothing is copied."""
+    return {name: getattr(owner, name) for name in owner.state_names}
+
+
+def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
+    """Give an object its declared attributes; others in the state, as version 0.1 wrote them, are passed over."""
+    load_attributes(owner, {name: value for name, value in state.items() if name in owner.state_names})
 
 
 def freeze(value: Any, copies: dict[int, Any] | None = None) -> Any:

@@ -37,7 +37,7 @@ from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
-from embodichain.utils.state import attributes, load_attributes
+from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
 
 __all__ = ["SimulationManager"]
 
@@ -230,7 +230,7 @@ class SimulationManager:
         """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
         return {
             "backend": self.backend.state_dict(),
-            "parts": {name: attributes(part) for name, part in self._stateful().items()},
+            "parts": {name: declared_state(part) for name, part in self.parts().items()},
             "appearance": self.appearance.state_dict(),
             "sensors": {uid: sensor.state_dict() for uid, sensor in self.sensors.items()},
         }
@@ -238,19 +238,15 @@ class SimulationManager:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned for the same scene."""
         self.backend.load_state_dict(state["backend"])
-        for name, part in self._stateful().items():
-            load_attributes(part, state["parts"].get(name, {}))
+        for name, part in self.parts().items():
+            load_declared_state(part, state["parts"].get(name, {}))
         self.appearance.load_state_dict(state["appearance"])
         for uid, sensor in self.sensors.items():
             sensor.load_state_dict(state["sensors"][uid])
 
-    def parts(self) -> list[Any]:
-        """Return what has a state of each environment beside the physics."""
-        return list(self._stateful().values())
-
-    def _stateful(self) -> dict[str, Any]:
-        """Return the same by its name in a checkpoint."""
-        found: dict[str, Any] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
+    def parts(self) -> dict[str, DeclaresState]:
+        """Return what has a state beside that of the physics, by its name in a checkpoint."""
+        found: dict[str, DeclaresState] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
         found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self._rigid_objects.items()}
         for kind, articulations in (("_articulations", self._articulations), ("_robots", self.robots)):
             for uid, articulation in articulations.items():

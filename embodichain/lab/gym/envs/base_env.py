@@ -306,7 +306,7 @@ class BaseEnv(TaskHooks):
 
     def _stateful(self) -> list[object]:
         """Return the objects that remember something of each environment."""
-        return [self, self.random, *self.sim.parts()]
+        return [self, self.random, *self.sim.parts().values()]
 
     def _make_spaces(self) -> None:
         self._action_low, self._action_high = self._action_limits()

@@ -20,6 +20,8 @@ _FREE = int(mujoco.mjtJoint.mjJNT_FREE)
 class BasePose:
     """The pose of an articulation's base: of the state where it is free, else of each environment's model."""
 
+    state_names = ("_row", "_shift")
+
     def __init__(self, cfg: ArticulationCfg, backend: Backend) -> None:
         self._backend = backend
         model, device = backend.model, backend.device

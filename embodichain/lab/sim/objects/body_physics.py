@@ -29,6 +29,8 @@ class BodyPhysics:
     What is set holds until it is set again: a reset does not change it.
     """
 
+    state_names = ("_mass", "_center", "_squares", "_scale", "_units", "_offset")
+
     def __init__(self, cfg: RigidObjectCfg, backend: Backend, variants: Sequence[MeshVariant] = ()) -> None:
         self._cfg = cfg
         self._backend = backend

@@ -43,6 +43,8 @@ class DriveProperties:
 class JointDrives:
     """Gains and modes of the drives; what is set holds until it is set again, over all resets."""
 
+    state_names = ("_gains", "_gain", "_pull", "_drag")
+
     def __init__(
         self, backend: Backend, actuators: Mapping[int, int], dof_addresses: Sequence[int], default_qpos: Tensor
     ) -> None:

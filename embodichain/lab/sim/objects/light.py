@@ -16,6 +16,8 @@ __all__ = ["Light"]
 class Light:
     """One light of every environment; its changes are seen in images, and mean nothing to the physics."""
 
+    state_names = ("_color", "_intensity")
+
     def __init__(self, cfg: LightCfg, model: mujoco.MjModel, appearance: Appearance) -> None:
         self.cfg = cfg
         self.uid = cfg.uid

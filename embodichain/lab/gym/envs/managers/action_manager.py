@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import joint_targets
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager, resets, tell_reset
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Manager
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -28,8 +28,12 @@ class ActionManager(Manager):
             [N, J]: as a dataset records them.
     """
 
+    state_names = ("metrics", "processed_action")
+
     def __init__(self, cfgs: Mapping[str, ActionTermCfg], env: TermEnv) -> None:
-        terms: dict[str, ActionTerm] = {term.name: term.func for term in build_terms(cfgs, env, "env.actions")}
+        built = build_terms(cfgs, env, "env.actions")
+        super().__init__(env, built)
+        terms: dict[str, ActionTerm] = {term.name: term.func for term in built}
         self.terms = {name: term for name, term in terms.items() if term.cfg.mode == "pre"}
         self._post = [term for term in terms.values() if term.cfg.mode == "post"]
         self._targets = {id(term): joint_targets(term, name) for name, term in terms.items()}
@@ -43,8 +47,6 @@ class ActionManager(Manager):
         """Highest action, [A]."""
         self.metrics: dict[str, Tensor] = {}
         self.processed_action: dict[str, Tensor] = {}
-        self._env = env
-        self._resets = resets((f"actions.{name}", term) for name, term in terms.items())
         self._robot = env.robot
 
     @property
@@ -101,10 +103,6 @@ class ActionManager(Manager):
             for kind in {term.kind for term, _ in results if term.kind}:
                 targets[kind] = torch.cat([result[kind] for term, result in results if term.kind == kind], dim=1)
             self.processed_action = self.process_action(targets, "post")
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Tell the terms which environments [n] begin a new episode."""
-        tell_reset(self._resets, env_ids, self._env.random)
 
     def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, Mapping[str, Tensor]]]:
         """Return each term and what it makes of its part of the action."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -12,31 +12,11 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
-from embodichain.utils.random import CounterRandom
-from embodichain.utils.state import attributes, load_attributes
+from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
-__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term", "resets", "tell_reset"]
+__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
-Reset = tuple[str, Callable[[Tensor], None]]
-"""A random stream, and a term's method."""
-
-
-class _FromEnv:
-    """An attribute of the environment, where a term has none of that name itself."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, term: Any, owner: type) -> Any:
-        return self if term is None else getattr(term.env, self._name)
-
-
-class _Env:
-    """The environment under its other name."""
-
-    def __get__(self, term: Any, owner: type) -> Any:
-        return self if term is None else term.env
 
 
 class Functor:
@@ -50,15 +30,12 @@ class Functor:
     is_stateful: ClassVar[bool] = True
     """Whether its calls change what it remembers; not where all of it is computed when it is built. Observation terms
     without state need no care where episodes begin."""
-    _env = _Env()
-    num_envs = _FromEnv()
-    """N."""
-    device = _FromEnv()
-    """Of all tensors."""
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         self.cfg = cfg
-        self.env = env
+        self.env = self._env = env
+        self.num_envs = env.num_envs
+        self.device = env.device
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what the term is for; arguments and result are those of the manager's functions."""
@@ -119,7 +96,7 @@ class CommandMap:
     high: Tensor
 
 
-class ActionTerm:
+class ActionTerm(Functor):
     """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
 
     Shapes: N environments, A action size, J joints of the term.
@@ -131,16 +108,11 @@ class ActionTerm:
         part: the control part they are, or None for all joints.
     """
 
+    cfg: ActionTermCfg
     kind: ClassVar[str] = ""
-    _env = _Env()
-    num_envs = _FromEnv()
-    """N."""
-    device = _FromEnv()
-    """Of all tensors."""
 
     def __init__(self, cfg: ActionTermCfg, env: TermEnv) -> None:
-        self.cfg = cfg
-        self.env = env
+        super().__init__(cfg, env)
         self.choose_joints(None)
         self.configure(**cfg.params)
 
@@ -196,17 +168,6 @@ class ActionTerm:
         ones = torch.ones(len(names), device=self.env.device)
         return CommandMap(meaning, names, *(ones * value for value in (offset, factor, low, high)))
 
-    def reset(self, env_ids: Tensor) -> None:
-        """Forget what belongs to the ended episodes of environments [n]."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the term remembers, for a checkpoint; as ``Functor.state_dict``."""
-        return attributes(self)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
-        load_attributes(self, state)
-
 
 @dataclass(frozen=True)
 class Term(Generic[Cfg]):
@@ -228,51 +189,51 @@ class Term(Generic[Cfg]):
 
 
 class Manager:
-    """Something that keeps terms in its attributes."""
+    """The terms of one block of the config.
 
-    def stateful(self) -> list[Functor | ActionTerm]:
-        """Return the terms that keep state."""
-        return [term for _, term in _stateful(vars(self), "")]
+    Attributes:
+        state_names: the manager's own state, beside its terms'.
+    """
+
+    state_names: tuple[str, ...] = ()
+
+    def __init__(self, env: TermEnv, terms: Sequence[Term[Any]]) -> None:
+        self._env = env
+        self._functors: dict[str, Functor] = {}
+        self._resets: list[tuple[str, Functor]] = []  # with the random streams that they draw from
+        self._add(terms)
+
+    def _add(self, terms: Sequence[Term[Any]]) -> None:
+        for term in terms:
+            if isinstance(term.func, Functor):
+                self._functors[term.name] = term.func
+                if type(term.func).reset is not Functor.reset:
+                    self._resets.append((f"{term.stream}.reset", term.func))
+
+    @property
+    def functors(self) -> list[Functor]:
+        """The terms that are classes."""
+        return list(self._functors.values())
+
+    def stateful(self) -> list[Functor]:
+        """Return the terms whose rows are put back where other environments change."""
+        return self.functors
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Tell the terms which environments [n] begin a new episode."""
+        for stream, functor in self._resets:
+            with self._env.random.stream(stream):
+                functor.reset(env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the manager and its terms remember, for a checkpoint."""
-        terms = {name: term.state_dict() for name, term in _stateful(vars(self), "")}
-        return {"attributes": attributes(self), "terms": terms}
+        """Return the state of the manager and its terms, for a checkpoint."""
+        terms = {name: functor.state_dict() for name, functor in self._functors.items()}
+        return {"attributes": declared_state(self), "terms": terms}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; a term that has no state there begins anew."""
-        load_attributes(self, state["attributes"])
-        for name, term in _stateful(vars(self), ""):
-            if name in state["terms"]:
-                term.load_state_dict(state["terms"][name])
-
-
-def resets(terms: Iterable[tuple[str, Any]]) -> list[Reset]:
-    """Return what of functions, functors and action terms wants to know where episodes begin, by their streams."""
-    kinds = (Functor, ActionTerm)
-    return [(f"{stream}.reset", term.reset) for stream, term in terms if isinstance(term, kinds) and _has_reset(term)]
-
-
-def tell_reset(told: Iterable[Reset], env_ids: Tensor, random: CounterRandom) -> None:
-    """Tell terms which environments [n] begin a new episode; what they draw for it comes from streams of their own."""
-    for stream, reset in told:
-        with random.stream(stream):
-            reset(env_ids)
-
-
-def _has_reset(term: Functor | ActionTerm) -> bool:
-    return type(term).reset not in (Functor.reset, ActionTerm.reset)
-
-
-def _stateful(value: Any, name: str) -> Iterator[tuple[str, Functor | ActionTerm]]:
-    """Yield the functors and action terms in lists, tuples and dictionaries, by their terms' names or places."""
-    if isinstance(value, Term):
-        yield from _stateful(value.func, value.name)
-    elif isinstance(value, Functor | ActionTerm):
-        yield name, value
-    elif isinstance(value, list | tuple):
-        for i, part in enumerate(value):
-            yield from _stateful(part, f"{name}[{i}]")
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _stateful(part, f"{name}.{key}")
+        load_declared_state(self, state["attributes"])
+        for name, functor in self._functors.items():
+            saved = state["terms"].get(name, state["terms"].get(f".terms.{name}"))  # actions in version 0.1
+            if saved is not None:
+                functor.load_state_dict(saved)

@@ -133,7 +133,7 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
             raise ConfigError(f"{place}.func: must be an ActionTerm class, got {_name_of(func)}")
         parsed = parse_params(func.configure, 1, cfg.params, f"{place}.params")
     elif isinstance(func, type):
-        if not issubclass(func, Functor):
+        if not issubclass(func, Functor) or issubclass(func, ActionTerm):
             raise ConfigError(f"{place}.func: must be a function or a Functor class, got the class {_name_of(func)}")
         _check_kind(cfg, func.__call__, skip + 1, place)
         parsed = parse_params(func.__call__, skip + 1, cfg.params, f"{place}.params")

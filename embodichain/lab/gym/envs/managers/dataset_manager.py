@@ -8,7 +8,7 @@ from typing import Any
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
+from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -20,9 +20,8 @@ class DatasetManager(Manager):
     """Shows every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
 
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: TermEnv) -> None:
-        self._env = env
         self._terms = build_terms(cfgs, env, "env.dataset")
-        self._resets = resets((term.stream, term.func) for term in self._terms)
+        super().__init__(env, self._terms)
 
     @property
     def is_recording(self) -> bool:
@@ -44,7 +43,3 @@ class DatasetManager(Manager):
         """Take note of the observation after resets, from which the next step starts."""
         for term in self._terms:
             term.func.begin(obs)
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Tell the recorders which environments [n] begin a new episode."""
-        tell_reset(self._resets, env_ids, self._env.random)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Reset, Term, resets, tell_reset
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
@@ -23,19 +23,15 @@ __all__ = ["EventManager"]
 class EventManager(Manager):
     """Calls the events ``func(env, env_ids, **params)``; each draws from a random stream of its own."""
 
+    state_names = ("_steps", "_begun")
+
     def __init__(self, cfgs: Mapping[str, EventCfg], env: TermEnv) -> None:
-        self._env = env
+        super().__init__(env, [])
         self._terms: list[Term[EventCfg]] = []
         self._by_mode: dict[str, list[Term[EventCfg]]] = {"startup": [], "reset": [], "interval": []}
-        self._resets: list[Reset] = []
         self._steps = 0
         self._begun: list[str] = []
         self._take(build_terms(cfgs, env, "env.events"))
-
-    @property
-    def functors(self) -> list[Functor]:
-        """The events that keep state."""
-        return [term.func for term in self._terms if isinstance(term.func, Functor)]
 
     def add(self, cfgs: Mapping[str, EventCfg]) -> None:
         """Add events to a scene that is compiled already; those of mode ``startup`` happen at once.
@@ -81,7 +77,7 @@ class EventManager(Manager):
 
     def _take(self, terms: Sequence[Term[EventCfg]]) -> None:
         self._terms += terms
-        self._resets += resets((term.stream, term.func) for term in terms)
+        self._add(terms)
         for term in terms:
             self._by_mode[term.cfg.mode].append(term)
 
@@ -120,10 +116,6 @@ class EventManager(Manager):
     def restart(self, steps: int = 0) -> None:
         """Count the interval events' steps from the beginning again, since the random streams start again."""
         self._steps = steps
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Tell the events which environments [n] begin a new episode."""
-        tell_reset(self._resets, env_ids, self._env.random)
 
     def close(self) -> None:
         """Release what the events hold."""

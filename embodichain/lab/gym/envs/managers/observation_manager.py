@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term, resets, tell_reset
+from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -31,17 +31,17 @@ __all__ = ["ObservationManager"]
 class ObservationManager(Manager):
     """Adds entries to the base observation, and modifies some, in the order of the config."""
 
+    state_names = ("_returned",)
+
     def __init__(self, cfgs: Mapping[str, ObservationCfg], env: TermEnv) -> None:
-        self._env = env
         terms = build_terms(cfgs, env, "env.observations")
+        super().__init__(env, terms)
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
-        self._functors = [term for term in terms if isinstance(term.func, Functor) and term.func.is_stateful]
-        self._names = frozenset(term.name for term in self._functors)
+        self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
         self._takes_obs = frozenset(term.name for term in terms if takes_observation(term.cfg))
-        self._resets = resets((term.stream, term.func) for term in terms)
         self._mask: Tensor | None = None  # [N] bool: whose rows the next call changes; None: everybody's
         self._before: dict[str, Snapshot] = {}  # what the functors remembered before the last call
-        self._kept: dict[str, Snapshot] = {}  # and where they have that back: what they remembered since
+        self._since: dict[str, Snapshot] = {}  # and where they have that back: what they remembered since
         self._returned: dict[str, Any] = {}  # by them in the last call: [N, ...], or several by name
 
     def compute(self, obs: dict[str, Tensor]) -> None:
@@ -52,14 +52,14 @@ class ObservationManager(Manager):
         Raises:
             ConfigError: an entry that is to be modified is not there, or a term returns something else.
         """
-        if self._functors:
+        if self._stateful:
             self._before = self._snapshots()
         random = self._env.random
         with random.stream("observations", tick=self._env.elapsed_steps):
             for name, term in self._terms:
                 random.turn_to(term.stream)
                 value = self._call(name, term, obs)
-                if term.name in self._names:
+                if term.name in self._stateful:
                     value = self._remembered(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
                     for key, part in value.items():
@@ -70,12 +70,12 @@ class ObservationManager(Manager):
     @property
     def has_state(self) -> bool:
         """Whether any term remembers something."""
-        return bool(self._functors)
+        return bool(self._stateful)
 
     def rewind(self) -> None:
         """Give the terms back what they remembered before their last call; the next one is made in its place."""
         if self._before:
-            self._kept = self._snapshots()
+            self._since = self._snapshots()
             self._give_back(self._before)
 
     @contextmanager
@@ -87,10 +87,10 @@ class ObservationManager(Manager):
                 yield
         finally:
             self._mask = None
-        kept = self._kept or self._before
-        for term in self._functors:
-            term.func.load_state_dict(kept[term.name].with_rows_of(term.func.state_dict(), mask))
-        self._kept = {}
+        states = self._since or self._before
+        for name, functor in self._stateful.items():
+            functor.load_state_dict(states[name].with_rows_of(functor.state_dict(), mask))
+        self._since = {}
 
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:
@@ -99,10 +99,6 @@ class ObservationManager(Manager):
         yield
         self._give_back(before)
         self._before, self._returned = {}, {}
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Tell the terms which environments [n] begin a new episode."""
-        tell_reset(self._resets, env_ids, self._env.random)
 
     @override
     def stateful(self) -> list[Any]:
@@ -118,15 +114,15 @@ class ObservationManager(Manager):
         self._before = {name: Snapshot(value) for name, value in state.get("before", {}).items()}
 
     def _snapshots(self) -> dict[str, Snapshot]:
-        return {term.name: Snapshot(term.func.state_dict()) for term in self._functors}
+        return {name: Snapshot(functor.state_dict()) for name, functor in self._stateful.items()}
 
     def _give_back(self, states: Mapping[str, Snapshot]) -> None:
         """Let the functors remember what they did, and no attribute that they have made since."""
-        for term in self._functors:
-            functor, state = term.func, states[term.name].restore()
+        for name, functor in self._stateful.items():
+            state = states[name].restore()
             if type(functor).state_dict is Functor.state_dict:
-                for name in functor.state_dict().keys() - state.keys():
-                    delattr(functor, name)
+                for added in functor.state_dict().keys() - state.keys():
+                    delattr(functor, added)
             functor.load_state_dict(state)
 
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:

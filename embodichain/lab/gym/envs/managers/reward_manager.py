@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Manager, resets, tell_reset
+from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -21,9 +21,8 @@ class RewardManager(Manager):
     """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
 
     def __init__(self, cfgs: Mapping[str, RewardCfg], env: TermEnv) -> None:
-        self._env = env
         self._terms = build_terms(cfgs, env, "env.rewards")
-        self._resets = resets((term.stream, term.func) for term in self._terms)
+        super().__init__(env, self._terms)
         weights = [term.cfg.weight for term in self._terms]
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
@@ -46,7 +45,3 @@ class RewardManager(Manager):
                 raise wrong_return(f"env.rewards.{term.name}", term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
-
-    def reset(self, env_ids: Tensor) -> None:
-        """Tell the terms which environments [n] begin a new episode."""
-        tell_reset(self._resets, env_ids, self._env.random)

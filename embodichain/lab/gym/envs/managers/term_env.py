@@ -41,6 +41,8 @@ class TermEnv(Protocol):
     """The robot that acts."""
     active_part: str | None
     """The control part that actions move by default; None: all joints."""
+    active_joint_ids: list[int]
+    """The joints of that part."""
     random: CounterRandom
     """Random streams of the environments: the only source of random numbers."""
     all_env_ids: Tensor
