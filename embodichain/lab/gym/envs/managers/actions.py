@@ -5,8 +5,9 @@ Each moves the environment's active joints, or those of the control part ``part_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -17,6 +18,7 @@ from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import Interval
 from embodichain.lab.gym.envs.managers.eef_plane import EefPlaneTerm
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
+from embodichain.lab.sim.objects.joint_drives import DriveMode
 from embodichain.utils import ConfigError
 
 __all__ = [
@@ -66,7 +68,31 @@ class DeltaQposTerm(ActionTerm):
         return {"qpos": torch.clamp(target, self._low, self._high)}
 
 
-class QposTerm(ActionTerm):
+class _AffineTerm(ActionTerm):
+    """Targets are clip(offset + factor * action, low, high), [J] each."""
+
+    meaning: ClassVar[str] = "joint position, rad or m"
+
+    def _set_map(
+        self,
+        factor: Tensor | float,
+        offset: Tensor | float = 0.0,
+        low: Tensor | float = -math.inf,
+        high: Tensor | float = math.inf,
+    ) -> None:
+        ones = torch.ones(len(self.joint_ids), device=self.device)
+        self._factor, self._offset, self._low, self._high = (ones * value for value in (factor, offset, low, high))
+
+    @override
+    def command_map(self) -> CommandMap:
+        return self.joint_command(self.meaning, self._factor, self._offset, self._low, self._high)
+
+    @override
+    def process_action(self, action: Tensor) -> dict[str, Tensor]:
+        return {self.kind: torch.clamp(torch.addcmul(self._offset, action, self._factor), self._low, self._high)}
+
+
+class QposTerm(_AffineTerm):
     """Targets are ``scale`` times the action, within the joint limits.
 
     Actions reach from limit to limit.
@@ -80,25 +106,17 @@ class QposTerm(ActionTerm):
 
     @override
     def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
-        self._scale = scale
         self.choose_joints(part_name)
-        self._low, self._high = _position_limits(self)
+        low, high = _position_limits(self)
+        self._set_map(scale, 0.0, low, high)
 
     @property
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
-        return self._low / self._scale, self._high / self._scale
-
-    @override
-    def command_map(self) -> CommandMap:
-        return self.joint_command("joint position, rad or m", self._scale, 0.0, self._low, self._high)
-
-    @override
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {"qpos": torch.clamp(action * self._scale, self._low, self._high)}
+        return self._low / self._factor, self._high / self._factor
 
 
-class QposDenormalizedTerm(ActionTerm):
+class QposDenormalizedTerm(_AffineTerm):
     """Targets are where ``scale`` times the action, in ``range``, lies between the joint limits.
 
     With the defaults -1 is the lower limit and 1 the upper one. A smaller ``scale`` keeps away from the limits.
@@ -122,27 +140,19 @@ class QposDenormalizedTerm(ActionTerm):
         part_name: str | None = None,
     ) -> None:
         self.choose_joints(part_name)
-        self._low, self._high = _position_limits(self)
+        low, high = _position_limits(self)
         start, slope = _unit_map(self, joint_ids, range)
         # target = low + (scale a - first) / (last - first) (high - low), as one product and one sum
-        self._factor, self._offset = scale / slope, -start / slope
+        self._set_map(scale / slope, -start / slope, low, high)
         mapped = slope.ne(1.0) | start.ne(0.0)
         ends = torch.tensor(range, device=start.device) / scale
-        self._lowest = torch.where(mapped, ends[0], self._low / scale)
-        self._highest = torch.where(mapped, ends[1], self._high / scale)
+        self._lowest = torch.where(mapped, ends[0], low / scale)
+        self._highest = torch.where(mapped, ends[1], high / scale)
 
     @property
     @override
     def action_limits(self) -> tuple[Tensor, Tensor]:
         return self._lowest, self._highest
-
-    @override
-    def command_map(self) -> CommandMap:
-        return self.joint_command("joint position, rad or m", self._factor, self._offset, self._low, self._high)
-
-    @override
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {"qpos": torch.clamp(torch.addcmul(self._offset, action, self._factor), self._low, self._high)}
 
 
 class QposNormalizedTerm(ActionTerm):
@@ -256,7 +266,7 @@ class EefPoseTerm(ActionTerm):
         return {"qpos": qpos, "ik_success": success, "eef_pose": pose}
 
 
-class GripperTerm(ActionTerm):
+class GripperTerm(_AffineTerm):
     """One number for all joints of a gripper: -1 is their lower limits, 1 their upper ones, in between all alike.
 
     Args:
@@ -271,23 +281,36 @@ class GripperTerm(ActionTerm):
         low, high = _position_limits(self)
         if not torch.isfinite(high - low).all():
             raise ConfigError(f"params.part_name: '{part_name}' has joints without limits to open and close between")
-        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._set_map((high - low) / 2, (low + high) / 2)
 
     @property
     @override
     def action_dim(self) -> int:
         return 1
 
-    @override
-    def command_map(self) -> CommandMap:
-        return self.joint_command("joint position, rad or m", self._half, self._middle)
+
+class _RateTerm(_AffineTerm):
+    """Velocities or efforts: ``scale`` times the action, within the drives' limits."""
+
+    mode: ClassVar[DriveMode]
 
     @override
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {"qpos": torch.addcmul(self._middle, action, self._half)}
+    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
+        self.choose_joints(part_name)
+        data = self.env.robot.body_data
+        limit = (data.qvel_limits if self.mode == "velocity" else data.qf_limits)[0, self.joint_ids]
+        self._set_map(scale, 0.0, -limit, limit)
+        self.env.robot.drives.set_mode(self.mode, self.joint_ids)
+
+    @property
+    @override
+    def action_limits(self) -> tuple[Tensor, Tensor]:
+        limit = self._high / self._factor
+        ends = torch.where(torch.isfinite(limit), limit, torch.ones_like(limit))
+        return -ends, ends
 
 
-class QvelTerm(ActionTerm):
+class QvelTerm(_RateTerm):
     """Drives brake and push towards velocities of ``scale`` times the action, within the drives' ``max_velocity``.
 
     The term's drives have no stiffness then: force = damping (target - velocity). Actions reach from limit to limit,
@@ -298,30 +321,10 @@ class QvelTerm(ActionTerm):
         part_name: the control part; None: the environment's active joints.
     """
 
-    kind = "qvel"
-
-    @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
-        self._scale = scale
-        self.choose_joints(part_name)
-        self._limit = self.env.robot.body_data.qvel_limits[0, self.joint_ids]
-        self.env.robot.drives.set_mode("velocity", self.joint_ids)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        return _symmetric(self._limit / self._scale)
-
-    @override
-    def command_map(self) -> CommandMap:
-        return self.joint_command("joint velocity, rad/s or m/s", self._scale, 0.0, -self._limit, self._limit)
-
-    @override
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {"qvel": torch.clamp(action * self._scale, -self._limit, self._limit)}
+    kind, mode, meaning = "qvel", "velocity", "joint velocity, rad/s or m/s"
 
 
-class QfTerm(ActionTerm):
+class QfTerm(_RateTerm):
     """Drives push with ``scale`` times the action, within their effort limits, and with nothing else.
 
     Actions reach from limit to limit, and from -1 to 1 where there is none.
@@ -331,27 +334,7 @@ class QfTerm(ActionTerm):
         part_name: the control part; None: the environment's active joints.
     """
 
-    kind = "qf"
-
-    @override
-    def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
-        self._scale = scale
-        self.choose_joints(part_name)
-        self._limit = self.env.robot.body_data.qf_limits[0, self.joint_ids]
-        self.env.robot.drives.set_mode("effort", self.joint_ids)
-
-    @property
-    @override
-    def action_limits(self) -> tuple[Tensor, Tensor]:
-        return _symmetric(self._limit / self._scale)
-
-    @override
-    def command_map(self) -> CommandMap:
-        return self.joint_command("joint effort, Nm or N", self._scale, 0.0, -self._limit, self._limit)
-
-    @override
-    def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        return {"qf": torch.clamp(action * self._scale, -self._limit, self._limit)}
+    kind, mode, meaning = "qf", "effort", "joint effort, Nm or N"
 
 
 def _matrix_from_any_quat(quat: Tensor) -> Tensor:
@@ -386,8 +369,3 @@ def _unit_map(term: ActionTerm, joint_ids: Sequence[int] | None, ends: tuple[flo
         factor[at] = (ends[1] - ends[0]) / (high[at] - low[at])
         offset[at] = ends[0] - low[at] * factor[at]
     return offset, factor
-
-
-def _symmetric(limit: Tensor) -> tuple[Tensor, Tensor]:
-    ends = torch.where(torch.isfinite(limit), limit, torch.ones_like(limit))
-    return -ends, ends
