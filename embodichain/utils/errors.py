@@ -51,7 +51,7 @@ def unknown_key(key: str, known: Iterable[str], noun: str = "key") -> str:
 
 @contextmanager
 def collected(problems: list[str], place: str = "") -> Iterator[None]:
-    """Keep the lines of a ConfigError, with ``place`` put before each, and go on."""
+    """Add the lines of a ConfigError to ``problems``, with ``place`` before each, and continue."""
     try:
         yield
     except ConfigError as error:

@@ -147,7 +147,7 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
 
 
 def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
-    """Find a function or class that a config names, in modules that somebody else than the config chose.
+    """Find a function or class that a config names, in modules that are allowed by other than the config.
 
     What a module has only imported itself counts where its ``__all__`` offers it, or where it is from another of these
     modules.

@@ -31,7 +31,7 @@ def _has_ray_tracer(value: bool) -> bool:
 RayTracing = Annotated[bool, AfterValidator(_has_ray_tracer)]
 """Of a config's ``enable_rt``; true where the extra ``raytrace`` is installed."""
 
-_MANY = 200  # errors of one block, beyond which nobody reads on
+_MANY = 200  # errors of one block, beyond these one line says that there are more
 _ROUNDS = 20  # of leaving out what is wrong; each shortens the data
 _UNKNOWN_KEY = ("unexpected_keyword_argument", "extra_forbidden")
 _ABSENT_KEY = ("missing", "missing_argument", "missing_keyword_only_argument")

@@ -160,7 +160,7 @@ class VideoReader:
             stdout=subprocess.PIPE,
             stderr=self._complaints,
         )
-        self._pictures = self._decode()
+        self._images = self._decode()
 
     def __enter__(self) -> VideoReader:
         return self
@@ -176,7 +176,7 @@ class VideoReader:
         Raises:
             ValueError: the file cannot be decoded, or its pictures are of another size.
         """
-        pictures = list(islice(self._pictures, count))
+        pictures = list(islice(self._images, count))
         return np.stack(pictures) if pictures else np.zeros((0, *self._shape), np.uint8)
 
     def skip(self, count: int) -> None:
@@ -185,7 +185,7 @@ class VideoReader:
         Raises:
             ValueError: as for :meth:`read`.
         """
-        deque(islice(self._pictures, count), maxlen=0)
+        deque(islice(self._images, count), maxlen=0)
 
     def close(self) -> None:
         """End the decoder."""

@@ -322,7 +322,7 @@ class SimulationManager:
         return _get(self.sensors, "sensor", uid)
 
     def hold_images(self, is_held: bool) -> None:
-        """Let cameras keep the images that they have, without drawing, or draw again when they are asked."""
+        """Let cameras keep their images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
             sensor.is_held = is_held
             if isinstance(sensor, StereoCamera):

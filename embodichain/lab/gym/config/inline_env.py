@@ -193,7 +193,7 @@ def _scale_actions(scale: Any, found: InlineEnv) -> None:
 
 
 def _say_what_is_missing(spec: EnvSpec | None, found: InlineEnv) -> None:
-    """Say in one line what only a packaged config could have said; of an unknown task nobody knows."""
+    """Say in one line what only a packaged config could have said; not of an unknown task."""
     needs_robot = spec is None or has_config_robot(spec.cls)
     missing = ["robot"] * (needs_robot and "robot" not in found.data)
     missing += ["actions"] * ("actions" not in found.data["env"])

@@ -58,7 +58,7 @@ class ReplayEnv(gym.Wrapper[Any, Any, Any, Any]):
         env, episode = self.env, self.trajectory
         env.reset(seed=episode.seed)
         env.random.stream_ids[episode.env_id] = episode.stream_id
-        env.random.episode[episode.env_id] = episode.episode - 1  # the reset goes on to the next one
+        env.random.episode[episode.env_id] = episode.episode - 1  # the reset continues with the next one
         env.event_manager.restart(episode.tick)
         self._step = 0
         return env.reset(options={"reset_ids": [episode.env_id]})

@@ -1,6 +1,6 @@
 """What a physics engine must offer to everything above it.
 
-Shapes: N environments, n those of ``env_ids`` (None: all), nq/nv/nu the model's positions, velocities and controls.
+Shapes: N environments, n in ``env_ids`` (None: all), nq/nv/nu the model's positions, velocities and controls.
 Tensors that are handed out are float32 on ``device`` and never change afterwards.
 """
 
@@ -41,7 +41,7 @@ class Backend(ABC):
     """
 
     is_asynchronous: ClassVar[bool]
-    """Whether the host runs ahead of the physics, so that it should read no value before it must."""
+    """Whether the host runs ahead of the physics: a read of a value waits for it."""
 
     def __init__(
         self, model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, device: torch.device

@@ -53,7 +53,7 @@ class MujocoBatchBackend(Backend):
 
     The engine's state is float64 and lives in one row for each environment; reads cast it, once after each change.
     Positions and velocities are always current. Fields derived from them are one substep old after a step (the engine
-    integrates last), so they are recomputed when, and only when, somebody asks for one.
+    integrates last), so they are recomputed when, and only when, one is read.
     """
 
     is_asynchronous = False

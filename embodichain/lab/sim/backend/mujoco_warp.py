@@ -1,6 +1,6 @@
 """Physics on a GPU: MuJoCo Warp. Importing this needs the extra ``gpu``.
 
-Shapes: N environments, n those of ``env_ids`` (None: all).
+Shapes: N environments, n in ``env_ids`` (None: all).
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class MujocoWarpBackend(Backend):
         self._computed = dict.fromkeys(self._computed, -1)
 
     def _move(self) -> None:
-        """Go on in other memory, of the present capacity."""
+        """Continue in other memory, of the present capacity."""
         state = {name: view.clone() for name, view in self._views.items()}
         self._allocate()
         for name, view in self._views.items():

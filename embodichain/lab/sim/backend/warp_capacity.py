@@ -1,6 +1,6 @@
 """How many contacts and constraints to make room for, measured on the scene.
 
-A GPU's memory is taken before the simulation begins, so somebody must say how much of it contacts may need.
+A GPU's memory is taken before the simulation begins, so it must be known how much of it contacts may need.
 """
 
 from __future__ import annotations

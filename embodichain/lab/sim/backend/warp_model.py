@@ -1,6 +1,6 @@
 """A model on Warp's device, whose fields may differ between environments.
 
-Shapes: N environments, n those of ``env_ids`` (None: all), G geoms.
+Shapes: N environments, n in ``env_ids`` (None: all), G geoms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 __all__ = ["CONSTANTS", "WarpModel"]
 
-# What MuJoCo Warp does not have, or does not look at: kept here for who reads it, of each environment.
+# What MuJoCo Warp does not have, or does not look at: stored here for each environment, to be read.
 _KEPT = frozenset({"geom_contype", "geom_conaffinity", "geom_group", "body_sameframe", "dof_M0"})
 _BITS = ("geom_contype", "geom_conaffinity")
 _LEAST_FRICTION = 1e-5  # mjMINMU; of less, MuJoCo Warp warns

@@ -247,7 +247,7 @@ def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
 
 
 def _hide_collisions(spec: mujoco.MjSpec) -> None:
-    """Put collision shapes into group 3, which pictures leave out, where there are others to be seen."""
+    """Put collision shapes into group 3, which is not rendered, where other shapes are visible."""
     touching = [geom for geom in spec.geoms if geom.contype or geom.conaffinity]
     if len(touching) < len(list(spec.geoms)):
         for geom in touching:

@@ -42,10 +42,10 @@ from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["PICTURE_CAMERA", "CompiledScene", "SceneBuilder"]
+__all__ = ["RENDER_CAMERA", "CompiledScene", "SceneBuilder"]
 
-PICTURE_CAMERA = "picture"
-"""The camera of the model for pictures that the ray tracer moves about."""
+RENDER_CAMERA = "render"
+"""The camera that the ray tracer moves."""
 
 # Collision bits: objects touch everything; robots and articulations touch each other, but nothing of their own kind.
 _OBJECT_BITS = {"contype": 1, "conaffinity": 7}
@@ -63,7 +63,7 @@ class CompiledScene:
 
     Attributes:
         model: for the physics, without what is only seen; its keyframe 0 is the initial state, drive targets included.
-        visual_model: for pictures; the same bodies, joints and states.
+        visual_model: for rendering; the same bodies, joints and states.
         joints: for each articulation the joints in their order, by name: the maker's -> the model's.
         links: for each articulation the bodies, likewise.
         parts: for each robot the joint names of its control parts.
@@ -260,8 +260,8 @@ class SceneBuilder:
             ConfigError: MuJoCo refuses the scene.
         """
         self._spec.add_key(name="init")
-        # The ray tracer needs a camera in its model; where it is and what it sees, is said for every picture.
-        camera = self._spec.worldbody.add_camera(name=PICTURE_CAMERA)
+        # The ray tracer needs a camera in its model; its pose and lens are set for every image.
+        camera = self._spec.worldbody.add_camera(name=RENDER_CAMERA)
         try:
             visual_model = self._spec.compile()
             self._spec.delete(camera)

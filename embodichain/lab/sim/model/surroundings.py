@@ -24,9 +24,9 @@ def add_surroundings(spec: mujoco.MjSpec) -> None:
     spec.visual.headlight.ambient = [0.35, 0.35, 0.35]
     spec.visual.headlight.diffuse = [0.35, 0.35, 0.35]
     spec.visual.headlight.specular = [0.1, 0.1, 0.1]
-    # The largest picture that can be drawn off screen.
+    # The largest image that can be rendered off screen.
     spec.visual.global_.offwidth, spec.visual.global_.offheight = 1920, 1080
-    # With these a picture takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
+    # With these an image takes 40 ms on a software renderer, with the engine's defaults 60 ms. The wide extent
     # keeps the edge of the shadow map out of sight.
     spec.visual.quality.shadowsize, spec.visual.quality.offsamples = 2048, 0
     spec.stat.extent, spec.stat.center = 6.0, [-0.3, 0.0, 0.3]

@@ -1,4 +1,4 @@
-"""Bodies held together by joints. Shapes: N environments, n those of ``env_ids`` (None: all), J joints."""
+"""Bodies held together by joints. Shapes: N environments, n in ``env_ids`` (None: all), J joints."""
 
 from __future__ import annotations
 

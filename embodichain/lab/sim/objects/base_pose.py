@@ -1,4 +1,4 @@
-"""Where an articulation stands. Shapes: N environments, n those of ``env_ids`` (None: all), R bodies on the world."""
+"""Where an articulation stands. Shapes: N environments, n in ``env_ids`` (None: all), R bodies on the world."""
 
 from __future__ import annotations
 

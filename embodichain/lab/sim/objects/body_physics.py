@@ -1,4 +1,4 @@
-"""What a rigid body is made of, in each environment. Shapes: N environments, n those of ``env_ids`` (None: all)."""
+"""What a rigid body is made of, in each environment. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 

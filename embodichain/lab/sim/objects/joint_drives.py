@@ -1,4 +1,4 @@
-"""The drives of an articulation's joints. Shapes: N environments, n those of ``env_ids`` (None: all), J joints.
+"""The drives of an articulation's joints. Shapes: N environments, n in ``env_ids`` (None: all), J joints.
 
 A drive with stiffness kp and damping kd pushes with kp (target - q) - kd qd towards a position, with kd (target - qd)
 towards a velocity, or with an effort that is its target, always within its effort limit.

@@ -1,4 +1,4 @@
-"""A light. Shapes: N environments, n those of ``env_ids`` (None: all)."""
+"""A light. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 

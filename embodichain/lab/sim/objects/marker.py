@@ -1,4 +1,4 @@
-"""A thing that is only seen. Shapes: N environments, n those of ``env_ids`` (None: all)."""
+"""A thing that is only seen. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 

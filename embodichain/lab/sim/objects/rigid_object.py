@@ -1,4 +1,4 @@
-"""One rigid body. Shapes: N environments, n those of ``env_ids`` (None: all)."""
+"""One rigid body. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ __all__ = ["Appearance"]
 
 
 class Appearance:
-    """Fields of the model for pictures that differ between environments: colours, materials, lights.
+    """Fields of the model for rendering that differ between environments: colours, materials, lights.
 
     The physics knows nothing of them, so they cost its steps nothing.
 
@@ -29,7 +29,7 @@ class Appearance:
         """Start with the same looks everywhere.
 
         Args:
-            model: the model for pictures.
+            model: the model for rendering.
         """
         self._model = model
         self._fields: dict[str, np.ndarray] = {}

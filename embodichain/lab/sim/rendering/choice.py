@@ -1,4 +1,4 @@
-"""What pictures are drawn with: OpenGL, or rays where they are asked for or nothing else is there."""
+"""The choice of a renderer: OpenGL, or ray tracing where it is configured or OpenGL is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
-from embodichain.lab.sim.rendering.threads import DrawingThreads
+from embodichain.lab.sim.rendering.threads import RenderThreads
 from embodichain.utils import logger
 
 __all__ = ["choose_ray_tracing", "make_drawer", "ray_tracer"]
@@ -30,7 +30,7 @@ def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enab
     """
     if choose_ray_tracing(enable_rt):
         return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
-    return DrawingThreads(backend, appearance, num_threads)
+    return RenderThreads(backend, appearance, num_threads)
 
 
 def choose_ray_tracing(enable_rt: bool) -> bool:
@@ -46,7 +46,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
         return False
     if importlib.util.find_spec("mujoco_warp") is None:
         raise RenderingUnavailableError(f"{problem}; or let rays be traced instead: {_HELP}") from problem
-    _say_once("OpenGL for pictures without a window is not there: pictures are ray-traced, which is slower")
+    _say_once("OpenGL without a window is not there: images are ray-traced, which is slower")
     return True
 
 

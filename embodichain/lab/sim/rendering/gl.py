@@ -1,4 +1,4 @@
-"""Choice of OpenGL for pictures without a window; to be imported before the physics engine."""
+"""Choice of OpenGL for rendering without a window; to be imported before the physics engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 __all__ = ["GL_HELP", "choose_gl"]
 
-GL_HELP = "OpenGL for pictures without a window is not there; install it with: apt-get install libegl1 libgl1"
+GL_HELP = "OpenGL without a window is not there; install it with: apt-get install libegl1 libgl1"
 
 
 def _loads(*names: str) -> bool:

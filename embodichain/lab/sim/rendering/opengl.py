@@ -1,4 +1,4 @@
-"""Pictures by OpenGL without a window. Shapes: P endless planes."""
+"""Rendering by OpenGL without a window. Shapes: P endless planes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 __all__ = ["OpenGLDrawer", "opengl_problem"]
 
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
-# Edge of the light's own picture, from which shadows are taken, pixels: on a processor they cost as much as others.
+# Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
 _SHADOW_SIZE = 1024
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
@@ -56,7 +56,7 @@ class OpenGLDrawer:
         """Draw a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: there is no OpenGL without a window.
+            RenderingUnavailableError: OpenGL without a window is missing.
         """
         for env_id in env_ids:
             self._draw_one(shot, env_id)
@@ -117,10 +117,10 @@ class OpenGLDrawer:
 
 
 def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
-    """Return the engine's renderer for pictures of a size, to be used by this thread only.
+    """Return the engine's renderer for images of a size, to be used by this thread only.
 
     Raises:
-        RenderingUnavailableError: there is no OpenGL without a window.
+        RenderingUnavailableError: OpenGL without a window is missing.
     """
     try:
         return mujoco.Renderer(model, height=height, width=width)
@@ -132,7 +132,7 @@ def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Ren
 def _place_camera(
     renderer: mujoco.Renderer, eye: np.ndarray, rotation: np.ndarray, shot: Shot, intrinsics: np.ndarray
 ) -> None:
-    """Put the camera of a scene that is up to date where the next picture is to be taken from.
+    """Put the camera of an updated scene where the next image is taken from.
 
     Args:
         eye: world position [3], m.
@@ -157,7 +157,7 @@ def _place_camera(
 
 
 # The engine cuts every endless plane into 40000 pieces, 3 m long, for lights that are near it. On a processor they are
-# more than half of a small image's time. It does so when a renderer is made, and reads the size again for each picture:
+# more than half of a small image's time. It does so when a renderer is made, and reads the size again for each image:
 # so a plane that has an end in the one moment and none in the other is drawn as before, in a thousand pieces.
 
 

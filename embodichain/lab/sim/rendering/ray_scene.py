@@ -21,7 +21,7 @@ _UNPAINTED = (0.5, 0.5, 0.5, 1.0)
 
 
 def visible_groups() -> list[int]:
-    """Return the groups of geoms that pictures show."""
+    """Return the groups of geoms that are rendered."""
     return [group for group, is_shown in enumerate(mujoco.MjvOption().geomgroup) if is_shown]
 
 

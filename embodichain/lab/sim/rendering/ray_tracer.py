@@ -1,4 +1,4 @@
-"""Pictures by ray tracing, with MuJoCo Warp: no OpenGL, and on a GPU all environments at once.
+"""Rendering by ray tracing, with MuJoCo Warp: no OpenGL, and on a GPU all environments at once.
 
 Importing this needs the extra ``raytrace``.
 
@@ -22,7 +22,7 @@ import warp
 from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend, named_geoms
-from embodichain.lab.sim.model.scene import PICTURE_CAMERA
+from embodichain.lab.sim.model.scene import RENDER_CAMERA
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.ray_scene import RayScene, visible_groups
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
@@ -142,7 +142,7 @@ class _Table:
                 self._host_model,
                 nworld=self.num_worlds(shot.size),
                 cam_res=shot.size,
-                cam_active=[PICTURE_CAMERA],
+                cam_active=[RENDER_CAMERA],
                 render_rgb=True,
                 render_depth=True,
                 render_seg=True,
@@ -203,7 +203,7 @@ class _Table:
 
 
 def _drawable(backend: Backend) -> mujoco.MjModel:
-    """Return a copy of the model for pictures, with what matters to the physics only made such as Warp takes it."""
+    """Return a copy of the model for rendering, with settings that matter only to the physics as Warp takes them."""
     model = copy.copy(backend.visual_model)
     model.opt.integrator = mujoco.mjtIntegrator.mjINT_EULER
     model.opt.enableflags = 0

@@ -1,4 +1,4 @@
-"""Pictures of one environment from a free camera, for people."""
+"""Images of one environment from a free camera, for videos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CameraPose:
     Attributes:
         eye: world position, m.
         target: the point in the middle of the view, m.
-        up: direction that is upwards in the picture.
+        up: direction that is upwards in the image.
         intrinsics: fx, fy, cx, cy in pixels.
     """
 
@@ -55,7 +55,7 @@ class Renderer:
             device: where rays are traced.
 
         Raises:
-            RenderingUnavailableError: there is no OpenGL without a window, and no ray tracer.
+            RenderingUnavailableError: OpenGL without a window is missing, and no ray tracer.
         """
         self._drawer: Drawer
         if choose_ray_tracing(enable_rt):
@@ -64,11 +64,11 @@ class Renderer:
             self._drawer = OpenGLDrawer(backend, appearance, shadows=True)
         self._num_envs = backend.num_envs
         self._size = (width, height)
-        # One picture, wherever an environment's is asked for.
-        self._picture = torch.zeros(height, width, 3, dtype=torch.uint8, device=self._drawer.device)
+        # One image, to which every environment's row refers.
+        self._image = torch.zeros(height, width, 3, dtype=torch.uint8, device=self._drawer.device)
 
     def render(self, env_id: int, pose: CameraPose) -> np.ndarray:
-        """Return the picture of an environment, [height, width, 3] uint8."""
+        """Render one environment: return its image, [height, width, 3] uint8."""
         eye, target, up = (torch.tensor(vector, dtype=torch.float64) for vector in (pose.eye, pose.target, pose.up))
         shot = Shot(
             size=self._size,
@@ -78,10 +78,10 @@ class Renderer:
             intrinsics=torch.tensor(pose.intrinsics, dtype=torch.float64).expand(self._num_envs, 4),
             mount=None,
             geom_ids=torch.zeros(0, dtype=torch.int32),
-            images={"color": self._picture.expand(self._num_envs, -1, -1, -1)},
+            images={"color": self._image.expand(self._num_envs, -1, -1, -1)},
         )
         self._drawer.draw(shot, [env_id])
-        return self._picture.cpu().numpy().copy()
+        return self._image.cpu().numpy().copy()
 
     def close(self) -> None:
         """Let go of what it draws with."""

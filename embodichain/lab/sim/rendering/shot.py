@@ -19,7 +19,7 @@ __all__ = ["Drawer", "Mount", "RenderingUnavailableError", "Shot"]
 
 
 class RenderingUnavailableError(UnavailableError):
-    """No pictures can be made here; the message says what to install."""
+    """Nothing can be rendered here; the message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Mount:
 
     Attributes:
         kind: ``site`` or ``body``.
-        index: its id in the model, the same in the one for the physics and the one for pictures.
+        index: its id in the model, the same in the model for physics and in that for rendering.
     """
 
     kind: str
@@ -82,7 +82,7 @@ class Drawer(Protocol):
         """Draw a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: it cannot be drawn here; the message says what to install.
+            RenderingUnavailableError: it cannot be rendered here; the message says what to install.
         """
         ...
 

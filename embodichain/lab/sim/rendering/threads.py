@@ -1,4 +1,4 @@
-"""Threads that draw the environments' images. Shapes: N environments, H height, W width of an image."""
+"""Threads that render the environments' images. Shapes: N environments, H height, W width of an image."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 
-__all__ = ["DrawingThreads"]
+__all__ = ["RenderThreads"]
 
 
-class DrawingThreads:
+class RenderThreads:
     """Draws shots of many environments on several threads, each with an OpenGL context and a model of its own."""
 
     device = torch.device("cpu")
@@ -27,9 +27,9 @@ class DrawingThreads:
     def __init__(self, backend: Backend, appearance: Appearance, num_threads: int) -> None:
         """Start the threads."""
         self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(num_threads)]
-        # The thread must not keep this object alive, so that it can be told when nobody needs it any more.
+        # The thread must not keep this object alive, so that it ends with the last reference to it.
         threads = [
-            threading.Thread(target=_work, args=(jobs, backend, appearance), name=f"drawing-{i}", daemon=True)
+            threading.Thread(target=_work, args=(jobs, backend, appearance), name=f"render-{i}", daemon=True)
             for i, jobs in enumerate(self._queues)
         ]
         for thread in threads:
@@ -40,7 +40,7 @@ class DrawingThreads:
         """Draw a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: there is no OpenGL without a window.
+            RenderingUnavailableError: OpenGL without a window is missing.
         """
         jobs = [_Job(shot, env_ids[i :: len(self._queues)]) for i in range(len(self._queues))]
         for todo, job in zip(self._queues, jobs, strict=True):
@@ -69,7 +69,7 @@ def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Ap
         except RenderingUnavailableError as error:
             job.done.set_exception(error)
         finally:
-            job.done.cancel()  # does nothing to what is done; whoever waits must not wait for a thread that has failed
+            job.done.cancel()  # does nothing to what is done; a caller must not wait for a thread that has failed
     drawer.close()
 
 

@@ -17,7 +17,7 @@ __all__ = ["VisibleShape", "body_shapes", "geom_looks", "seen_box", "texture_col
 _GEOM = mujoco.mjtGeom
 _SEGMENTS = 24  # of a circle
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
-_SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own pictures
+_SEEN_GROUPS = 3  # of geoms: 0, 1 and 2, as in the engine's own rendering
 
 Mesh = tuple[np.ndarray, np.ndarray]
 """Vertices [V, 3], m, and triangles [F, 3] of their indices, counter-clockwise as seen from outside."""

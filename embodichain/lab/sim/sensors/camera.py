@@ -37,11 +37,11 @@ def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
 
 
 class Camera:
-    """One camera of every environment; it draws when somebody asks for its images, and what has changed only.
+    """One camera of every environment; it renders when its images are read, and only what has changed.
 
     Attributes:
         mask_numbers: what the numbers in ``mask`` stand for, by uid.
-        is_held: the images stay as they were handed out last, and nothing is drawn.
+        is_held: the images stay as they were returned last, and nothing is rendered.
     """
 
     def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:

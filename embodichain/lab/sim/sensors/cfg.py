@@ -20,7 +20,7 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 class ExtrinsicsCfg:
     """Where a camera is: by ``eye`` and ``target``, else by ``pos`` and ``quat``; in its parent's frame or the world's.
 
-    A camera looks along its own -z axis, and +y is upwards in its picture (OpenGL's and MuJoCo's convention).
+    A camera looks along its own -z axis, and +y is upwards in its image (OpenGL's and MuJoCo's convention).
     """
 
     parent: str | None = None
@@ -35,7 +35,7 @@ class ExtrinsicsCfg:
     target: Vec3 | None = None
     """The point in the middle of the view, m."""
     up: Vec3 = (0.0, 0.0, 1.0)
-    """Direction that is upwards in the picture."""
+    """Direction that is upwards in the image."""
 
     @model_validator(mode="after")
     def _is_a_view(self) -> Self:
@@ -75,7 +75,7 @@ class CameraCfg:
     enable_mask: bool = False
     """Give ``mask``."""
     enable_normal: Literal[False] = False
-    """Accepted as false; normals are not drawn."""
+    """Accepted as false; normals are not rendered."""
     enable_position: Literal[False] = False
     """Accepted as false; positions follow from depth and intrinsics."""
 

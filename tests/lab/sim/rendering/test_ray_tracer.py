@@ -265,7 +265,7 @@ def test_without_opengl_rays_are_traced_and_one_line_says_so(
         assert type(drawer).__name__ == "RayTracer"
     Renderer(sim.backend, sim.appearance, 32, 32).close()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("[WARNING] OpenGL for pictures without a window is not there: pictures are ray-traced")
+    assert line.startswith("[WARNING] OpenGL without a window is not there: images are ray-traced")
 
 
 def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
