@@ -16,7 +16,7 @@ from torch import Tensor
 from embodichain.lab.sim.math import pad_batch
 from embodichain.utils.constants import constant
 
-__all__ = ["SerialChain", "bodies_between", "frame_pose"]
+__all__ = ["SerialChain", "bodies_between", "frame_pose", "pos_quat"]
 
 _LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 
@@ -188,9 +188,19 @@ def bodies_between(model: mujoco.MjModel, root_id: int, body_id: int) -> list[in
     return bodies[::-1]
 
 
-def frame_pose(model: mujoco.MjModel, site_id: int) -> np.ndarray:
-    """Return a site's pose in the frame of its body, 4x4."""
-    return _pose(model.site_pos[site_id], model.site_quat[site_id])
+def frame_pose(pos: np.ndarray, quat: np.ndarray) -> np.ndarray:
+    """Return the pose [4, 4] of a position [3] and a unit quaternion [4]."""
+    pose, matrix = np.eye(4), np.zeros(9)
+    mujoco.mju_quat2Mat(matrix, quat)
+    pose[:3, :3], pose[:3, 3] = matrix.reshape(3, 3), pos
+    return pose
+
+
+def pos_quat(pose: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a pose [4, 4] as the ``pos`` and ``quat`` of an element of a spec."""
+    quat = np.zeros(4)
+    mujoco.mju_mat2Quat(quat, pose[:3, :3].ravel())
+    return {"pos": pose[:3, 3], "quat": quat}
 
 
 def _chain_basis(
@@ -203,7 +213,7 @@ def _chain_basis(
     basis = []
     constant = np.eye(4)
     for body in bodies:
-        constant = constant @ _pose(model.body_pos[body], model.body_quat[body])
+        constant = constant @ frame_pose(model.body_pos[body], model.body_quat[body])
         first, count = int(model.body_jntadr[body]), int(model.body_jntnum[body])
         for joint in range(first, first + count):
             features = _joint_features(model, joint)
@@ -276,12 +286,3 @@ def _joint_features(model: mujoco.MjModel, joint: int) -> np.ndarray:
     features[0][:3, 3] += anchor
     features[0][3, 3] = 1.0
     return features
-
-
-def _pose(pos: np.ndarray, quat: np.ndarray) -> np.ndarray:
-    matrix = np.zeros(9)
-    mujoco.mju_quat2Mat(matrix, quat)
-    pose = np.eye(4)
-    pose[:3, :3] = matrix.reshape(3, 3)
-    pose[:3, 3] = pos
-    return pose

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "look_at",
     "matrix_from_euler",
     "matrix_from_quat",
     "pad_batch",
@@ -21,6 +22,7 @@ __all__ = [
     "quat_from_matrix",
     "quat_mul",
     "rotation_vector",
+    "row_from_pose",
 ]
 
 
@@ -169,6 +171,18 @@ def quat_from_matrix(matrix: Tensor) -> Tensor:
     quat = torch.gather(rows, -2, best).squeeze(-2)
     quat = quat / quat.norm(dim=-1, keepdim=True)
     return torch.where(quat[..., :1] < 0, -quat, quat)
+
+
+def row_from_pose(pose: Tensor) -> Tensor:
+    """Return rows [B, 7] of poses [B, 4, 4]: position, unit quaternion."""
+    return torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+
+
+def look_at(eye: Tensor, target: Tensor, up: Tensor) -> Tensor:
+    """Return poses [..., 4, 4] of cameras at ``eye`` ``target`` in the middle and ``up`` upwards, [..., 3] each."""
+    forward = torch.nn.functional.normalize(target - eye, dim=-1)
+    right = torch.nn.functional.normalize(torch.linalg.cross(forward, up), dim=-1)
+    return pose_from_pos_matrix(eye, torch.stack((right, torch.linalg.cross(right, forward), -forward), dim=-1))
 
 
 def rotation_vector(matrix: Tensor) -> Tensor:

@@ -42,7 +42,9 @@ def arm_model() -> mujoco.MjModel:
 
 
 def chain_to_site(model: mujoco.MjModel, joint_ids: list[int], tcp: np.ndarray) -> SerialChain:
-    return SerialChain(model, joint_ids, int(model.site_bodyid[0]), frame_pose(model, 0) @ tcp, CPU)
+    return SerialChain(
+        model, joint_ids, int(model.site_bodyid[0]), frame_pose(model.site_pos[0], model.site_quat[0]) @ tcp, CPU
+    )
 
 
 @pytest.fixture(scope="module", params=["arm", "mixed"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from typing import Any
 
 import mujoco
 import torch
@@ -13,7 +14,7 @@ from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.utils import ConfigError
 
-__all__ = ["WARP_ON_CPU", "has_warp", "make_backend", "parse_sim_device"]
+__all__ = ["WARP_ON_CPU", "has_warp", "import_for_warp", "make_backend", "parse_sim_device"]
 
 WARP_ON_CPU = "warp:cpu"
 """The ``sim_device`` of the GPU's engine on the processor: slower than the other, but the same code as on a GPU."""
@@ -68,9 +69,14 @@ def make_backend(
     is_warp, device = parse_sim_device(sim_device)
     if not is_warp:
         return MujocoBatchBackend(model, visual_model, num_envs, num_threads)
+    module = import_for_warp("embodichain.lab.sim.backend.mujoco_warp")
+    backend: Backend = module.MujocoWarpBackend(model, visual_model, num_envs, device)
+    return backend
+
+
+def import_for_warp(name: str) -> Any:
+    """Import a module that needs Warp, with Warp's own messages off; ModuleNotFoundError where it is not installed."""
     import warp  # noqa: PLC0415 (an extra)
 
     warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
-    module = importlib.import_module("embodichain.lab.sim.backend.mujoco_warp")  # it imports the extra
-    backend: Backend = module.MujocoWarpBackend(model, visual_model, num_envs, device)
-    return backend
+    return importlib.import_module(name)

@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 
 from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, URDFComponentCfg
+from embodichain.lab.sim.kinematics import frame_pose, pos_quat
 from embodichain.lab.sim.model.checks import asset_of_robot_type, check_components
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
 from embodichain.utils.errors import placed
@@ -113,10 +114,8 @@ def _attach(spec: mujoco.MjSpec, part: mujoco.MjSpec, prefix: str, where: str, p
     body = spec.worldbody if where == "world" else spec.body(where)
     if body is None:
         site = spec.site(where)
-        body, pose = site.parent, _pose_of(site) @ pose
-    quat = np.zeros(4)
-    mujoco.mju_mat2Quat(quat, pose[:3, :3].ravel())
-    spec.attach(part, prefix=prefix, frame=body.add_frame(pos=pose[:3, 3], quat=quat))
+        body, pose = site.parent, frame_pose(site.pos, site.quat) @ pose
+    spec.attach(part, prefix=prefix, frame=body.add_frame(**pos_quat(pose)))
 
 
 def _end_of(link: mujoco.MjsBody) -> str:
@@ -129,13 +128,6 @@ def _end_of(link: mujoco.MjsBody) -> str:
                 return str(element.name)
         bodies += [child for child in body.bodies if not list(child.joints)]
     return str(link.name)
-
-
-def _pose_of(site: mujoco.MjsSite) -> np.ndarray:
-    pose, matrix = np.eye(4), np.zeros(9)
-    mujoco.mju_quat2Mat(matrix, site.quat)
-    pose[:3, :3], pose[:3, 3] = matrix.reshape(3, 3), site.pos
-    return pose
 
 
 def _add_names(result: Assembly, model: ModelFile, kind: str, side: str, prefix: str) -> None:

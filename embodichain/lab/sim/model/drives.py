@@ -14,7 +14,7 @@ from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["match_driven", "match_names", "scale_drive_by_inertia", "set_drives", "soften_stiff_drives"]
+__all__ = ["match_driven", "match_names", "per_joint", "scale_drive_by_inertia", "set_drives", "soften_stiff_drives"]
 
 
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
@@ -78,19 +78,10 @@ def set_drives(
     Raises:
         ConfigError: a gain is given for a joint that is not there or cannot be driven.
     """
-    default = JointDrivePropertiesCfg()
-
-    def per_joint(key: str) -> dict[str, Any]:
-        value, fallback = getattr(drive, key), getattr(default, key)
-        if not isinstance(value, dict):
-            return dict.fromkeys(joints, value)
-        result = dict.fromkeys(joints, fallback)
-        for pattern, number in value.items():
-            matches = match_driven([pattern], list(joints), undriven, f"{place}.drive_pros.{key}")
-            result |= dict.fromkeys(matches, number)
-        return result
-
-    stiffness, damping, effort, friction = map(per_joint, ("stiffness", "damping", "max_effort", "friction"))
+    stiffness, damping, effort, friction = (
+        per_joint(drive, key, list(joints), undriven, place)
+        for key in ("stiffness", "damping", "max_effort", "friction")
+    )
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
         actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
@@ -102,6 +93,23 @@ def set_drives(
             actuator.forcerange = [-limit, limit]
         if friction[name]:
             spec.joint(joint).frictionloss = friction[name]
+
+
+def per_joint(
+    drive: JointDrivePropertiesCfg, key: str, joints: Sequence[str], undriven: Container[str], place: str
+) -> dict[str, Any]:
+    """Return a number of the drives by joint; joints that the config does not name have the default.
+
+    Raises:
+        ConfigError: a number is given for a joint that is not there or cannot be driven.
+    """
+    value, default = getattr(drive, key), getattr(JointDrivePropertiesCfg(), key)
+    if not isinstance(value, dict):
+        return dict.fromkeys(joints, value)
+    result = dict.fromkeys(joints, default)
+    for pattern, number in value.items():
+        result |= dict.fromkeys(match_driven([pattern], joints, undriven, f"{place}.drive_pros.{key}"), number)
+    return result
 
 
 def scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:

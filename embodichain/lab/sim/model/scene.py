@@ -25,6 +25,7 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.kinematics import pos_quat
 from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.model.assembly import Assembly, assemble
 from embodichain.lab.sim.model.checks import check_plane, check_uid, mesh_path
@@ -218,9 +219,7 @@ class SceneBuilder:
             roots[0].add_freejoint()
         spec.option = self._spec.option
         frame = self._spec.worldbody.add_frame(pos=cfg.init_pos, quat=_quat(cfg.init_rot))
-        quat = np.zeros(4)
-        mujoco.mju_mat2Quat(quat, built.base_transform[:3, :3].ravel())
-        inner = self._spec.worldbody.add_frame(pos=built.base_transform[:3, 3], quat=quat)
+        inner = self._spec.worldbody.add_frame(**pos_quat(built.base_transform))
         inner.set_frame(frame)
         self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=inner)
 

@@ -14,8 +14,8 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.backend.base import Columns
 from embodichain.lab.sim.cfg import ArticulationCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between
-from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, quat_from_matrix
-from embodichain.lab.sim.model.drives import match_names
+from embodichain.lab.sim.math import pose_from_pos_quat, pose_from_row, row_from_pose
+from embodichain.lab.sim.model.drives import per_joint
 from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
@@ -142,7 +142,7 @@ class Articulation:
             KeyError: no such link.
         """
         pose = self._link_matrix(link_name)
-        return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+        return pose if to_matrix else row_from_pose(pose)
 
     def set_qpos(
         self,
@@ -217,11 +217,6 @@ class Articulation:
         """Return the pose of the base in the environment's frame, [N, 7] (position, quaternion wxyz) or [N, 4, 4]."""
         row = self.base.get()
         return pose_from_row(row) if to_matrix else row
-
-    @property
-    def initial_pose(self) -> Tensor:
-        """The configured pose of the base, [7]: position m, quaternion wxyz."""
-        return self.base.initial
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor) -> None:
         """Move the base of environments [n] to [n, 7] (position, quaternion wxyz); the joints stay as they are."""
@@ -301,20 +296,12 @@ class Articulation:
         limited = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], inf)
         drive = [limited[self._ctrl_adr[j]] if j in self._ctrl_adr else 0.0 for j in range(self.dof)]
         efforts = np.minimum(joint, drive)
+        largest = per_joint(self.cfg.drive_pros, "max_velocity", self.joint_names, (), self.uid)
+        velocities = [inf if limit is None else limit for limit in largest.values()]
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(
             qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).expand(n, -1, -1),
-            qvel_limits=torch.tensor(self._velocity_limits(), dtype=torch.float32, device=device).expand(n, -1),
+            qvel_limits=torch.tensor(velocities, dtype=torch.float32, device=device).expand(n, -1),
             qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
             default_qpos=default.expand(n, -1),
         )
-
-    def _velocity_limits(self) -> list[float]:
-        limit = self.cfg.drive_pros.max_velocity
-        if not isinstance(limit, dict):
-            return [float("inf") if limit is None else limit] * self.dof
-        limits = dict.fromkeys(self.joint_names, float("inf"))
-        for pattern, number in limit.items():
-            matches = match_names([pattern], self.joint_names, f"{self.uid}.drive_pros.max_velocity")
-            limits |= dict.fromkeys(matches, number)
-        return list(limits.values())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RigidObjectCfg
-from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, quat_from_matrix
+from embodichain.lab.sim.math import matrix_from_quat, pose_from_row, row_from_pose
 from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
@@ -30,8 +30,10 @@ class RigidObject:
         """Its mass, centre of mass, friction and size."""
         self.state_cache = StateCache(backend)
         self._at_rest = torch.zeros(1, 6, device=backend.device)
-        self._init_pos = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
-        self._init_quat = torch.as_tensor(body.quat, dtype=torch.float32, device=backend.device)
+        self.initial_pos: Tensor = torch.as_tensor(body.pos, dtype=torch.float32, device=backend.device)
+        """The configured position, [3], m."""
+        self.initial_quat: Tensor = torch.as_tensor(body.quat, dtype=torch.float32, device=backend.device)
+        """The configured orientation, [4], (w, x, y, z)."""
         if cfg.body_type == "dynamic":
             joint = model.joint(cfg.uid)
             self._qpos = int(joint.qposadr[0])
@@ -47,7 +49,7 @@ class RigidObject:
             return self._backend.qpos[:, self._qpos : self._qpos + 3]
         if self.cfg.body_type == "kinematic":
             return self._backend.read("mocap_pos")[:, self._mocap]
-        return self._init_pos.expand(self._backend.num_envs, 3)
+        return self.initial_pos.expand(self._backend.num_envs, 3)
 
     @property
     def quat(self) -> Tensor:
@@ -56,17 +58,7 @@ class RigidObject:
             return self._backend.qpos[:, self._qpos + 3 : self._qpos + 7]
         if self.cfg.body_type == "kinematic":
             return self._backend.read("mocap_quat")[:, self._mocap]
-        return self._init_quat.expand(self._backend.num_envs, 4)
-
-    @property
-    def initial_pos(self) -> Tensor:
-        """The configured position, [3], m."""
-        return self._init_pos
-
-    @property
-    def initial_quat(self) -> Tensor:
-        """The configured orientation, [4], (w, x, y, z)."""
-        return self._init_quat
+        return self.initial_quat.expand(self._backend.num_envs, 4)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the pose in the environment's frame.
@@ -100,7 +92,7 @@ class RigidObject:
             ValueError: the body is static.
         """
         if pose.shape[-2:] == (4, 4):
-            pose = torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+            pose = row_from_pose(pose)
         if self.cfg.body_type == "dynamic":
             self._backend.write("qpos", slice(self._qpos, self._qpos + 7), pose, env_ids)
         elif self.cfg.body_type == "kinematic":

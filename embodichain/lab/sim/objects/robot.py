@@ -13,7 +13,7 @@ from embodichain.lab.sim.assets import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import RobotCfg, SolverCfg
 from embodichain.lab.sim.kinematics import SerialChain, bodies_between, frame_pose
-from embodichain.lab.sim.math import pose_from_pos_quat, quat_from_matrix
+from embodichain.lab.sim.math import pose_from_pos_quat, row_from_pose
 from embodichain.lab.sim.model.assembly import FLANGE_NAMES
 from embodichain.lab.sim.objects.articulation import Articulation, body_pose
 from embodichain.lab.sim.objects.state_cache import cached_per_state
@@ -70,7 +70,7 @@ class Robot(Articulation):
         root = self._root_pose(chain)
         if root is not None:
             pose = root @ pose
-        return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+        return pose if to_matrix else row_from_pose(pose)
 
     def compute_ik(
         self, pose: Tensor, joint_seed: Tensor | None = None, name: str = "arm", iterations: int = 30
@@ -149,7 +149,7 @@ class Robot(Articulation):
         fixed = [body for body in self._links.values() if model.body_weldid[body] == model.body_weldid[link]]
         for site in range(model.nsite):
             if int(model.site_bodyid[site]) in fixed and _last(model.site(site).name) in FLANGE_NAMES:
-                return int(model.site_bodyid[site]), frame_pose(model, site)
+                return int(model.site_bodyid[site]), frame_pose(model.site_pos[site], model.site_quat[site])
         for body in fixed:
             if _last(model.body(body).name) in FLANGE_NAMES:
                 return body, np.eye(4)
@@ -165,7 +165,8 @@ class Robot(Articulation):
         site = name if name in sites else LINK_ALIASES.get(name)
         if site not in sites:
             raise ConfigError(f"{place}: {unknown_name('link or site', name, [*self._links, *sites])}")
-        return int(model.site_bodyid[sites[site]]), frame_pose(model, sites[site])
+        found = sites[site]
+        return int(model.site_bodyid[found]), frame_pose(model.site_pos[found], model.site_quat[found])
 
     def _name(self, body: int) -> str:
         return next((name for name, id_ in self._links.items() if id_ == body), "world")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.choice import has_warp, import_for_warp
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
@@ -44,7 +43,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
     problem = opengl_problem()
     if problem is None:
         return False
-    if importlib.util.find_spec("mujoco_warp") is None:
+    if not has_warp():
         raise RenderingUnavailableError(f"{problem}; or let rays be traced instead: {_HELP}") from problem
     _say_once("OpenGL without a window is not there: images are ray-traced, which is slower")
     return True
@@ -57,10 +56,7 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
         RenderingUnavailableError: the extra is not installed, or the scene has what it cannot draw.
     """
     try:
-        import warp  # noqa: PLC0415 (an extra)
-
-        warp.config.log_level = warp.LOG_ERROR  # it prints its devices and every kernel it compiles
-        module = importlib.import_module("embodichain.lab.sim.rendering.ray_tracer")  # it imports the extra
+        module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
     except ModuleNotFoundError as error:
         raise RenderingUnavailableError(f"ray tracing needs {error.name}: {_HELP}") from error
     tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.camera_poses import look_at
 from embodichain.lab.sim.rendering.choice import choose_ray_tracing, ray_tracer
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
 from embodichain.lab.sim.rendering.shot import Drawer, Shot

@@ -13,14 +13,14 @@ from torch import Tensor
 from embodichain.lab.sim.assets import LINK_ALIASES
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import (
+    look_at,
     matrix_from_euler,
     matrix_from_quat,
     pose_from_pos_matrix,
     pose_from_pos_quat,
-    quat_from_matrix,
+    row_from_pose,
 )
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.camera_poses import look_at
 from embodichain.lab.sim.rendering.shot import Drawer, Mount, RenderingUnavailableError, Shot
 from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
 from embodichain.utils import ConfigError
@@ -111,7 +111,8 @@ class Camera:
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
         """Return the pose in the parent's frame, [N, 7] (x, y, z, qw, qx, qy, qz) or [N, 4, 4]."""
-        return _pose_or_row(self._pose.to(self._backend.device), to_matrix)
+        pose = self._pose.to(self._backend.device)
+        return pose if to_matrix else row_from_pose(pose)
 
     def set_local_pose(self, pose: Tensor, env_ids: Tensor | None = None) -> None:
         """Move the camera in its parent's frame.
@@ -131,7 +132,7 @@ class Camera:
         pose = self._pose.to(self._backend.device)
         if self._mount is not None:
             pose = self._mount.poses(self._backend) @ pose
-        return _pose_or_row(pose, to_matrix)
+        return pose if to_matrix else row_from_pose(pose)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the camera of each environment is, and its intrinsics, for a checkpoint."""
@@ -239,10 +240,6 @@ def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
     owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
     # What is fixed to the world without a body of its own is the ground.
     return torch.tensor([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=torch.int32)
-
-
-def _pose_or_row(pose: Tensor, to_matrix: bool) -> Tensor:
-    return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
 
 
 def _configured_pose(cfg: CameraCfg) -> Tensor:

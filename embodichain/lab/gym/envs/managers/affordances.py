@@ -16,7 +16,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.sim.math import pose_from_row, quat_from_matrix
+from embodichain.lab.sim.math import pose_from_row, row_from_pose
 from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -115,7 +115,7 @@ def register_entity_pose(
                 arena = f"{key.removesuffix(_POSE_OF_OBJECT)}_pose"
                 notes[f"{entity_cfg.uid}_{arena}"] = pose @ local
     for key, matrix in notes.items():
-        value = matrix if to_matrix else torch.cat((matrix[:, :3, 3], quat_from_matrix(matrix[:, :3, :3])), dim=1)
+        value = matrix if to_matrix else row_from_pose(matrix)
         _store(env, env_ids, _dictionary(env, registration), key, value)
 
 

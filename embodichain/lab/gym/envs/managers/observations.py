@@ -23,7 +23,7 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pose
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.sim.math import quat_from_matrix
+from embodichain.lab.sim.math import row_from_pose
 from embodichain.lab.sim.objects import Marker
 
 __all__ = [
@@ -90,7 +90,7 @@ def get_robot_eef_pose(
     pose = env.robot.get_eef_pose(part_name)
     if position_only:
         return pose[:, :3, 3]
-    return pose if to_matrix else torch.cat((pose[:, :3, 3], quat_from_matrix(pose[:, :3, :3])), dim=1)
+    return pose if to_matrix else row_from_pose(pose)
 
 
 def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:

@@ -74,7 +74,7 @@ def randomize_articulation_root_pose(
         physics_update_step: physics substeps that these environments make afterwards; none unless above 0.
     """
     articulation = env.sim.get_articulation(entity_cfg.uid)
-    initial = articulation.initial_pose
+    initial = articulation.base.initial
     pose = draw_pose(env, env_ids, initial, position_range, rotation_range, relative_position, relative_rotation)
     articulation.set_local_pose(pose, env_ids)
     articulation.clear_dynamics(env_ids)
