@@ -46,7 +46,6 @@ def configclass(cls: type[T] | None = None, /, *, frozen: bool = False) -> Any:
     """Make a class a configuration class.
 
     Args:
-        cls: the class, when the decorator is used without parentheses.
         frozen: refuse assignments to the instances' fields.
 
     Returns:

@@ -32,9 +32,7 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
     """Import modules that a config names, if the user allowed them elsewhere.
 
     Args:
-        modules: dotted names.
         allowed_prefixes: a module is allowed when it is one of these, or lies below one.
-        place: of the list in the config, for messages.
 
     Raises:
         ConfigError: a module is not allowed, or not there; none has been imported then if one is not allowed.
@@ -79,7 +77,6 @@ def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") 
     """Declare the option ``--allow-import``, which :func:`allowed_imports` reads.
 
     Args:
-        parser: of the command.
         what: names modules there.
     """
     parser.add_argument(
@@ -128,7 +125,6 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
     Args:
         name: ``pkg.module.name``.
         admitted: modules, and prefixes of modules, that it may be in.
-        place: where the name stands, for messages.
 
     Raises:
         ConfigError: it may not, or the module is not imported.
@@ -156,7 +152,6 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
         modules: importable module names; they are imported.
         allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
-        place: where the name stands, for messages.
 
     Raises:
         ConfigError: there is nothing of that name, or it may not be named.
@@ -207,7 +202,6 @@ def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_f
 
     Args:
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
-        modules: importable module names.
         raise_if_not_found: raise instead of returning None.
 
     Returns:

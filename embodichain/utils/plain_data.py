@@ -71,10 +71,6 @@ def _show(path: _Path) -> str:
 def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
     """Return data as a JSON file would have it: lists for tuples, and texts for keys.
 
-    Args:
-        data: nested dictionaries.
-        place: what it is, for the message.
-
     Raises:
         ConfigError: it holds what no file can say.
     """

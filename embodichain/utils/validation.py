@@ -45,7 +45,6 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
     pydantic converts, but for functions, which may stand where a file names one.
 
     Args:
-        cls: a ``@configclass``.
         data: what the user wrote.
         place: where it stands, put before each path in the messages.
         noun: what a key is called in the messages.

@@ -14,7 +14,6 @@ from embodichain.utils.errors import unknown_name
 
 __all__ = [
     "EnvSpec",
-    "find_env_class",
     "find_env_id",
     "find_env_spec",
     "get_env_spec",
@@ -107,12 +106,6 @@ def find_env_spec(env_id: object) -> EnvSpec | None:
     return _REGISTRY.get(env_id) if isinstance(env_id, str) else None
 
 
-def find_env_class(env_id: object) -> type | None:
-    """Return the class of a registered environment, or None where there is none of that name."""
-    spec = find_env_spec(env_id)
-    return None if spec is None else spec.cls
-
-
 def find_env_id(env_class: type) -> str | None:
     """Return the name that a class is registered by, or None."""
     return next((env_id for env_id, spec in _REGISTRY.items() if spec.cls is env_class), None)
@@ -122,10 +115,8 @@ def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: An
     """Build a registered environment: ``make("PushCubeRL", num_envs=64)``. ``gym.make`` calls this.
 
     Args:
-        env_id: its name.
         cfg: its config; None: the task's own. A missing ``max_episode_steps`` is the registered one.
         num_envs: in place of the config's.
-        kwargs: further arguments of the class.
 
     Raises:
         ConfigError: no such name, or no config given and the task has none of its own.

@@ -25,7 +25,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES, DEFAULT_MANAGER_MODULES
-from embodichain.lab.gym.registry import find_env_class
+from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
@@ -124,7 +124,6 @@ def config_to_cfg(
     """Turn a parsed environment config into a typed one.
 
     Args:
-        data: the file's content.
         manager_modules: where functors are looked up, by plain names and by dotted paths.
         env_class: of the environment that will be built; None: the one registered as the config's ``id``. What the
             terms name in the scene is checked only where the class is known.
@@ -148,7 +147,8 @@ def parse_env(
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     cfg, wrong = _parse(data, problems)
-    env_class = env_class or find_env_class(data.get("id"))
+    if env_class is None and (spec := find_env_spec(data.get("id"))) is not None:
+        env_class = spec.cls
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
     names = names_in_config(cfg, env_class, wrong)
@@ -194,13 +194,8 @@ def terms_to_cfg(
     """Turn a block of terms by name into typed configs, whose functors are resolved and whose parameters are checked.
 
     Args:
-        block: the config's content.
         cls: what a term of the block is.
-        place: where it stands, for messages.
-        names: what the terms may name.
         problems: every error found is added, a line each.
-        manager_modules: where functors are looked up.
-        allowed_imports: as :func:`config_to_cfg`.
 
     Returns:
         The terms.
@@ -222,12 +217,8 @@ def _check_terms(
     """Return the terms with the functions that they name, and add what is wrong with their parameters to ``problems``.
 
     Args:
-        terms: by name.
-        place: of the block.
-        names: what the terms may name.
         wrong: paths of what is wrong already.
         find: returns what a name stands for, as :func:`find_admitted`.
-        problems: every error found is added.
     """
     found = {}
     for name, cfg in terms.items():

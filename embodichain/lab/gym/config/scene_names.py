@@ -22,7 +22,6 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     """Return what the terms of an environment may name, as far as its config tells.
 
     Args:
-        cfg: the environment's config.
         env_class: of the environment; None where it is not known.
         wrong: paths of what is left out of the config, since its type is wrong.
     """

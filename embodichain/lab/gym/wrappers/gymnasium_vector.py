@@ -24,8 +24,6 @@ def make_vec(env_id: str, num_envs: int = 1, flat: bool = False, **kwargs: Any) 
     """Build a registered environment for Gymnasium; ``gym.make_vec`` calls this.
 
     Args:
-        env_id: its name.
-        num_envs: N.
         flat: observations as one array [N, O].
         kwargs: as :func:`~embodichain.lab.gym.registry.make` takes them.
     """
@@ -48,7 +46,6 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
         """Wrap an environment.
 
         Args:
-            env: it.
             flat: observations as one array [N, O] float32, which most learners want, instead of nested dictionaries.
                 Images are not part of it.
         """
@@ -83,9 +80,6 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     @override
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Advance every environment by one control step.
-
-        Args:
-            actions: [N, A].
 
         Returns:
             ``(observations, rewards [N], terminations [N], truncations [N], infos)``.

@@ -31,7 +31,6 @@ class ReplayEnv(gym.Wrapper[Any, Any, Any, Any]):
 
         Args:
             env: built from the config of the recording.
-            path: of the file.
 
         Raises:
             ValueError: the file is not a trajectory, or not one of such an environment.

@@ -183,7 +183,6 @@ class Backend(ABC):
         """Write one environment's state into ``data`` and compute what rendering it needs.
 
         Args:
-            env_id: which environment.
             data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
         """
         for name in ("qpos", "mocap_pos", "mocap_quat"):
