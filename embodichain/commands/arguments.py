@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
 
 __all__ = [
     "add_device",
     "add_json",
     "add_run",
+    "check_viewer",
     "output_file",
     "output_folder",
     "parse_pairs",
@@ -43,6 +45,19 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Declare JSON as output."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+
+
+def check_viewer(args: argparse.Namespace) -> None:
+    """Check ``--viewer`` of a command that has ``--out``, too.
+
+    Raises:
+        ConfigError: both are given, or the extra ``viewer`` is not installed.
+    """
+    if not args.viewer:
+        return
+    if args.out is not None:
+        raise ConfigError("--out: nothing is written with --viewer")
+    check_viewer_is_installed("--viewer")
 
 
 def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], str]) -> None:

@@ -3,23 +3,72 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
-from embodichain.tools.cloning import command
-from embodichain.tools.cloning.command import add_arguments
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.agents.rl.nan_guard.guard import NonFiniteError
+from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
+from embodichain.tools.cloning.report import format_cloning
+from embodichain.tools.cloning.run import clone_from_config, resume_cloning
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
-
-__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
 EXAMPLES = (
     "configs/agents/rl/push_colored_cube/bc_config.json steps=500",
     "--resume outputs/push_colored_cube_bc",
 )
-EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (--resume goes on)"
+EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (--resume continues)"
+_NOT_BOTH = "CONFIG and --resume: a cloning that is resumed goes on by its own config; give changes as key=value"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="config of the cloning, JSON or YAML")
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FOLDER",
+        help="continue the cloning whose model is in this folder, by its config",
+    )
+    add_allow_import(parser, "the training config")
+    parser.add_argument(
+        "--allow-write",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let out and record of the config lead into this folder, outside outputs",
+    )
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Clone, whatever becomes of what is printed; return the exit code."""
+    """Clone, whatever becomes of what is printed; return the exit code.
+
+    Raises:
+        ConfigError: the config or something that it names cannot be used.
+    """
     with printing_may_fail():
-        code = command.run(args)
+        code = _clone(args)
     discard_unwritten_output()
     return code
+
+
+def _clone(args: argparse.Namespace) -> int:
+    if args.resume is not None and args.config is not None and "=" in args.config:
+        args.overrides, args.config = [args.config, *args.overrides], None
+    if (args.config is None) == (args.resume is None):
+        args.command.error("one of CONFIG and --resume is needed" if args.config is None else _NOT_BOTH)
+    try:
+        if args.resume is None:
+            summary = clone_from_config(args.config, args.overrides, allowed_imports(args), args.allow_write)
+        else:
+            summary = resume_cloning(args.resume, args.overrides, allowed_imports(args))
+    except (NonFiniteError, UnsavedTrainingError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except InterruptedTraining as signal:
+        print("interrupted", file=sys.stderr)
+        return signal.exit_code
+    print(format_cloning(summary))
+    return 0

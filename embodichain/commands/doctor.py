@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from dataclasses import asdict
 
-from embodichain.lab.sim.rendering.choice import choose_ray_tracing
-from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
-from embodichain.tools.doctor import command as algorithm
-from embodichain.utils.machine import describe_machine
+from embodichain.commands.arguments import add_json, print_result
+from embodichain.tools.doctor.machine import examine_machine
+from embodichain.tools.doctor.report import format_machine, format_result, format_totals
+from embodichain.tools.doctor.run import run_checks
+from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")
 EXIT_CODES = "exit codes: 0 done, 1 the algorithm failed a check, 2 wrong usage"
 
-_SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    algorithm.add_arguments(parser)
+    parser.add_argument("--algo", metavar="NAME", help="examine this algorithm, by its registered name")
+    add_import(parser)
+    add_allow_import(parser, "--import")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,64 +30,16 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
     """
-    if args.algo is not None:
-        return algorithm.run(args)
-    if args.modules:
-        args.command.error("--import: needs --algo")
-    facts = describe_machine() | {"pictures": _pictures()}
-    advice = give_advice(facts)
-    print(json.dumps(facts | {"advice": advice}, indent=2) if args.json else _text(facts, advice))
-    return 0
-
-
-def give_advice(facts: dict[str, Any]) -> list[str]:
-    """Return what would make trainings on a machine faster, or possible, a sentence each.
-
-    Args:
-        facts: from ``describe_machine``, with ``pictures``: what draws them, or why nothing can.
-    """
-    cores, load = facts["cores"], facts["load_average"]
-    advice = []
-    if not facts["pictures"].startswith("OpenGL"):
-        advice.append(f"{facts['pictures']}. Without OpenGL there are no videos, or slow ones")
-    if load > 0.5 * cores:
-        advice.append(f"other programs keep {load:g} of {cores} cores busy: trainings are slower for it")
-    threads = facts["environment"].get("OMP_NUM_THREADS")
-    if threads is not None and threads.isdigit() and int(threads) < cores:
-        advice.append(f"OMP_NUM_THREADS={threads} holds updates to {threads} of {cores} cores: unset it to use all")
-    if facts["environment"].get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
-        advice.append("OMP_WAIT_POLICY=ACTIVE lets torch's idle threads take the physics' cores: unset it")
-    if facts["torch_cuda"] is None:
-        advice.append("this PyTorch is built without CUDA: trainings run on the processor")
-    elif not facts["gpus"]:
-        advice.append(
-            "this PyTorch is built with CUDA, but there is no GPU: the small build does the same "
-            "(make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu)"
-        )
-    if facts["free_disk_gb"] < _SMALL_DISK:
-        advice.append(f"{facts['free_disk_gb']} GB are free on this disk: checkpoints and videos may fill it")
-    if facts["free_memory_gb"] is not None and facts["free_memory_gb"] < _SMALL_MEMORY:
-        advice.append(f"{facts['free_memory_gb']} GB of memory are free: take fewer environments, or close programs")
-    return advice
-
-
-def _pictures() -> str:
-    try:
-        return "ray tracing" if choose_ray_tracing(enable_rt=False) else "OpenGL without a window"
-    except RenderingUnavailableError as error:
-        return f"none: {error}"
-
-
-def _text(facts: dict[str, Any], advice: list[str]) -> str:
-    threads = ", ".join([f"torch {facts['torch_threads']}", *(f"{k}={v}" for k, v in facts["environment"].items())])
-    rows = {
-        "system": f"{facts['system']}, Python {facts['python']}",
-        "processor": f"{facts['processor'] or 'unknown'}, {facts['cores']} cores, load {facts['load_average']:g}",
-        "memory": f"{facts['memory_gb']} GB, {facts['free_memory_gb']} GB free; disk: {facts['free_disk_gb']} GB free",
-        "GPU": "; ".join(facts["gpus"]) or "none",
-        "pictures": facts["pictures"],
-        "threads": threads,
-        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
-    }
-    lines = [f"{name:11}{value}" for name, value in rows.items()]
-    return "\n".join([*lines, "", *(f"advice     {line}" for line in advice or ["none: all is well"])])
+    if args.algo is None:
+        if args.modules:
+            args.command.error("--import: needs --algo")
+        print_result(args, examine_machine(), format_machine)
+        return 0
+    import_named_modules(args)
+    results = []
+    for result in run_checks(args.algo):
+        results.append(result)
+        if not args.json:
+            print(format_result(result), flush=True)
+    print(json.dumps([asdict(result) for result in results], indent=2) if args.json else format_totals(results))
+    return int(any(result.status == "failed" for result in results))

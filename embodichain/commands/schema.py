@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import output_file
+from embodichain.commands.arguments import output_file, writing
 from embodichain.schema import SCHEMAS, schema_text
-from embodichain.utils import ConfigError
 
 EXAMPLES = ("--kind train", "--kind env --out env.schema.json")
 
@@ -27,8 +26,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         print(text, end="")
         return 0
-    try:
+    with writing(args.out):
         args.out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"--out {args.out}: cannot be written: {error.strerror}") from error
     return 0

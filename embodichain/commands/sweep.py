@@ -3,95 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
-from typing import IO, Any
 
-import numpy as np
-
-from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.commands.arguments import add_json, output_folder, whole_number
-from embodichain.tools.compare.groups import final_score
-from embodichain.tools.compare.statistics import interquartile_mean
-from embodichain.tools.report.run_data import read_run
-from embodichain.utils import ConfigError
+from embodichain.agents.rl.distributed.stop import InterruptedTraining
+from embodichain.commands.arguments import add_json, output_folder, print_result, whole_number
+from embodichain.tools.sweep.report import format_sweep
+from embodichain.tools.sweep.run import Sweep, sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
-from embodichain.utils.parent import with_this_parent
-from embodichain.utils.printing import printing_may_fail
 
 EXAMPLES = (
     "train_config.json --param algorithm.cfg.learning_rate=1e-4:3e-3:log --param algorithm.cfg.n_epochs=4,8",
     "train_config.json trainer.iterations=40 --param algorithm.cfg.gamma=0.95:0.99 --seeds 3 --jobs 4",
 )
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A setting that is searched.
-
-    Attributes:
-        path: in the config.
-        choices: its values; empty: any from ``low`` to ``high``.
-        low, high: ends of an interval; both int: whole numbers.
-        log: whether what counts is their ratio.
-    """
-
-    path: str
-    choices: tuple[Any, ...] = ()
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-
-    def suggest(self, trial: Any) -> Any:
-        """Return a value for an Optuna trial."""
-        if self.choices:
-            # Optuna keeps numbers and texts; lists and the like go as text.
-            return json.loads(trial.suggest_categorical(self.path, [json.dumps(choice) for choice in self.choices]))
-        if isinstance(self.low, int) and isinstance(self.high, int):
-            return trial.suggest_int(self.path, self.low, self.high, log=self.log)
-        return trial.suggest_float(self.path, self.low, self.high, log=self.log)
-
-
-def read_parameter(text: str) -> Parameter:
-    """Read ``path=low:high``, ``path=low:high:log`` or ``path=a,b,c``.
-
-    Raises:
-        ConfigError: it is of another form.
-    """
-    path, equals, values = text.partition("=")
-    form = ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
-    if not (path and equals and values):
-        raise form
-    if ":" not in values:
-        return Parameter(path, choices=tuple(_read(value) for value in values.split(",")))
-    parts = values.split(":")
-    if len(parts) > 3 or (len(parts) == 3 and parts[2] != "log"):
-        raise form
-    ends = [_read(part) for part in parts[:2]]
-    if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
-        raise form
-    low, high = ends
-    is_log = len(parts) == 3
-    if low >= high or (is_log and low <= 0):
-        raise ConfigError(f"--param '{text}': the lowest value must be below the highest, and above 0 with 'log'")
-    return Parameter(path, low=low, high=high, log=is_log)
-
-
-def _read(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         type=output_folder,
         metavar="FOLDER",
-        help="of the study, which goes on if it is there (default: sweeps/<name>)",
+        help="of the study, which is continued if it is there (default: sweeps/<name>)",
     )
     add_json(parser)
     add_allow_import(parser)
@@ -128,198 +51,22 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
     """
-    parameters = [read_parameter(text) for text in args.parameters]
-    config = load_run_config(args.config, args.overrides, allowed_imports(args))
-    name = config.trainer.exp_name
-    trainings = Trainings()
-    if args.metric.startswith("eval/") and config.eval_env is None:
-        raise ConfigError(f"--metric {args.metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
-    folder = args.out or Path("sweeps") / name
-    study = _open_study(folder, name)
-
-    def train(number: int, values: dict[str, Any]) -> float:
-        overrides = [*args.overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
-        scores = []
-        for seed in range(1, args.seeds + 1):
-            run_name = f"{name[:70]}_sweep_{number:04d}_{seed}"
-            own = [*overrides, f"trainer.exp_name={run_name}", f"trainer.seed={seed}"]
-            log = folder / f"{run_name}.log"
-            scores.append(_train(trainings, args.config, own, args.allow_import, log, run_name, args.metric))
-        return float(interquartile_mean(np.array(scores)))
-
+    cfg = Sweep(
+        args.config,
+        args.overrides,
+        args.parameters,
+        args.trials,
+        args.seeds,
+        args.jobs,
+        args.metric,
+        args.out,
+        args.allow_import,
+        allowed_imports(args),
+    )
     try:
-        with printing_may_fail(), trainings.taking_signals():
-            search(study, parameters, train, args.trials, args.jobs)
+        result = sweep(cfg)
     except InterruptedTraining as stop:
         print("interrupted", file=sys.stderr)
         return stop.exit_code
-    done = [trial for trial in study.trials if trial.value is not None]
-    best = max(done, key=lambda trial: trial.value, default=None)
-    result = {
-        "metric": args.metric,
-        "trials": [{"number": t.number, "value": t.value, "params": _plain(t.params)} for t in study.trials],
-        "best": None if best is None else {"value": best.value, "params": _plain(best.params)},
-    }
-    print(json.dumps(result, indent=2) if args.json else _text(result, args, folder))
-    return int(best is None)
-
-
-def search(
-    study: Any, parameters: Sequence[Parameter], train: Callable[[int, dict[str, Any]], float], trials: int, jobs: int
-) -> None:
-    """Let a study ask for so many trials, some at a time; where a training fails it is told, and the search goes on."""
-    running: dict[Future[float], Any] = {}
-    left = trials
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            while left or running:
-                while left and len(running) < jobs:
-                    trial = study.ask()
-                    values = {parameter.path: parameter.suggest(trial) for parameter in parameters}
-                    running[pool.submit(train, trial.number, values)] = trial
-                    left -= 1
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    _tell(study, running.pop(future), future)
-        except KeyboardInterrupt:
-            # The trainings have the signal, too: the pool waits for them.
-            for future in running:
-                future.cancel()
-            raise
-
-
-def _tell(study: Any, trial: Any, future: Future[float]) -> None:
-    try:
-        value: float | None = future.result()
-    except TrialFailedError as error:
-        value = None
-        print(f"trial {trial.number}: failed: {error}", file=sys.stderr, flush=True)
-    else:
-        print(f"trial {trial.number}: {value:.4g}  {_plain(trial.params)}", file=sys.stderr, flush=True)
-    study.tell(trial.number, value, state=None if value is not None else _failed())
-
-
-class TrialFailedError(RuntimeError):
-    """A training of a trial did not come to its end."""
-
-
-class Trainings:
-    """The processes of a sweep's trainings. A signal to the sweep is handed on to them, and no more are begun."""
-
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._changing = threading.Lock()
-        self._received: int | None = None
-
-    def run(self, command: Sequence[str], output: IO[Any]) -> int:
-        """Run a command in a session of its own, which ends with this process; return its exit code.
-
-        Args:
-            command: the command line.
-            output: where it writes.
-
-        Raises:
-            TrialFailedError: a signal has ended the sweep.
-        """
-        with self._changing:
-            if self._received is not None:
-                raise TrialFailedError("the sweep has been interrupted")
-            # In a session of its own: Ctrl-C then reaches it once, by us.
-            process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | with_this_parent(),
-                start_new_session=True,
-            )
-            self._running.add(process)
-            if self._received is not None:  # it came meanwhile
-                process.send_signal(self._received)
-        code = process.wait()
-        with self._changing:
-            self._running.remove(process)
-        return code
-
-    def taking_signals(self) -> AbstractContextManager[None]:
-        """While this is entered, raise InterruptedTraining for each of the signals that end a training."""
-        return signals_to(self._take)
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        # Without the lock, which another thread may hold for long: it starts a process.
-        self._received = number
-        for process in tuple(self._running):
-            process.send_signal(number)
-        raise InterruptedTraining(number)
-
-
-def _train(
-    trainings: Trainings,
-    config: str,
-    overrides: list[str],
-    prefixes: list[str],
-    log: Path,
-    run_name: str,
-    metric: str,
-) -> float:
-    """Train in a process of its own; return the figure that it ended with."""
-    command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config, *overrides]
-    command += [argument for prefix in prefixes for argument in ("--allow-import", prefix)]
-    with log.open("w", encoding="utf-8") as output:
-        code = trainings.run(command, output)
-    if code != 0:
-        last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
-        raise TrialFailedError(f"exit code {code}: {''.join(last)} (see {log})")
-    folder = max(Path("outputs").glob(f"{run_name}_*"))
-    try:
-        return final_score(read_run(folder), metric)
-    except ConfigError as error:
-        raise TrialFailedError(str(error)) from error
-
-
-def _open_study(folder: Path, name: str) -> Any:
-    try:
-        import optuna  # noqa: PLC0415 (an optional extra)
-        from optuna.storages import JournalStorage  # noqa: PLC0415
-        from optuna.storages.journal import JournalFileBackend  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError(
-            "sweep: the package optuna is not installed: pip install 'embodichain-mujoco[sweep]'"
-        ) from error
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(folder / "study.jsonl")))
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        return optuna.create_study(
-            storage=storage,
-            study_name=name,
-            direction="maximize",
-            load_if_exists=True,
-            sampler=optuna.samplers.TPESampler(seed=1),
-        )
-    except OSError as error:
-        raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}") from error
-
-
-def _failed() -> Any:
-    import optuna  # noqa: PLC0415 (an optional extra)
-
-    return optuna.trial.TrialState.FAIL
-
-
-def _plain(params: dict[str, Any]) -> dict[str, Any]:
-    return {path: _read(value) if isinstance(value, str) else value for path, value in params.items()}
-
-
-def _text(result: dict[str, Any], args: argparse.Namespace, folder: Path) -> str:
-    done = sorted((t for t in result["trials"] if t["value"] is not None), key=lambda t: -t["value"])
-    failed = len(result["trials"]) - len(done)
-    lines = [f"{result['metric']} of {len(done)} trials ({failed} failed), the best first", ""]
-    lines += [
-        f"  {t['value']:8.4g}  "
-        + "  ".join(f"{path.rpartition('.')[2]} {value}" for path, value in t["params"].items())
-        for t in done[:10]
-    ]
-    if result["best"] is not None:
-        chosen = " ".join(f"{path}={json.dumps(value)}" for path, value in result["best"]["params"].items())
-        lines += ["", "train with the best, on seeds that it was not chosen by, before you believe it:"]
-        lines += [f"  embodichain train {args.config} {' '.join([*args.overrides, chosen])} trainer.seed=101"]
-    return "\n".join([*lines, "", f"study    {folder}"])
+    print_result(args, result, lambda found: format_sweep(found, args.config, args.overrides))
+    return int(result["best"] is None)

@@ -1,11 +1,65 @@
 """``embodichain verify-backends``."""
 
-from embodichain.tools.verify.command import add_arguments, run
+from __future__ import annotations
 
-__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from embodichain.commands.arguments import add_json, whole_number
+from embodichain.lab.sim.backend import WARP_ON_CPU
+from embodichain.tools.verify.report import format_verdict
+from embodichain.tools.verify.run import verify_backends
+from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (
     "configs/agents/rl/push_cube/train_config.json",
     "configs/agents/rl/push_cube/train_config.json --checkpoint RUN/checkpoints/LAST.pt --device cuda:0",
 )
 EXIT_CODES = "exit codes: 0 they agree, 1 they do not, 2 wrong usage or config"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("config", metavar="CONFIG", help="a training config; its environment is compared")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a policy of it, to act and to be evaluated")
+    parser.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help=f"of MuJoCo Warp: 'cuda:<number>', or '{WARP_ON_CPU}' (default: the first GPU, else that)",
+    )
+    parser.add_argument(
+        "--envs", type=whole_number(), default=8, metavar="N", help="environments (default: %(default)s)"
+    )
+    parser.add_argument("--steps", type=whole_number(), default=50, metavar="T", help="steps (default: %(default)s)")
+    parser.add_argument(
+        "--episodes",
+        type=whole_number(),
+        default=50,
+        metavar="E",
+        help="of the policy on each engine (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of states and actions (default: %(default)s)")
+    add_allow_import(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and print what was found; return 0 if the engines agree, else 1.
+
+    Raises:
+        ConfigError: the config is wrong, an engine cannot run it, or the checkpoint does not fit it.
+    """
+    verdict = verify_backends(
+        args.config,
+        args.checkpoint,
+        args.device,
+        args.envs,
+        args.steps,
+        args.episodes,
+        args.seed,
+        allowed_imports(args),
+    )
+    print(json.dumps(asdict(verdict), indent=2, default=str) if args.json else format_verdict(verdict))
+    return int(not verdict.agree)

@@ -15,7 +15,7 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
-from embodichain.commands import export
+from embodichain.tools.export import run as export
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.parity import record_steps
 from embodichain.tools.open_run import open_run

@@ -17,12 +17,12 @@ import torch
 
 from embodichain.agents.rl.models import policy_input
 from embodichain.cli import main
-from embodichain.commands import live
-from embodichain.commands.agents import ZeroAgent
-from embodichain.commands.live import HandAgent, LiveTask
-from embodichain.commands.validate import read_env_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.live import run as live
+from embodichain.tools.live.run import HandAgent, LiveTask
+from embodichain.tools.play.agents import ZeroAgent
+from embodichain.tools.validate.run import read_config
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import CART_POLE_ENV
 
@@ -32,7 +32,7 @@ Start = Callable[..., tuple[str, threading.Thread, list[int]]]
 
 @pytest.fixture
 def env() -> Iterator[EmbodiedEnv]:
-    env_id, cfg = read_env_config(CART_POLE_ENV, [])
+    env_id, cfg = read_config(CART_POLE_ENV, [], [])  # type: ignore[misc]
     built = build_env(env_id, replace(cfg, num_envs=1))
     yield built
     built.close()

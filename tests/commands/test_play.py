@@ -12,8 +12,8 @@ from matplotlib.image import imread
 from tensordict import TensorDict
 
 from embodichain.cli import main
-from embodichain.commands.agents import RandomAgent, ZeroAgent
 from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.tools.play.agents import RandomAgent, ZeroAgent
 from embodichain.utils.video import read_video
 from tests.agents.rl.fakes import CART_POLE_ENV
 

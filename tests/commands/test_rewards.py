@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.commands import rewards
+from embodichain.tools.rewards import run as rewards
 
 
 def result(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
@@ -26,8 +26,8 @@ def test_terms_are_taken_apart_and_rescored_from_the_same_episodes(
     assert first["weights"] == {"calm": 0.05, "still": 0.2}
     assert sum(term["share_of_variance"] for term in first["terms"].values()) == pytest.approx(1.0)
 
-    # From now on nothing is played: the episodes were kept.
-    monkeypatch.delattr(rewards, "open_run")
+    # From now on nothing is played: the episodes were saved.
+    monkeypatch.delattr(rewards, "play_episodes")
     second = result(capsys, "--weights", "calm=0.5", "upright=0")
     assert second["terms"]["calm"]["mean"] == pytest.approx(10 * first["terms"]["calm"]["mean"])
     assert second["terms"]["still"] == pytest.approx(

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.commands import sweep
-from embodichain.commands.sweep import Parameter, TrialFailedError, read_parameter
+from embodichain.tools.sweep import run as sweep
+from embodichain.tools.sweep.parameters import Parameter, read_parameter
+from embodichain.tools.sweep.trainings import Trainings, TrialFailedError
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 
@@ -121,7 +122,7 @@ def test_training_that_fails_is_a_failed_trial_with_its_last_line(tmp_path: Path
         script.write_text("#!/bin/sh\necho warning\necho error: out of luck\nexit 2\n", encoding="utf-8")
         script.chmod(0o755)
         with pytest.raises(TrialFailedError, match="exit code 2: error: out of luck"):
-            sweep._train(sweep.Trainings(), "config.json", [], [], log, "x", "eval/success_rate")
+            sweep._train(Trainings(), "config.json", [], [], log, "x", "eval/success_rate")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -134,7 +135,7 @@ def test_signal_is_handed_on_to_the_trainings_and_no_more_are_begun(
         "import os, signal, sys, time; signal.signal({0}, lambda *_: sys.exit(5)); os.kill({1}, {0}); time.sleep(60)"
     )
 
-    def train(trainings: sweep.Trainings, *others: Any) -> float:
+    def train(trainings: Trainings, *others: Any) -> float:
         begun.append(None)
         command = [sys.executable, "-c", script.format(int(number), os.getpid())]
         with Path("log").open("w") as log:
@@ -152,7 +153,7 @@ def test_signal_is_handed_on_to_the_trainings_and_no_more_are_begun(
 def test_training_of_a_sweep_ends_with_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import os, sys; sys.exit(os.environ['EMBODICHAIN_PARENT'] != str(os.getppid()))"]
     with (tmp_path / "log").open("w") as log:
-        assert sweep.Trainings().run(command, log) == 0
+        assert Trainings().run(command, log) == 0
 
 
 def test_no_evaluation_to_go_by_and_a_missing_extra_are_errors(

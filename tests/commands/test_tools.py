@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.commands.doctor import give_advice
+from embodichain.tools.doctor.machine import give_advice
 from embodichain.utils.machine import describe_machine
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 

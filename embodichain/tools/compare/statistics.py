@@ -28,7 +28,7 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """Return the mean of the middle half of scores [..., R], [...]: a quarter of them is cut off at each end.
 
     With a number that four does not divide, the outermost that are left count in part, so that few runs give a smooth
-    figure: of 5 scores 1 1/4 are cut off at each end, and it is (0.75 b + c + 0.75 d) / 2.5.
+    result: of 5 scores 1 1/4 are cut off at each end, and it is (0.75 b + c + 0.75 d) / 2.5.
     """
     ordered = np.sort(np.asarray(scores, dtype=float), axis=-1)
     num_runs = ordered.shape[-1]

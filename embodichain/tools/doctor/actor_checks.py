@@ -17,7 +17,7 @@ from torch import Tensor
 from embodichain.agents.rl.models import ActorCritic
 from embodichain.tools.doctor.patient import GROUP_SIZE, Patient
 from embodichain.tools.doctor.probes import alternating, bandit, gradients, means, one_hot, play, table_policy
-from embodichain.tools.doctor.report import Finding, failed, passed, skipped
+from embodichain.tools.doctor.report import CheckSkippedError, expect
 
 __all__ = [
     "advantage_sign",
@@ -32,14 +32,13 @@ NEGLIGIBLE = 1e-3  # of a gradient, against one that should be there
 _UPDATES = 20
 
 
-def advantage_sign(patient: Patient) -> Finding:
+def advantage_sign(patient: Patient) -> None:
     """Actions above 0 are rewarded: the mean rises (rung 4 of the ladder, see ``value_checks.py``)."""
     policy = table_policy(1)
     states = torch.zeros(8 * GROUP_SIZE, dtype=torch.int64)
     (mean,) = _trained(patient, policy, lambda: bandit(policy, states, 1, lambda a: (a > 0).float()))
-    if mean > 0.3:
-        return passed()
-    return failed(
+    expect(
+        mean > 0.3,
         "a mean action well above 0, where the reward is",
         f"{mean:.2f}",
         "the policy loss has the wrong sign: it is to be minimised, so it is minus the surrogate"
@@ -48,44 +47,41 @@ def advantage_sign(patient: Patient) -> Finding:
     )
 
 
-def policy_of_observation(patient: Patient) -> Finding:
+def policy_of_observation(patient: Patient) -> None:
     """Which action is rewarded depends on the state: the means go apart (rung 5)."""
     policy = table_policy(2)
     states = torch.arange(8).remainder(2).repeat_interleave(GROUP_SIZE)
     sign = 1.0 - 2.0 * states
     first, second = _trained(patient, policy, lambda: bandit(policy, states, 2, lambda a: (a * sign > 0).float()))
-    if first > 0.3 and second < -0.3:
-        return passed()
-    return failed(
+    expect(
+        first > 0.3 and second < -0.3,
         "a mean action above 0 in the first state and below 0 in the second",
         f"{first:.2f} and {second:.2f}",
         "advantages and observations are joined in different orders, so that no state has its own advantages",
     )
 
 
-def equal_rewards_move_nothing(patient: Patient) -> Finding:
+def equal_rewards_move_nothing(patient: Patient) -> None:
     """Equal rewards give the mean no gradient, and no NaN where their spread of zero divides."""
     action = alternating(2 * GROUP_SIZE)
     equal, reference = (_bandit_gradient(patient, reward, action) for reward in (torch.ones_like(action), action))
-    if not equal.isfinite().all():
-        return failed(
-            "no gradient of the mean where all rewards are equal",
-            f"{float(equal[0])}",
-            "advantages are divided by their deviation, which is 0 here: add a small number to it",
-        )
-    if equal.abs() <= NEGLIGIBLE * reference.abs():
-        return passed()
-    return failed(
+    expect(
+        equal.isfinite().all(),
+        "no gradient of the mean where all rewards are equal",
+        f"{float(equal[0])}",
+        "advantages are divided by their deviation, which is 0 here: add a small number to it",
+    )
+    expect(
+        equal.abs() <= NEGLIGIBLE * reference.abs(),
         "no gradient of the mean where all rewards are equal",
         f"{float(equal[0]):.3g} (with rewards that differ: {float(reference[0]):.3g})",
         "something beside the advantages moves the mean, or rounding errors are divided by a spread of nearly 0",
     )
 
 
-def clipped_samples_give_no_gradient(patient: Patient) -> Finding:
+def clipped_samples_give_no_gradient(patient: Patient) -> None:
     """A ratio beyond the clip stops a sample's gradient where it would go on growing, and only there."""
-    if not patient.has("clip_coef"):
-        return skipped("the config has no clip_coef")
+    patient.require("clip_coef")
     clip = 0.2
     policy = table_policy(3)
     states = torch.arange(3).repeat_interleave(2 * GROUP_SIZE)
@@ -98,33 +94,30 @@ def clipped_samples_give_no_gradient(patient: Patient) -> Finding:
     with gradients(policy) as sums:
         patient.build(policy, rollout, clip_coef=clip).update(rollout)
     lost, returning, plain = sums["actor.weight"][0].abs().tolist()
-    if lost > NEGLIGIBLE * plain:
-        return failed(
-            "no gradient of samples whose ratio left the clip range in the direction of their advantage",
-            f"{lost:.3g} (at ratio 1: {plain:.3g})",
-            "the surrogate is not clipped, or the ratio is not exp(new - stored log-probability)",
-        )
-    if returning <= NEGLIGIBLE * plain:
-        return failed(
-            "a gradient of samples whose ratio left the clip range against the direction of their advantage",
-            f"{returning:.3g} (at ratio 1: {plain:.3g})",
-            "the clipped ratio is taken everywhere: the objective is min(r A, clip(r) A)",
-        )
-    return passed()
+    expect(
+        lost <= NEGLIGIBLE * plain,
+        "no gradient of samples whose ratio left the clip range in the direction of their advantage",
+        f"{lost:.3g} (at ratio 1: {plain:.3g})",
+        "the surrogate is not clipped, or the ratio is not exp(new - stored log-probability)",
+    )
+    expect(
+        returning > NEGLIGIBLE * plain,
+        "a gradient of samples whose ratio left the clip range against the direction of their advantage",
+        f"{returning:.3g} (at ratio 1: {plain:.3g})",
+        "the clipped ratio is taken everywhere: the objective is min(r A, clip(r) A)",
+    )
 
 
-def entropy_bonus_widens(patient: Patient) -> Finding:
+def entropy_bonus_widens(patient: Patient) -> None:
     """With ``ent_coef`` and equal rewards the deviation grows."""
-    if not patient.has("ent_coef"):
-        return skipped("the config has no ent_coef")
+    patient.require("ent_coef")
     policy = table_policy(1)
     action = alternating(2 * GROUP_SIZE)
     rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, torch.ones_like(action), action)
     patient.build(policy, rollout, ent_coef=1.0).update(rollout)
     log_std = float(policy.log_std.detach())
-    if log_std > 1e-4:
-        return passed()
-    return failed(
+    expect(
+        log_std > 1e-4,
         "a log-deviation that grows from 0",
         f"{log_std:.3g}",
         "the entropy bonus has the wrong sign: subtract ent_coef * entropy from the loss"
@@ -133,23 +126,22 @@ def entropy_bonus_widens(patient: Patient) -> Finding:
     )
 
 
-def credit_stops_at_episode_end(patient: Patient) -> Finding:
+def credit_stops_at_episode_end(patient: Patient) -> None:
     """A reward does not reach the actions of the episode before.
 
     The second step's reward is the first step's action. The first action gets credit for it only within one episode.
     """
     plain, terminated, truncated = (_credit(patient, end) for end in ("none", "terminated", "truncated"))
     if plain < 1e-6:
-        return skipped("no action gets credit for the reward of the next step")
+        raise CheckSkippedError("no action gets credit for the reward of the next step")
     for name, credit in (("terminated", terminated), ("truncated", truncated)):
-        if credit > NEGLIGIBLE * plain:
-            return failed(
-                f"no credit for a reward of the episode after a {name} step",
-                f"{credit / plain:.0%} of the credit that it has within one episode",
-                "the recursion over time is not cut: multiply what comes from step t+1 by (1 - done_t), "
-                "done = terminated | truncated",
-            )
-    return passed()
+        expect(
+            credit <= NEGLIGIBLE * plain,
+            f"no credit for a reward of the episode after a {name} step",
+            f"{credit / plain:.0%} of the credit that it has within one episode",
+            "the recursion over time is not cut: multiply what comes from step t+1 by (1 - done_t), "
+            "done = terminated | truncated",
+        )
 
 
 def _trained(patient: Patient, policy: ActorCritic, collect: Callable[[], TensorDict]) -> list[float]:

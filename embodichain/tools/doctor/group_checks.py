@@ -11,50 +11,43 @@ from torch import Tensor
 from embodichain.tools.doctor.actor_checks import NEGLIGIBLE
 from embodichain.tools.doctor.patient import GROUP_SIZE, Patient
 from embodichain.tools.doctor.probes import alternating, bandit, gradients, one_hot, play, table_policy
-from embodichain.tools.doctor.report import Finding, failed, passed, skipped
+from embodichain.tools.doctor.report import expect
 
 __all__ = ["equal_group_returns_move_nothing", "groups_are_apart", "nothing_after_first_done"]
 
-_NO_GROUPS = "the config has no group_size"
 
-
-def equal_group_returns_move_nothing(patient: Patient) -> Finding:
+def equal_group_returns_move_nothing(patient: Patient) -> None:
     """Members of a group with equal returns give no gradient, however the groups differ, and no NaN."""
-    if not patient.has("group_size"):
-        return skipped(_NO_GROUPS)
+    patient.require("group_size")
     up = torch.ones(2 * GROUP_SIZE)  # one and the same action: nothing cancels out
     levels = torch.tensor([1.0, 5.0]).repeat_interleave(GROUP_SIZE)
     equal = _group_gradient(patient, levels, up)
     reference = _group_gradient(patient, alternating(2 * GROUP_SIZE), alternating(2 * GROUP_SIZE))
-    if equal.isfinite().all() and (equal.abs() <= NEGLIGIBLE * reference.abs()).all():
-        return passed()
-    return failed(
+    expect(
+        equal.isfinite().all() and (equal.abs() <= NEGLIGIBLE * reference.abs()).all(),
         "no gradient of groups whose members all have the same return",
         f"{equal.abs().max():.3g} (where they differ: {reference.abs().max():.3g})",
         "a group's zero spread divides its advantages, or returns are compared over all groups",
     )
 
 
-def groups_are_apart(patient: Patient) -> Finding:
+def groups_are_apart(patient: Patient) -> None:
     """The returns of one group do not matter to another."""
-    if not patient.has("group_size"):
-        return skipped(_NO_GROUPS)
+    patient.require("group_size")
     action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: of a group of every second one, too, half are +
     other = torch.arange(2 * GROUP_SIZE) >= GROUP_SIZE
     plain, shifted = (_group_gradient(patient, action + bonus * other, action)[0] for bonus in (0.0, 100.0))
-    if (plain - shifted).abs() <= NEGLIGIBLE * plain.abs():
-        return passed()
-    return failed(
+    expect(
+        (plain - shifted).abs() <= NEGLIGIBLE * plain.abs(),
         "the same gradient of a group, whatever the returns of the others are",
         f"{float(plain):.3g}, but {float(shifted):.3g} with 100 more for the other group",
         "mean and deviation are taken over all environments, or groups are not consecutive environments",
     )
 
 
-def nothing_after_first_done(patient: Patient) -> Finding:
+def nothing_after_first_done(patient: Patient) -> None:
     """With ``truncate_at_first_done`` the steps after an environment's first done give no gradient."""
-    if not patient.has("truncate_at_first_done"):
-        return skipped("the config has no truncate_at_first_done")
+    patient.require("truncate_at_first_done")
     policy = table_policy(3)
     action = alternating(2 * GROUP_SIZE)
     is_first = torch.arange(2 * GROUP_SIZE) < GROUP_SIZE  # this group is done at once; the other goes on
@@ -69,15 +62,14 @@ def nothing_after_first_done(patient: Patient) -> Finding:
     with gradients(policy) as sums:
         patient.build(policy, rollout, truncate_at_first_done=True).update(rollout)
     _, masked, living = sums["actor.weight"][0].abs().tolist()
-    if living == 0:
-        return failed(
-            "a gradient of the steps before the first done",
-            "none",
-            "the mask begins too early: the step that is done is still part of the episode",
-        )
-    if masked <= NEGLIGIBLE * living:
-        return passed()
-    return failed(
+    expect(
+        living != 0,
+        "a gradient of the steps before the first done",
+        "none",
+        "the mask begins too early: the step that is done is still part of the episode",
+    )
+    expect(
+        masked <= NEGLIGIBLE * living,
         "no gradient of the steps after the first done",
         f"{masked:.3g} (of the steps before it: {living:.3g})",
         "steps after the first done are not left out of the loss",

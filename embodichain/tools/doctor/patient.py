@@ -9,6 +9,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.models import Policy
+from embodichain.tools.doctor.report import CheckSkippedError
 from embodichain.utils.configclass import replace
 from embodichain.utils.validation import from_dict
 
@@ -49,6 +50,11 @@ class Patient:
     def has(self, setting: str) -> bool:
         """Return whether the algorithm's config has a setting."""
         return hasattr(self._cfg, setting)
+
+    def require(self, setting: str) -> None:
+        """Skip the check where the algorithm's config lacks a setting."""
+        if not self.has(setting):
+            raise CheckSkippedError(f"the config has no {setting}")
 
     def build(self, policy: Policy, rollout: TensorDict, **settings: Any) -> BaseAlgorithm:
         """Build the algorithm.

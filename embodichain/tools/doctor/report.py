@@ -1,59 +1,58 @@
-"""What the checks found, and how it is told."""
+"""What the checks of an algorithm found, and how it is told; the facts of a machine, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-__all__ = ["CheckResult", "Finding", "failed", "format_result", "format_totals", "passed", "skipped"]
+__all__ = [
+    "CheckFailedError",
+    "CheckResult",
+    "CheckSkippedError",
+    "expect",
+    "format_machine",
+    "format_result",
+    "format_totals",
+]
 
-Status = Literal["passed", "failed", "skipped"]
+
+class CheckFailedError(Exception):
+    """What should have been, what was, and the likely cause."""
+
+    def __init__(self, expected: str, got: str, cause: str) -> None:
+        super().__init__(expected, got, cause)
+
+
+class CheckSkippedError(Exception):
+    """Why a check does not apply."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check found.
 
     Attributes:
+        name: of the check.
         status: whether it passed.
         expected: what should have been; empty unless it failed.
         got: what was; empty unless it failed.
         cause: the likely cause of a failure, or why the check was skipped.
-    """
-
-    status: Status
-    expected: str = ""
-    got: str = ""
-    cause: str = ""
-
-
-@dataclass(frozen=True)
-class CheckResult(Finding):
-    """A finding with the check's name and how long it took.
-
-    Attributes:
-        name: of the check.
         seconds: it took.
     """
 
-    name: str = ""
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    expected: str = ""
+    got: str = ""
+    cause: str = ""
     seconds: float = 0.0
 
 
-def passed() -> Finding:
-    """Return the finding of a check in order."""
-    return Finding("passed")
-
-
-def failed(expected: str, got: str, cause: str) -> Finding:
-    """Return the finding of a check that failed."""
-    return Finding("failed", expected, got, cause)
-
-
-def skipped(reason: str) -> Finding:
-    """Return the finding of a check that does not apply."""
-    return Finding("skipped", cause=reason)
+def expect(condition: Any, expected: str, got: str, cause: str) -> None:
+    """Fail a check unless a condition holds, a bool or a tensor of one."""
+    if not condition:
+        raise CheckFailedError(expected, got, cause)
 
 
 def format_result(result: CheckResult) -> str:
@@ -73,3 +72,19 @@ def format_totals(results: Sequence[CheckResult]) -> str:
     seconds = sum(result.seconds for result in results)
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("passed", "failed", "skipped"))
     return f"{counts} in {seconds:.1f} s"
+
+
+def format_machine(facts: dict[str, Any]) -> str:
+    """Return what ``examine_machine`` found, for the screen."""
+    threads = ", ".join([f"torch {facts['torch_threads']}", *(f"{k}={v}" for k, v in facts["environment"].items())])
+    rows = {
+        "system": f"{facts['system']}, Python {facts['python']}",
+        "processor": f"{facts['processor'] or 'unknown'}, {facts['cores']} cores, load {facts['load_average']:g}",
+        "memory": f"{facts['memory_gb']} GB, {facts['free_memory_gb']} GB free; disk: {facts['free_disk_gb']} GB free",
+        "GPU": "; ".join(facts["gpus"]) or "none",
+        "images": facts["pictures"],
+        "threads": threads,
+        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+    }
+    lines = [f"{name:11}{value}" for name, value in rows.items()]
+    return "\n".join([*lines, "", *(f"advice     {line}" for line in facts["advice"] or ["none: all is well"])])

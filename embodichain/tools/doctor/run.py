@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 
@@ -13,7 +13,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.tools.doctor import actor_checks, group_checks, update_checks, value_checks
 from embodichain.tools.doctor.patient import Patient
-from embodichain.tools.doctor.report import CheckResult, Finding, skipped
+from embodichain.tools.doctor.report import CheckFailedError, CheckResult, CheckSkippedError
 
 __all__ = ["CHECKS", "Check", "check_algorithm", "run_checks"]
 
@@ -23,11 +23,11 @@ class Check:
     """One check.
 
     Attributes:
-        func: does it; its name is the check's.
+        func: returns where the check passes, and raises CheckFailedError or CheckSkippedError; its name is the check's.
         needs: names of checks without which this one says nothing; it is skipped where one of them failed.
     """
 
-    func: Callable[[Patient], Finding]
+    func: Callable[[Patient], None]
     needs: tuple[str, ...] = ()
 
     @property
@@ -93,19 +93,29 @@ def run_checks(
     patient = Patient(algo_class, cfg_kwargs or {})
     broken: set[str] = set()
     for check in CHECKS:
-        explained = [name for name in check.needs if name in broken]
-        start = time.perf_counter()
-        finding = skipped(f"says nothing while {explained[0]} does not pass") if explained else _run(check, patient)
-        if finding.status == "failed" or explained:
+        explained = next((name for name in check.needs if name in broken), None)
+        if explained is None:
+            result = _run(check, patient)
+        else:
+            result = CheckResult(check.name, "skipped", cause=f"says nothing while {explained} does not pass")
+        if result.status == "failed" or explained is not None:
             broken.add(check.name)
-        yield CheckResult(**asdict(finding), name=check.name, seconds=time.perf_counter() - start)
+        yield result
 
 
-def _run(check: Check, patient: Patient) -> Finding:
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been
+def _run(check: Check, patient: Patient) -> CheckResult:
+    status: Literal["passed", "failed", "skipped"] = "passed"
+    told: dict[str, str] = {}
+    start = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(0)
         try:
-            return check.func(patient)
+            check.func(patient)
+        except CheckFailedError as error:
+            status, told = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
+        except CheckSkippedError as error:
+            status, told = "skipped", {"cause": str(error)}
         except BaseException as error:
             error.add_note(f"raised while embodichain's doctor ran the check '{check.name}'")
             raise
+    return CheckResult(check.name, status, seconds=time.perf_counter() - start, **told)

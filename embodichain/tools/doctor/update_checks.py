@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from embodichain.agents.rl.models import ActorCritic
 from embodichain.tools.doctor.patient import GROUP_SIZE, Patient
 from embodichain.tools.doctor.probes import alternating, bandit, play, step_norms, table_policy
-from embodichain.tools.doctor.report import Finding, failed, passed, skipped
+from embodichain.tools.doctor.report import CheckFailedError, CheckSkippedError, expect
 
 __all__ = [
     "first_ratio_is_one",
@@ -49,15 +49,14 @@ def _random_rollout(policy: ActorCritic) -> TensorDict:
     return play(policy, obs, torch.randn(GROUP_SIZE, _STEPS), ends[0], ends[1] & ~ends[0], obs[:, 1:] + 1.0)
 
 
-def losses_are_finite(patient: Patient) -> Finding:
+def losses_are_finite(patient: Patient) -> None:
     """``update`` returns finite floats by name."""
     policy = _Spy()
     rollout = _random_rollout(policy)
     losses = patient.build(policy, rollout).update(rollout)
     wrong = {name: loss for name, loss in losses.items() if not (isinstance(loss, float) and math.isfinite(loss))}
-    if not wrong:
-        return passed()
-    return failed(
+    expect(
+        not wrong,
         "a dictionary of finite floats",
         ", ".join(f"{name}: {loss!r}" for name, loss in wrong.items()),
         "a division by zero or a logarithm of zero in the loss"
@@ -66,7 +65,7 @@ def losses_are_finite(patient: Patient) -> Finding:
     )
 
 
-def parameters_change(patient: Patient) -> Finding:
+def parameters_change(patient: Patient) -> None:
     """``update`` changes the policy, and leaves its parameters finite."""
     policy = _Spy()
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
@@ -74,18 +73,16 @@ def parameters_change(patient: Patient) -> Finding:
     patient.build(policy, rollout).update(rollout)
     after = dict(policy.named_parameters())
     broken = [name for name, parameter in after.items() if not parameter.isfinite().all()]
-    if broken:
-        return failed("finite parameters", f"not finite: {', '.join(broken)}", "a gradient that is NaN or infinite")
-    if all(torch.equal(before[name], parameter) for name, parameter in after.items()):
-        return failed(
-            "parameters that differ after an update",
-            "the same parameters",
-            "no optimiser step, or an optimiser over other parameters than policy.parameters()",
-        )
-    return passed()
+    expect(not broken, "finite parameters", f"not finite: {', '.join(broken)}", "a gradient that is NaN or infinite")
+    expect(
+        not all(torch.equal(before[name], parameter) for name, parameter in after.items()),
+        "parameters that differ after an update",
+        "the same parameters",
+        "no optimiser step, or an optimiser over other parameters than policy.parameters()",
+    )
 
 
-def rollout_stays_as_it_is(patient: Patient) -> Finding:
+def rollout_stays_as_it_is(patient: Patient) -> None:
     """``update`` does not write to the rollout, which is the collector's storage."""
     policy = _Spy()
     rollout = _random_rollout(policy)
@@ -94,22 +91,21 @@ def rollout_stays_as_it_is(patient: Patient) -> Finding:
     fields = set(map(str, before.keys()))
     changed = [name for name in sorted(fields) if not torch.equal(rollout[name], before[name])]
     changed += [f"{name} (new)" for name in sorted(set(map(str, rollout.keys())) - fields)]
-    if not changed:
-        return passed()
-    return failed(
+    expect(
+        not changed,
         "the rollout as it was",
         f"changed: {', '.join(changed)}",
         "an operation in place (x += y, x[...] = y, x.mul_(y)) on one of its fields, or a new key: take a copy first",
     )
 
 
-def first_ratio_is_one(patient: Patient) -> Finding:
+def first_ratio_is_one(patient: Patient) -> None:
     """Before the first step, the log-probabilities of the rollout's actions are those stored with them."""
     policy = _Spy()
     rollout = _random_rollout(policy)
     patient.build(policy, rollout).update(rollout)
     if policy.first is None:
-        return skipped("the algorithm never calls policy.evaluate_actions")
+        raise CheckSkippedError("the algorithm never calls policy.evaluate_actions")
     td, log_prob = policy.first
     obs, action, log_prob = td["obs"].reshape(-1, _OBS), td["action"].reshape(-1, _ACTION), log_prob.reshape(-1)
     slots = _STEPS + 1
@@ -121,16 +117,16 @@ def first_ratio_is_one(patient: Patient) -> Finding:
     is_padding = same_obs.any(1) & (same_obs.int().argmax(1) % slots == _STEPS)  # slot T, evaluated and left out later
     same_obs, same_action, log_prob = same_obs[~is_padding], same_action[~is_padding], log_prob[~is_padding]
     expected = "the first evaluate_actions sees the observations and actions of the rollout, and ratio 1"
-    if not same_obs.any(1).all():
-        return failed(
-            expected,
-            f"{int((~same_obs.any(1)).sum())} of {len(same_obs)} observations are not those of any transition",
-            "observations are changed (normalised, say) before the policy sees them: that belongs into the policy",
-        )
+    expect(
+        same_obs.any(1).all(),
+        expected,
+        f"{int((~same_obs.any(1)).sum())} of {len(same_obs)} observations are not those of any transition",
+        "observations are changed (normalised, say) before the policy sees them: that belongs into the policy",
+    )
     if not (same_obs & same_action).any(1).all():
         wrong = ~(same_obs & same_action).any(1)
         shifted = same_action[wrong].any(1).all()
-        return failed(
+        raise CheckFailedError(
             expected,
             f"{int(wrong.sum())} of {len(wrong)} actions are not those taken at their observation",
             "observations and actions are of different slots: use the slots 0 to T-1 of both, in the same order"
@@ -140,26 +136,24 @@ def first_ratio_is_one(patient: Patient) -> Finding:
     stored = rollout["sample_log_prob"].reshape(-1)[same_obs.int().argmax(1)]
     ratio = (log_prob - stored).exp()
     worst = float(ratio[(ratio - 1).abs().argmax()])
-    if abs(worst - 1) > 1e-3:
-        return failed(
-            expected,
-            f"a ratio of {worst:.3f} before any step",
-            "the policy changes before its first evaluation: its normaliser is updated within update(), or a parameter",
-        )
+    expect(
+        abs(worst - 1) <= 1e-3,
+        expected,
+        f"a ratio of {worst:.3f} before any step",
+        "the policy changes before its first evaluation: its normaliser is updated within update(), or a parameter",
+    )
     given = td.get("sample_log_prob", None)
-    if given is not None and not torch.allclose(given.reshape(-1)[~is_padding], stored):
-        return failed(
-            expected,
-            "the sample_log_prob beside the evaluated actions is not the one stored with them",
-            "the batch joins fields of different slots or environments",
-        )
-    return passed()
+    expect(
+        not (given is not None and not torch.allclose(given.reshape(-1)[~is_padding], stored)),
+        expected,
+        "the sample_log_prob beside the evaluated actions is not the one stored with them",
+        "the batch joins fields of different slots or environments",
+    )
 
 
-def gradient_norm_is_cut(patient: Patient) -> Finding:
+def gradient_norm_is_cut(patient: Patient) -> None:
     """No optimiser steps with a gradient norm beyond ``max_grad_norm``."""
-    if not patient.has("max_grad_norm"):
-        return skipped("the config has no max_grad_norm")
+    patient.require("max_grad_norm")
     policy = table_policy(1)
     action = alternating(2 * GROUP_SIZE)
     rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 100.0 * action, action)
@@ -167,10 +161,9 @@ def gradient_norm_is_cut(patient: Patient) -> Finding:
     with step_norms() as norms:
         patient.build(policy, rollout, max_grad_norm=limit).update(rollout)
     if not norms:
-        return skipped("the algorithm steps no torch.optim.Optimizer")
-    if max(norms) <= 1.01 * limit:
-        return passed()
-    return failed(
+        raise CheckSkippedError("the algorithm steps no torch.optim.Optimizer")
+    expect(
+        max(norms) <= 1.01 * limit,
         f"a gradient norm of at most max_grad_norm = {limit}",
         f"a step with {max(norms):.3g}",
         "nn.utils.clip_grad_norm_(parameters, max_grad_norm) is missing between backward() and step()",

@@ -14,12 +14,11 @@ from itertools import islice
 
 import torch
 from tensordict import TensorDict
-from torch import Tensor
 
 from embodichain.agents.rl.models import Policy
 from embodichain.tools.doctor.patient import Patient
 from embodichain.tools.doctor.probes import gradients, one_hot, play, table_policy, values
-from embodichain.tools.doctor.report import Finding, failed, passed, skipped
+from embodichain.tools.doctor.report import CheckSkippedError, expect
 
 __all__ = [
     "value_at_rollout_end",
@@ -36,22 +35,20 @@ _MOST_UPDATES = 200  # for an algorithm that makes one small step an update
 _ROWS, _STEPS = 8, 4
 
 
-def value_at_termination(patient: Patient) -> Finding:
+def value_at_termination(patient: Patient) -> None:
     """One step, reward 1, terminated: V = 1."""
     states = torch.zeros(_ROWS, _STEPS + 1, dtype=torch.int64)
     always = torch.ones(_ROWS, _STEPS, dtype=torch.bool)
     found = _settled(patient, 1, lambda policy: play(policy, one_hot(states, 1), torch.ones(_ROWS, _STEPS), always))
-    if found is None:
-        return _no_critic()
     (value,) = found
     causes = {
         1 / (1 - _GAMMA): "it bootstraps at termination: what follows a terminated step is worth 0",
         0.0: "the critic is not led to the returns: is the value loss in the loss, and its optimiser stepped?",
     }
-    return _judge({"V": (value, 1.0)}, [({"V": wrong}, cause) for wrong, cause in causes.items()])
+    _judge({"V": (value, 1.0)}, [({"V": wrong}, cause) for wrong, cause in causes.items()])
 
 
-def value_at_truncation(patient: Patient) -> Finding:
+def value_at_truncation(patient: Patient) -> None:
     """A time limit bootstraps from the value of the episode's last observation.
 
     C: reward 1, cut off after one step in C: V = 1 / (1 - gamma) = 2. B: reward -1, then A: reward 0, cut off in C;
@@ -64,9 +61,7 @@ def value_at_truncation(patient: Patient) -> Finding:
     final_obs = one_hot(torch.full((_ROWS, _STEPS), c), 3)
     nowhere = torch.zeros_like(truncated)
     found = _settled(patient, 3, lambda policy: play(policy, one_hot(states, 3), reward, nowhere, truncated, final_obs))
-    if found is None:
-        return _no_critic()
-    return _judge(
+    _judge(
         {"V at the cut": (found[a], 1.0), "V of the constant reward 1, 1/(1-gamma)": (found[c], 2.0)},
         [
             (
@@ -85,29 +80,25 @@ def value_at_truncation(patient: Patient) -> Finding:
     )
 
 
-def value_of_observation(patient: Patient) -> Finding:
+def value_of_observation(patient: Patient) -> None:
     """Reward 1 in one state and -1 in the other: V is 1 and -1."""
     states = (torch.rand(_ROWS, _STEPS + 1) < 0.5).long()
     reward = 1.0 - 2.0 * states[:, :-1]
     always = torch.ones(_ROWS, _STEPS, dtype=torch.bool)
     found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, always))
-    if found is None:
-        return _no_critic()
-    return _judge(
+    _judge(
         {"V(s0)": (found[0], 1.0), "V(s1)": (found[1], -1.0)},
         [],
         "returns and observations are joined in different orders ([N, T] against [T, N], or shuffled apart)",
     )
 
 
-def value_discounts(patient: Patient) -> Finding:
+def value_discounts(patient: Patient) -> None:
     """Reward 1 at the end of two steps: V is gamma, then 1."""
     states = torch.arange(_STEPS + 1).remainder(2).expand(_ROWS, -1)
     at_end = states[:, :-1] == 1
     found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), at_end.float(), at_end))
-    if found is None:
-        return _no_critic()
-    return _judge(
+    _judge(
         {"V(first)": (found[0], _GAMMA), "V(second)": (found[1], 1.0)},
         [
             ({"V(first)": 0.0}, "rewards do not flow back to the step before"),
@@ -117,23 +108,21 @@ def value_discounts(patient: Patient) -> Finding:
     )
 
 
-def value_at_rollout_end(patient: Patient) -> Finding:
+def value_at_rollout_end(patient: Patient) -> None:
     """Reward 1 for ever, in episodes that no rollout sees the end of: V = 1 / (1 - gamma) = 2."""
     states = torch.zeros(_ROWS, _STEPS + 1, dtype=torch.int64)
     nowhere = torch.zeros(_ROWS, _STEPS, dtype=torch.bool)
     found = _settled(patient, 1, lambda policy: play(policy, one_hot(states, 1), torch.ones(_ROWS, _STEPS), nowhere))
-    if found is None:
-        return _no_critic()
     (value,) = found
-    return _judge(
+    _judge(
         {"V of the constant reward 1, 1/(1-gamma)": (value, 1 / (1 - _GAMMA))},
         [],
         "what follows the rollout's last step counts as 0: bootstrap from rollout['value'] of slot T",
     )
 
 
-def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], TensorDict]) -> list[float] | None:
-    """Return where the values of the states settle, or None where the algorithm has no critic to train."""
+def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], TensorDict]) -> list[float]:
+    """Return where the values of the states settle; the check is skipped where the algorithm trains no critic."""
     policy = table_policy(num_states)
     found, still = values(policy, num_states), 0
     with gradients(policy) as sums:
@@ -143,29 +132,25 @@ def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], Tens
             still = still + 1 if max(abs(b - v) for b, v in zip(before, found, strict=True)) < _STILL else 0
             if still == _STILL_UPDATES:
                 break
-    critic: Tensor = sums["critic.weight"]
-    return None if not critic.any() and not patient.has("vf_coef") else found
+    if not sums["critic.weight"].any() and not patient.has("vf_coef"):
+        raise CheckSkippedError("the algorithm trains no critic, and its config has no vf_coef")
+    return found
 
 
 def _judge(
     found: dict[str, tuple[float, float]],
     known_errors: list[tuple[dict[str, float], str]],
     otherwise: str = "the critic's target is not the return: reward + gamma V' + ...",
-) -> Finding:
+) -> None:
     """Compare values, name -> (found, expected), and look for their likely cause among known wrong values."""
-    if all(abs(value - expected) < _TOLERANCE for value, expected in found.values()):
-        return passed()
     causes = [
         cause
         for wrong, cause in known_errors
         if all(abs(found[name][0] - value) < _TOLERANCE for name, value in wrong.items())
     ]
-    return failed(
+    expect(
+        all(abs(value - expected) < _TOLERANCE for value, expected in found.values()),
         ", ".join(f"{name} = {expected:.2f}" for name, (_, expected) in found.items()),
         ", ".join(f"{name} = {value:.2f}" for name, (value, _) in found.items()),
         causes[0] if causes else otherwise,
     )
-
-
-def _no_critic() -> Finding:
-    return skipped("the algorithm trains no critic, and its config has no vf_coef")

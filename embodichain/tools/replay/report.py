@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from embodichain.agents.rl.nan_guard.nonfinite import EXTREME, FieldStats, Origin
 
-__all__ = ["StepReport", "UpdateReport", "format_fields", "format_report"]
+__all__ = ["StepReport", "UpdateReport", "format_divergence", "format_headline", "format_report", "to_json"]
 
 _SHOWN_STEPS = 12
+_SHOWN_ENVS = 8
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,10 @@ class UpdateReport:
         """Whether as many steps were skipped as in the run, or the parameters broke."""
         return self.is_broken or (self.skipped > 0 and self.skipped == self.skipped_in_run)
 
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return {"cause": self.cause, "skipped": self.skipped, "is_reproduced": self.is_reproduced, **asdict(self)}
+
     @property
     def cause(self) -> str:
         """Where the first number that is not finite arose."""
@@ -84,33 +92,71 @@ class UpdateReport:
         bad = [stats.name for stats in first.fields if stats.bad]
         if bad:
             return f"{_listed(bad)}, computed from a rollout that is finite: see the extremes above"
-        terms = [name for name, value in first.terms.items() if not _is_finite(value)]
+        terms = [name for name, value in first.terms.items() if not math.isfinite(value)]
         if terms:
             return f"loss of step {first.index + 1}: {_listed(terms)}; all that it is computed from is finite"
         if first.gradients:
             where = f", from {first.operation}" if first.operation else ""
             return f"gradient of {_listed(list(first.gradients))} in step {first.index + 1}, of a finite loss{where}"
-        return f"loss of step {first.index + 1}" if not _is_finite(first.loss) else "the gradient's norm is too large"
+        return (
+            f"loss of step {first.index + 1}" if not math.isfinite(first.loss) else "the gradient's norm is too large"
+        )
+
+
+def format_headline(bundle: Mapping[str, Any]) -> str:
+    """Return what a bundle is of, and what it was made with."""
+    versions = ", ".join(f"{name} {version}" for name, version in bundle["versions"].items())
+    lines = [f"{bundle['kind']} at step {bundle['global_step']} of '{bundle['config']['trainer']['exp_name']}'"]
+    lines += [f"made with {versions}; {bundle['num_threads']} threads, on {bundle.get('device', 'cpu')}"]
+    return "\n".join([*lines, ""])
 
 
 def format_report(report: UpdateReport) -> str:
     """Return a report for the screen."""
-    lines = ["rollout", *format_fields(report.rollout), "", "gradient steps"]
+    lines = ["rollout", *_format_fields(report.rollout), "", "gradient steps"]
     first = next((step for step in report.steps if step.is_skipped), None)
     for step in report.steps[:_SHOWN_STEPS]:
         lines.append(_format_step(step))
         if step is first and step.fields:
-            lines += ["        its minibatch:", *format_fields(step.fields, "        ")]
+            lines += ["        its minibatch:", *_format_fields(step.fields, "        ")]
     if len(report.steps) > _SHOWN_STEPS:
         rest = report.steps[_SHOWN_STEPS:]
         lines.append(f"  ...   {len(rest)} more, of which {sum(step.is_skipped for step in rest)} were skipped")
     lines += ["", f"skipped  {report.skipped} of {len(report.steps)} steps; in the run {report.skipped_in_run}"]
     if report.is_broken:
         lines.append("         the policy's parameters are not finite after the update")
-    return "\n".join([*lines, f"cause    {report.cause}"])
+    lines.append(f"cause    {report.cause}")
+    if not report.is_reproduced:
+        lines.append("         not reproduced: another device, or other versions than those above, may be why")
+    return "\n".join(lines)
 
 
-def format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
+def format_divergence(record: list[dict[str, Any]]) -> str:
+    """Return what ``describe_divergence`` returned, for the screen."""
+    lines = []
+    for row in record[:_SHOWN_ENVS]:
+        times = "once" if row["count"] == 1 else f"{row['count']} times"
+        lines.append(f"environment {row['environment']}: {times}, last in step {row['step']} of the rollout")
+        lines += _format_fields([FieldStats(**fields) for fields in row["fields"]])
+    if len(record) > _SHOWN_ENVS:
+        lines.append(f"... {len(record) - _SHOWN_ENVS} more")
+    return "\n".join(lines)
+
+
+def to_json(value: Any) -> str:
+    """Return plain data as JSON, which has no number for what is not finite: that is a text."""
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: plain(inner) for name, inner in part.items()}
+        if isinstance(part, list):
+            return list(map(plain, part))
+        return str(part) if isinstance(part, float) and not math.isfinite(part) else part
+
+    return json.dumps(plain(value), indent=2)
+
+
+def _format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
     """Return a line for each field: its range, and what is wrong with it."""
     lines = []
     for stats in fields:
@@ -125,7 +171,7 @@ def format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
 def _format_step(step: StepReport) -> str:
     if not step.is_skipped:
         return f"  {step.index + 1:<4}  made     loss {step.loss:.4g}"
-    told = [f"{name} {value:.4g}" for name, value in step.terms.items() if not _is_finite(value)]
+    told = [f"{name} {value:.4g}" for name, value in step.terms.items() if not math.isfinite(value)]
     told += [f"batch field {stats.name}" for stats in step.fields if stats.bad]
     told += [f"gradient of {name} ({share:.0%})" for name, share in step.gradients.items()]
     told += [step.operation] if step.operation else []
@@ -147,7 +193,3 @@ def _describe_origin(report: UpdateReport) -> str:
 def _listed(names: Sequence[str], few: int = 4) -> str:
     more = f" and {len(names) - few} more" if len(names) > few else ""
     return ", ".join(names[:few]) + more
-
-
-def _is_finite(value: float) -> bool:
-    return abs(value) < float("inf")

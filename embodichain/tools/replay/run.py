@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -16,8 +17,10 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.algo.optim import watching_steps
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import Policy, build_policy
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.nan_guard.bundle import space_from_data
 from embodichain.agents.rl.nan_guard.nonfinite import (
+    FieldStats,
     Origin,
     describe_batch,
     describe_rollout,
@@ -27,11 +30,41 @@ from embodichain.agents.rl.nan_guard.nonfinite import (
 from embodichain.agents.rl.trainer.precision import update_precision
 from embodichain.agents.rl.trainer.threads import update_threads
 from embodichain.tools.replay.report import StepReport, UpdateReport
+from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
 
-__all__ = ["replay_update"]
+__all__ = ["allow_modules", "describe_divergence", "replay_update"]
+
+
+def allow_modules(bundle: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    """Import the modules that a bundle's run did.
+
+    Raises:
+        ConfigError: one of them, or the policy that the bundle names, is not below one of the allowed prefixes.
+    """
+    modules = bundle["config"]["trainer"].get("import_modules", [])
+    import_allowed_modules(modules, allowed, "the run's trainer.import_modules")
+    parse_policy_block(bundle["config"]["policy"], allowed)
+
+
+def describe_divergence(bundle: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what a bundle has of each environment's steps before its last divergence."""
+    names = [name for name, value in bundle.items() if isinstance(value, torch.Tensor) and value.is_floating_point()]
+
+    def since(name: str, i: int) -> slice:
+        return slice(-int(bundle["window"][i]), None) if name in ("obs", "action") else slice(None)
+
+    return [
+        {
+            "environment": int(env),
+            "count": int(bundle["count"][i]),
+            "step": int(bundle["slot"][i]),
+            "fields": [asdict(FieldStats.of(name, bundle[name][i][since(name, i)])) for name in names],
+        }
+        for i, env in enumerate(bundle["env_ids"])
+    ]
 
 
 def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu") -> UpdateReport:
@@ -47,7 +80,7 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
     policy, algorithm = _build(bundle, device)
     rollout = bundle["rollout"]
     origin = find_origin(rollout)
-    figures = bundle["figures"].items()
+    metrics = bundle["figures"].items()
     tensors = {name: value for name, value in policy.state_dict().items() if isinstance(value, torch.Tensor)}
     before = [name for name, value in tensors.items() if not value.isfinite().all()]
     observer = _Observer(policy, algorithm)
@@ -59,7 +92,7 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
         origin=origin,
         entry=_entry(origin, space_from_data(bundle["spaces"]["observation"])),
         parameters=before,
-        reward_terms=[name for name, value in figures if name.startswith("rewards/") and not math.isfinite(value)],
+        reward_terms=[name for name, value in metrics if name.startswith("rewards/") and not math.isfinite(value)],
         steps=observer.steps,
         skipped_in_run=bundle["skipped"],
         is_broken=not parameters_are_finite(policy),

@@ -95,11 +95,11 @@ class RunData:
         return str(self.config["trainer"]["exp_name"])
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of the figures that begin so, in their order."""
+        """Return the names of the metrics that begin so, in their order."""
         return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
 
     def series(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return steps and values of a figure where it has been logged, float64 [I] or fewer."""
+        """Return steps and values of a metric where it has been logged, float64 [I] or fewer."""
         points = [(row["step"], row[name]) for row in self.rows if row.get(name) is not None]
         steps, values = zip(*points, strict=True) if points else ((), ())
         return np.array(steps, dtype=float), np.array(values, dtype=float)
@@ -109,7 +109,7 @@ def read_run(folder: Path) -> RunData:
     """Read a run's folder.
 
     Raises:
-        ConfigError: it is not one, has links that lead out of it, or has no line of figures yet.
+        ConfigError: it is not one, has links that lead out of it, or has no line of metrics yet.
     """
     check_links(folder)
     try:

@@ -1,11 +1,10 @@
 """A task in a page of the browser, at its own pace: for ``play --viewer`` and ``view --viewer``.
 
-Shapes: one environment, H steps of an action chunk, A action size, S size of a policy's recurrent state.
+Shapes: one environment, H steps of an action chunk, A action size, S size of a policy's hidden state.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import threading
 import time
@@ -18,42 +17,23 @@ import torch
 
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.trainer.viewer import (
-    check_viewer_is_installed,
     close_server,
     metrics_html,
     open_server,
     page_address,
 )
-from embodichain.commands.actions import action_numbers
-from embodichain.commands.agents import ZeroAgent
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.utils import ConfigError, logger
+from embodichain.tools.play.agents import ZeroAgent
+from embodichain.tools.view.actions import action_numbers
+from embodichain.utils import logger
 
-__all__ = ["HandAgent", "LiveTask", "check_live_arguments", "play_live"]
+__all__ = ["HandAgent", "LiveTask", "play_live"]
 
 _KEPT = 5  # episodes that the page lists
 _IDLE = 0.05  # s between two looks for a click, while nothing moves
 _SPEEDS = (0.1, 4.0)
 _NOTCHES = 200  # of a slider
-
-
-def check_live_arguments(args: argparse.Namespace, *unused: str) -> None:
-    """Check a command's ``--viewer``.
-
-    Args:
-        args: of the command.
-        unused: options that say something about a picture or video, which is not written then.
-
-    Raises:
-        ConfigError: one of these is given too, or the extra ``viewer`` is not installed.
-    """
-    if not args.viewer:
-        return
-    for option in unused:
-        if getattr(args, option.removeprefix("--")) is not None:
-            raise ConfigError(f"{option}: nothing is written with --viewer")
-    check_viewer_is_installed("--viewer")
 
 
 def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
@@ -69,7 +49,7 @@ class LiveTask:
     """Plays a task in the browser until it is interrupted, or for so many episodes.
 
     Nothing moves while no page is open. The page has buttons to pause, to make one step and to begin another episode,
-    the speed by the task's own clock, and the figures of the step.
+    the speed by the task's own clock, and the metrics of the step.
 
     Args:
         env: one environment.

@@ -14,7 +14,7 @@ __all__ = ["OTHER", "Rescored", "TermFacts", "misleading_terms", "rescore", "ter
 OTHER = "(other)"
 """What the return has beside the named terms, such as what a task adds or takes away itself."""
 _PREFIX = "rewards/"
-_RISE = 1.0  # standard deviations of what is left of a figure without its trend
+_RISE = 1.0  # standard deviations of what is left of a metric without its trend
 _SHARE = 0.02  # of the sizes of all terms: a smaller rise moves nothing
 _SUCCESS_RISE = 0.05
 _SOLVED = 0.95

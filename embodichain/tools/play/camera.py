@@ -1,4 +1,4 @@
-"""Pictures of a task's first environment, from where its config looks or from a place that shows it all."""
+"""Images of a task's first environment, from where its config looks or from a place that shows it all."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.sensors import CameraPose, Renderer
 
-__all__ = ["Photographer", "config_camera"]
+__all__ = ["SceneCamera", "config_camera"]
 
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
 _LEAST_RADIUS = 0.4  # m
-_FIELD = 1.07  # focal length in heights of the picture: 50 degrees
+_FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 
 def config_camera(configs: Iterable[EmbodiedEnvCfg | None]) -> dict[str, object]:
@@ -26,8 +26,8 @@ def config_camera(configs: Iterable[EmbodiedEnvCfg | None]) -> dict[str, object]
     return {}
 
 
-class Photographer:
-    """Takes pictures [H, W, 3] uint8 of an environment.
+class SceneCamera:
+    """Renders images [H, W, 3] uint8 of an environment.
 
     Args:
         env: the environments, of which the first is seen.
@@ -44,12 +44,12 @@ class Photographer:
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
         self.pose = _pose(env, camera, size)
 
-    def shoot(self) -> np.ndarray:
-        """Return a picture of the present state."""
+    def render(self) -> np.ndarray:
+        """Return an image of the present state."""
         return self._renderer.render(0, self.pose)
 
     def close(self) -> None:
-        """Let go of OpenGL."""
+        """Release OpenGL."""
         self._renderer.close()
 
 
@@ -61,7 +61,7 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
     if "eye" in camera and "target" in camera:
         given, taken = camera.get("intrinsics"), camera.get("resolution", (640, 480))
         if given is not None:
-            # As many degrees in this picture's height as in the recording's.
+            # As many degrees in this image's height as in the recording's.
             scale = height / float(np.asarray(taken)[1])
             fx, fy = (float(f) * scale for f in np.asarray(given)[:2])
             intrinsics = (fx, fy, width / 2, height / 2)

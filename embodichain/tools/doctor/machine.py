@@ -1,0 +1,57 @@
+"""Examines this machine: what it has, and what would make trainings faster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embodichain.lab.sim.rendering.choice import choose_ray_tracing
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
+from embodichain.utils.machine import describe_machine
+
+__all__ = ["examine_machine", "give_advice"]
+
+_SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
+
+
+def examine_machine() -> dict[str, Any]:
+    """Return the facts of ``describe_machine``, with ``pictures``, what renders images, and ``advice``."""
+    facts = describe_machine() | {"pictures": _renderer()}
+    return facts | {"advice": give_advice(facts)}
+
+
+def give_advice(facts: dict[str, Any]) -> list[str]:
+    """Return what would make trainings on a machine faster, or possible, a sentence each.
+
+    Args:
+        facts: from ``describe_machine``, with ``pictures``: what renders images, or why nothing can.
+    """
+    cores, load = facts["cores"], facts["load_average"]
+    advice = []
+    if not facts["pictures"].startswith("OpenGL"):
+        advice.append(f"{facts['pictures']}. Without OpenGL there are no videos, or slow ones")
+    if load > 0.5 * cores:
+        advice.append(f"other programs keep {load:g} of {cores} cores busy: trainings are slower for it")
+    threads = facts["environment"].get("OMP_NUM_THREADS")
+    if threads is not None and threads.isdigit() and int(threads) < cores:
+        advice.append(f"OMP_NUM_THREADS={threads} holds updates to {threads} of {cores} cores: unset it to use all")
+    if facts["environment"].get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
+        advice.append("OMP_WAIT_POLICY=ACTIVE lets torch's idle threads take the physics' cores: unset it")
+    if facts["torch_cuda"] is None:
+        advice.append("this PyTorch is built without CUDA: trainings run on the processor")
+    elif not facts["gpus"]:
+        advice.append(
+            "this PyTorch is built with CUDA, but there is no GPU: the small build does the same "
+            "(make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu)"
+        )
+    if facts["free_disk_gb"] < _SMALL_DISK:
+        advice.append(f"{facts['free_disk_gb']} GB are free on this disk: checkpoints and videos may fill it")
+    if facts["free_memory_gb"] is not None and facts["free_memory_gb"] < _SMALL_MEMORY:
+        advice.append(f"{facts['free_memory_gb']} GB of memory are free: take fewer environments, or close programs")
+    return advice
+
+
+def _renderer() -> str:
+    try:
+        return "ray tracing" if choose_ray_tracing(enable_rt=False) else "OpenGL without a window"
+    except RenderingUnavailableError as error:
+        return f"none: {error}"

@@ -1,0 +1,1 @@
+"""Evaluations of a saved policy on a fixed set of episodes."""

@@ -1,0 +1,98 @@
+"""Evaluates a run's policy. Shapes: E episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
+from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
+from embodichain.tools.open_run import open_run
+
+__all__ = ["BrokenPolicyError", "Statistics", "describe", "evaluate_run", "play_episodes"]
+
+# Not the episodes that the trainings evaluate themselves by: those have chosen the best checkpoint.
+_SEED_OFFSET = 2_000_003
+
+
+class BrokenPolicyError(RuntimeError):
+    """A parameter of a policy is not finite."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of a metric over episodes.
+
+    Attributes:
+        mean: mean.
+        interval_95: of the mean, by its standard error: mean +- 1.96 s / sqrt(E).
+        std: s, the episodes' standard deviation.
+        lowest: smallest value.
+        highest: largest value.
+    """
+
+    mean: float
+    interval_95: tuple[float, float]
+    std: float
+    lowest: float
+    highest: float
+
+
+def describe(values: np.ndarray) -> Statistics:
+    """Return the statistics of values [E]; of a single one the interval is the value itself."""
+    mean = float(values.mean())
+    std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    half = 1.96 * std / len(values) ** 0.5
+    return Statistics(mean, (mean - half, mean + half), std, float(values.min()), float(values.max()))
+
+
+def evaluate_run(
+    target: str, episodes: int, envs: int, seed: int, device: str, allowed_imports: Sequence[str]
+) -> dict[str, Any]:
+    """Play the ``episodes`` episodes of a seed, ``envs`` at a time, and return the result as plain data.
+
+    Raises:
+        ConfigError: there is no such run, or it cannot be built here.
+        BrokenPolicyError: a parameter is not finite.
+    """
+    saved = find_run(target)
+    columns = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
+    rate = float(columns["success"].mean())
+    return {
+        "run": str(saved.folder),
+        "checkpoint": str(saved.checkpoint),
+        "env_steps": saved.content["global_step"],
+        "episodes": episodes,
+        "seed": seed,
+        "success_rate": rate,
+        "success_interval_95": list(wilson_interval(rate, episodes)),
+        "figures": {name: asdict(describe(values)) for name, values in columns.items() if name != "success"},
+    }
+
+
+def play_episodes(
+    saved: SavedRun,
+    episodes: int,
+    envs: int,
+    seed: int,
+    device: str,
+    allowed_imports: Sequence[str],
+    deterministic: bool = True,
+) -> dict[str, np.ndarray]:
+    """Return the columns of an ``EpisodeTable`` [E] of episodes with a run's policy, by its most likely actions or not.
+
+    Raises:
+        ConfigError: the run cannot be built here.
+        BrokenPolicyError: a parameter is not finite.
+    """
+    with open_run(saved, min(envs, episodes), device, allowed_imports) as opened:
+        if broken := non_finite_entries(opened.policy):
+            raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
+        evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())
+        evaluator.run(opened.policy, "", deterministic=deterministic)
+    return evaluator.table.columns()

@@ -1,0 +1,58 @@
+"""Lists the registered tasks, algorithms, policies and terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
+from embodichain.agents.rl.algo import get_registered_algo_names
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.models import get_registered_policy_names
+from embodichain.agents.rl.models.registry import get_policy_class
+from embodichain.lab.gym.config.env_config import BLOCK_MODULES
+from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.utils.docs import first_line
+from embodichain.utils.module_utils import find_function_from_modules, public_names
+
+__all__ = ["LISTS", "Row"]
+
+Row = dict[str, Any]
+
+
+def _envs() -> list[Row]:
+    specs = [get_env_spec(env_id) for env_id in get_registered_env_ids()]
+    return [
+        {"name": spec.env_id, "about": first_line(spec.cls), "max_episode_steps": spec.max_episode_steps}
+        for spec in specs
+    ]
+
+
+def _algos() -> list[Row]:
+    rows = []
+    for name in get_registered_algo_names():
+        cls = get_algo_class(name)
+        rows.append(
+            {"name": name, "about": first_line(cls), "settings": [f.name for f in dataclasses.fields(cls.cfg_class)]}
+        )
+    return rows
+
+
+def _policies() -> list[Row]:
+    return [{"name": name, "about": first_line(get_policy_class(name))} for name in get_registered_policy_names()]
+
+
+def _terms() -> list[Row]:
+    rows = []
+    for block, modules in BLOCK_MODULES.items():
+        for name in sorted(public_names(modules)):
+            term = find_function_from_modules(name, modules)
+            if inspect.isclass(term) or inspect.isfunction(term):
+                rows.append({"name": name, "about": first_line(term), "block": block})
+    return rows
+
+
+LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "policies": _policies, "terms": _terms}
+"""Functions that list what there is, by kind; a row has ``name`` and ``about``."""

@@ -1,0 +1,1 @@
+"""A task in the browser, at its own pace."""

@@ -1,0 +1,1 @@
+"""A task to start from, written from templates."""

@@ -1,0 +1,1 @@
+"""Episodes with a saved policy, or with none, as a video."""

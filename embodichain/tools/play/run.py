@@ -1,0 +1,109 @@
+"""Plays episodes into a video, or in the browser. Shapes: E episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from embodichain.agents.rl.build import without_records
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.models import Policy
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.tools.live.run import play_live
+from embodichain.tools.open_run import open_run
+from embodichain.tools.play.agents import AGENTS
+from embodichain.tools.play.camera import SceneCamera, config_camera
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import replace
+from embodichain.utils.video import VideoWriter
+
+__all__ = ["Playing", "play_in_browser", "play_video"]
+
+_SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
+
+
+@dataclass(frozen=True)
+class Playing:
+    """What is played.
+
+    Attributes:
+        target: a run, or with an agent a training config's file.
+        agent: what acts instead of a policy, of ``AGENTS``.
+        seed: of the episodes.
+        device: of the policy.
+        allowed_imports: prefixes of modules that the config may name.
+    """
+
+    target: str
+    agent: str | None
+    seed: int
+    device: str
+    allowed_imports: Sequence[str]
+
+
+def play_in_browser(playing: Playing, episodes: int | None) -> None:
+    """Play until Ctrl-C, or for so many episodes.
+
+    Raises:
+        ConfigError: there is no such run or config, or it cannot be built here.
+    """
+    with _stage(playing) as (env, policy, _, _):
+        play_live(env, policy.eval(), torch.device(playing.device), playing.seed + _SEED_OFFSET, episodes)
+
+
+def play_video(
+    playing: Playing, episodes: int, out: Path | None, size: tuple[int, int]
+) -> tuple[dict[str, np.ndarray], Path]:
+    """Write a video of episodes, of ``size`` (width, height) in pixels, both even.
+
+    Returns:
+        The columns of an ``EpisodeTable`` [E], and the video's path: ``out``, or one in the run's folder.
+
+    Raises:
+        ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
+        RenderingUnavailableError: there is nothing to render with.
+    """
+    with _stage(playing) as (env, policy, view, default), closing(SceneCamera(env, view, size)) as camera:
+        path = out or default
+        evaluator = Evaluator(env, episodes, playing.seed + _SEED_OFFSET, torch.device(playing.device), path.parent)
+        with _writing(path), closing(VideoWriter(path, *size, 1.0 / env.step_dt)) as video:
+            logger.log_info(f"playing {episodes} episodes")
+            evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
+    return evaluator.table.columns(), path
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError into a ConfigError about the video."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--out {path}: the video cannot be written: {error}") from error
+
+
+@contextmanager
+def _stage(playing: Playing) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
+    """Give the environment, what acts in it, the config's camera, and the video's path by default."""
+    if playing.agent is None:
+        saved = find_run(playing.target)
+        with open_run(saved, 1, playing.device, playing.allowed_imports) as opened:
+            camera = config_camera([opened.config.eval_env, opened.config.env])
+            path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
+            yield opened.env, opened.policy, camera, path
+        return
+    overrides = ["trainer.enable_eval=true", "trainer.num_eval_envs=1", f"trainer.device={playing.device}"]
+    config = load_run_config(playing.target, overrides, playing.allowed_imports)
+    assert config.eval_env is not None
+    torch.manual_seed(playing.seed)
+    env = build_env(config.env_id, replace(without_records(config.eval_env), num_envs=1))
+    with closing(env):
+        camera = config_camera([config.eval_env, config.env])
+        yield env, AGENTS[playing.agent](env.single_action_space), camera, Path("play.mp4")

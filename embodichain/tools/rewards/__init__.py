@@ -1,0 +1,1 @@
+"""A run's reward, term by term."""

@@ -1,0 +1,1 @@
+"""Searches for settings: many trainings, each in a process of its own."""

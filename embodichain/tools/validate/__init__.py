@@ -1,0 +1,1 @@
+"""Checks of config files, of either kind; nothing is built."""

@@ -1,0 +1,41 @@
+"""Reads a training config or an environment config, and checks all that it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.config.trainer_cfg import is_env_config
+from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.registry import get_env_spec
+from embodichain.utils import ConfigError
+from embodichain.utils.errors import placed
+from embodichain.utils.utility import load_config_file
+
+__all__ = ["read_config"]
+
+
+def read_config(
+    path: Path, overrides: Sequence[str], allowed_imports: Sequence[str]
+) -> RunConfig | tuple[str, EmbodiedEnvCfg]:
+    """Return a training's config, or of an environment config the task's name and the typed config.
+
+    Args:
+        path: JSON or YAML.
+        overrides: of a training config: ``trainer.num_envs=256`` and the like.
+        allowed_imports: prefixes of the modules that it may name.
+
+    Raises:
+        ConfigError: with every mistake, a line each.
+    """
+    data = load_config_file(path)
+    if not is_env_config(data):
+        return load_run_config(path, overrides, allowed_imports)
+    if overrides:
+        raise ConfigError(f"{overrides[0]}: {path} is an environment config, which has no overrides")
+    with placed(f"{path}: "):
+        spec = get_env_spec(data["id"])
+        return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=list(allowed_imports))
