@@ -48,11 +48,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def check_viewer(args: argparse.Namespace) -> None:
-    """Check ``--viewer`` of a command that has ``--out``, too.
-
-    Raises:
-        ConfigError: both are given, or the extra ``viewer`` is not installed.
-    """
+    """Check ``--viewer`` of a command that has ``--out``, too."""
     if not args.viewer:
         return
     if args.out is not None:
@@ -107,11 +103,7 @@ def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
     """Read ``name=number`` pairs.
 
     Args:
-        pairs: the texts.
         place: of them, for messages.
-
-    Raises:
-        ConfigError: one is of another form.
     """
     values = {}
     for pair in pairs:

@@ -43,11 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Clone, whatever becomes of what is printed; return the exit code.
-
-    Raises:
-        ConfigError: the config or something that it names cannot be used.
-    """
+    """Clone, whatever becomes of what is printed; return the exit code."""
     with printing_may_fail():
         code = _clone(args)
     discard_unwritten_output()

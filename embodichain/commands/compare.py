@@ -34,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare and print; return 0.
-
-    Raises:
-        ConfigError: a folder is not a run's, or has no such metric; or the page cannot be written.
-    """
+    """Compare and print; return 0."""
     result, groups = compare_runs(args.runs, args.metric)
     if args.out is not None:
         with writing(args.out):

@@ -18,11 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script; return 0.
-
-    Raises:
-        ConfigError: the extra ``completion`` is not installed.
-    """
+    """Print the script; return 0."""
     try:
         import shtab  # noqa: PLC0415 (an optional extra)
     except ImportError as error:

@@ -25,11 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and print; return 0, or 1 if an algorithm failed.
-
-    Raises:
-        ConfigError: a module is not allowed or not there, or there is no algorithm of the name.
-    """
+    """Examine and print; return 0, or 1 if an algorithm failed."""
     if args.algo is None:
         if args.modules:
             args.command.error("--import: needs --algo")

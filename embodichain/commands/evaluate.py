@@ -30,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate and print; return 0, or 1 where the policy is broken.
-
-    Raises:
-        ConfigError: there is no such run, or it cannot be built here.
-    """
+    """Evaluate and print; return 0, or 1 where the policy is broken."""
     try:
         result = evaluate_run(args.target, args.episodes, args.envs, args.seed, args.device, allowed_imports(args))
     except BrokenPolicyError as error:

@@ -32,11 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export; return 0, or 1 where the file does not do what the policy does: then it is not left behind.
-
-    Raises:
-        ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
-    """
+    """Export; return 0, or 1 where the file does not do what the policy does: then it is not left behind."""
     allowed = allowed_imports(args)
     try:
         export = export_run(args.target, args.format, args.out, args.observations, args.envs, allowed)

@@ -21,11 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list; return 0.
-
-    Raises:
-        ConfigError: a module is not allowed or not there.
-    """
+    """Print the list; return 0."""
     import_named_modules(args)
     if args.kind is not None:
         print_result(args, LISTS[args.kind](), format_rows)

@@ -20,11 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the package; return 0.
-
-    Raises:
-        ConfigError: the name cannot be used, is taken, or the folder cannot be written.
-    """
+    """Write the package; return 0."""
     name = args.name
     folder, task = write_task(name, args.into)
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")

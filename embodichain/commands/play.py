@@ -36,12 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, and write the video or show the task until Ctrl-C; return 0.
-
-    Raises:
-        ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
-        RenderingUnavailableError: there is nothing to render with.
-    """
+    """Play, and write the video or show the task until Ctrl-C; return 0."""
     if any(side % 2 for side in args.size):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     check_viewer(args)

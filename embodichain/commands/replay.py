@@ -28,9 +28,6 @@ def run(args: argparse.Namespace) -> int:
     """Repeat the bundle's update and print what was found; return 0 if it failed as in the run, else 1.
 
     Of a divergence there is nothing to repeat: what is known of it is printed, and 0 returned.
-
-    Raises:
-        ConfigError: the bundle cannot be read, or its policy or algorithm cannot be built here.
     """
     device = resolve_device(args.device, "--device")
     bundle = load_bundle(args.bundle, device)

@@ -18,11 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the report; return 0.
-
-    Raises:
-        ConfigError: there is no such run, or its folder cannot be written.
-    """
+    """Write the report; return 0."""
     folder = last_run() if args.run_folder == "latest" else Path(args.run_folder)
     try:
         print(write_report(folder))

@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the terms; return 0, or 1 where the policy is broken.
-
-    Raises:
-        ConfigError: there is no such run, it cannot be built here, or it has no such term.
-    """
+    """Print the terms; return 0, or 1 where the policy is broken."""
     weights = parse_pairs(args.weights, "--weights")
     try:
         result = analyse_reward(args.target, args.episodes, args.envs, weights, args.device, allowed_imports(args))

@@ -17,11 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the schema; return 0.
-
-    Raises:
-        ConfigError: the file cannot be written.
-    """
+    """Print or write the schema; return 0."""
     text = schema_text(args.kind)
     if args.out is None:
         print(text, end="")

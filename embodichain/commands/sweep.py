@@ -46,11 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search and print; return 0, 1 if no trial came to its end, or 128 + the number of the signal that ended it.
-
-    Raises:
-        ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
-    """
+    """Search and print; return 0, 1 if no trial came to its end, or 128 + the number of the signal that ended it."""
     cfg = Sweep(
         args.config,
         args.overrides,

@@ -30,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the config; return 0.
-
-    Raises:
-        ConfigError: with every mistake, a line each.
-    """
+    """Check the config; return 0."""
     import_named_modules(args)
     config = read_config(args.config, args.overrides, allowed_imports(args))
     if isinstance(config, RunConfig) and config.trainer.viewer:

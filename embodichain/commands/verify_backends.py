@@ -46,11 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, and print what was found; return 0 if the engines agree, else 1.
-
-    Raises:
-        ConfigError: the config is wrong, an engine cannot run it, or the checkpoint does not fit it.
-    """
+    """Compare, and print what was found; return 0 if the engines agree, else 1."""
     verdict = verify_backends(
         args.config,
         args.checkpoint,

@@ -30,12 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the image and print the lists, or show the scene until Ctrl-C; return 0.
-
-    Raises:
-        ConfigError: the config is wrong, or the image cannot be written.
-        RenderingUnavailableError: there is nothing to render with.
-    """
+    """Write the image and print the lists, or show the scene until Ctrl-C; return 0."""
     check_viewer(args)
     import_named_modules(args)
     path = args.out or Path("scene.png")

@@ -78,9 +78,6 @@ class LeRobotWriter:
         """Begin a dataset.
 
         Args:
-            root: its folder.
-            fps: frames a second.
-            robot_type: the robot's name.
             features: what a frame has, by name: ``dtype`` (``video`` for images [H, W, 3]), ``shape`` and ``names``.
 
         Raises:
@@ -108,7 +105,6 @@ class LeRobotWriter:
 
         Args:
             frames: every feature by name, [T, ...].
-            task: the instruction in words.
             extra: further columns of the episode's description.
 
         Raises:

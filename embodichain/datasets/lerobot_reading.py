@@ -28,7 +28,6 @@ class LeRobotEpisode:
     """An episode of a dataset.
 
     Attributes:
-        task: the instruction in words.
         frames: every feature by name, [T, ...]; videos as uint8 [T, H, W, 3].
     """
 
@@ -38,9 +37,6 @@ class LeRobotEpisode:
 
 def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
     """Yield the episodes of a dataset in their order.
-
-    Args:
-        root: its folder.
 
     Raises:
         ConfigError: there is no dataset, it is of another version, or a file of it cannot be read.

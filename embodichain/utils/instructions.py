@@ -37,7 +37,6 @@ def encode_instructions(texts: Iterable[str], length: int = INSTRUCTION_LENGTH) 
 
     Args:
         texts: in words of the vocabulary.
-        length: L.
 
     Raises:
         ConfigError: a word is not in the vocabulary, or an instruction has more than ``length`` words.

@@ -31,7 +31,6 @@ def speak_as(rank: int, is_started: bool = False) -> None:
     """Let one of several processes speak: what all would say alike, rank 0 says alone.
 
     Args:
-        rank: of this process.
         is_started: the others' warnings are their own from now on; they come with the rank.
     """
     if rank:

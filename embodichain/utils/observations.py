@@ -50,7 +50,6 @@ def dict_to_tensordict(obs: Mapping[str, Any] | TensorDict, device: torch.device
 
     Args:
         obs: tensors or numpy arrays of shape [N, ...], in dictionaries of any depth; or already a TensorDict.
-        device: where the tensors go.
 
     Returns:
         A TensorDict of batch size [N] with the same keys; dtypes stay.
@@ -150,7 +149,6 @@ def entry_of_column(space: spaces.Space[Any], column: int) -> str:
 
     Args:
         space: the observation space of one environment.
-        column: of the flat observation.
     """
     columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
     return next((name for name, part in columns.items() if part.start <= column < part.stop), "")

@@ -33,7 +33,6 @@ class VideoWriter:
             path: of the file; its folder is made.
             width: of the pictures, pixels, even.
             height: of the pictures, pixels, even.
-            fps: pictures a second.
 
         Raises:
             OSError: the folder cannot be made, or there is no ffmpeg.
@@ -135,7 +134,6 @@ class VideoReader:
         """Begin at the first picture.
 
         Args:
-            path: of the file.
             height: of the pictures, pixels.
             width: of the pictures, pixels.
 
@@ -222,7 +220,6 @@ def read_video(path: Path, height: int, width: int, most: int = 10_000) -> np.nd
     """Return a video's pictures, [T, height, width, 3] uint8.
 
     Args:
-        path: of the file.
         height: of the pictures, pixels.
         width: of the pictures, pixels.
         most: how many are read at most.

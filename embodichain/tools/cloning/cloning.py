@@ -27,7 +27,6 @@ class Cloning:
     """Lets a policy imitate demonstrations, by maximum likelihood or the model's own loss.
 
     Attributes:
-        step: gradient steps so far.
         skipped: how many of them were skipped, since loss or gradient was not finite.
         loss: the mean of the last tenth of the steps.
     """
@@ -38,8 +37,6 @@ class Cloning:
         Args:
             policy: on the demonstrations' device; it is changed. Each part stays in its mode: one that its author froze
                 in evaluation mode is not trained with dropout.
-            demonstrations: what to imitate.
-            cfg: how.
         """
         if hasattr(policy.model, "fit_inputs"):
             policy.model.fit_inputs(demonstrations.entries["state"])

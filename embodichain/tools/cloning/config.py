@@ -62,7 +62,6 @@ def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
     """Read a config of behaviour cloning.
 
     Args:
-        path: JSON or YAML file.
         overrides: ``"steps=500"`` and the like.
 
     Raises:
@@ -76,7 +75,6 @@ def change_bc_config(saved: Mapping[str, Any], overrides: Sequence[str], place: 
 
     Args:
         saved: the fields of its ``BCCfg``.
-        overrides: of what may change.
         place: of the checkpoint, for messages.
 
     Raises:

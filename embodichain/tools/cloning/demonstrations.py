@@ -36,7 +36,6 @@ class Demonstrations:
         entries: what the policy is given, by name, [M].
         action: what was done then, [M, A].
         left: [M] int64, frames from this one to the end of its episode, itself included.
-        num_episodes: how many.
     """
 
     entries: TensorDict
@@ -54,7 +53,6 @@ class Demonstrations:
 
         Args:
             frames: [B] int64.
-            length: H.
 
         Returns:
             ``(action [B, H, A], is_there [B, H] bool)``; beyond the end the last action is repeated.
@@ -82,10 +80,8 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
     the episode's task.
 
     Args:
-        path: the dataset's folder.
         num_episodes: the first so many are taken.
         keys: the entries that the policy reads.
-        action_dim: A.
 
     Raises:
         ConfigError: there is no dataset, it lacks a feature, its actions are of another size, or a number in it is not
@@ -121,7 +117,6 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
         env: has ``expert_action() -> [N, A]``.
         num_episodes: of how many episodes, each played to its end.
         keys: the entries that the policy reads.
-        seed: of the episodes.
 
     Raises:
         ConfigError: there is no expert, it never succeeds, or it makes or is shown a number that is not finite.

@@ -53,12 +53,9 @@ class _Plan:
     """What is to be done.
 
     Attributes:
-        cfg: how it is cloned.
         run: the training that is to go on from it.
-        out: folder of the model.
         record: folder for a dataset of what the expert does.
         saved: the checkpoint to go on from.
-        source: its path.
     """
 
     cfg: BCCfg
@@ -83,7 +80,6 @@ def clone_from_config(
     """Train a policy by behaviour cloning as a config says, and write its model.
 
     Args:
-        path: of the config.
         overrides: ``steps=500`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
         allowed_writes: folders outside ``outputs`` that the config may let model and dataset be written into.
@@ -115,7 +111,6 @@ def resume_cloning(
     The demonstrations are read, or made by the expert, again; a dataset of them is not written a second time.
 
     Args:
-        folder: of the model.
         overrides: of what may change: ``steps=3000`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
 

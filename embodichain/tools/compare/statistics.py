@@ -46,7 +46,6 @@ def bootstrap_interval(
     Args:
         groups: the scores of each group; the runs of each task are resampled by themselves.
         statistic: [K] of all scores of each group, [K, R].
-        seed: of the resampling.
     """
     generator = np.random.default_rng(seed)
     drawn = [
@@ -62,9 +61,7 @@ class Comparison:
     """How one group's scores stand to another's.
 
     Attributes:
-        first, second: names.
         difference: of the interquartile means, first - second.
-        interval_95: of it.
         verdict: which is higher, or why nothing is said.
     """
 
@@ -82,9 +79,7 @@ def compare_groups(first: str, second: str, groups: Mapping[str, Scores], seed: 
     interval does not reach 0; else not.
 
     Args:
-        first, second: which.
         groups: scores by group and task.
-        seed: of the resampling.
     """
     a, b = groups[first], groups[second]
 

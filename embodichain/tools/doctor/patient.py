@@ -36,7 +36,6 @@ class Patient:
     """An algorithm that is built anew for each probe, with the settings that the probe needs.
 
     Args:
-        algo_class: the algorithm.
         cfg_kwargs: its settings; those that a probe fixes are replaced.
 
     Raises:
@@ -73,7 +72,6 @@ class Patient:
         """Update a policy for ever, each time from a rollout of its own; yield after each update.
 
         Args:
-            policy: it is changed.
             collect: returns a rollout [N, T+1] of the policy as it is.
             settings: as in ``build``.
         """

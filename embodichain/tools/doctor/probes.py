@@ -113,9 +113,7 @@ def bandit(
     """Return a rollout of one-step episodes, [N, 2], that all terminate.
 
     Args:
-        policy: a table policy.
         states: [N], one for each environment.
-        num_states: S.
         reward: [N], or a function from the actions [N] to it.
         action: [N], instead of the policy's own samples.
     """

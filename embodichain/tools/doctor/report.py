@@ -33,12 +33,9 @@ class CheckResult:
     """What one check found.
 
     Attributes:
-        name: of the check.
-        status: whether it passed.
         expected: what should have been; empty unless it failed.
         got: what was; empty unless it failed.
         cause: the likely cause of a failure, or why the check was skipped.
-        seconds: it took.
     """
 
     name: str

@@ -29,11 +29,8 @@ class Statistics:
     """Of a metric over episodes.
 
     Attributes:
-        mean: mean.
         interval_95: of the mean, by its standard error: mean +- 1.96 s / sqrt(E).
         std: s, the episodes' standard deviation.
-        lowest: smallest value.
-        highest: largest value.
     """
 
     mean: float

@@ -37,7 +37,6 @@ class Format:
     """A file format.
 
     Attributes:
-        suffix: of the files.
         write: ``write(module, spec, path)``.
         load: ``load(path)`` returns a function from inputs [N, ...] by name to outputs by name.
     """

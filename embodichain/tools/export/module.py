@@ -47,7 +47,6 @@ class DeployedPolicy(nn.Module):
     the environment clips actions, and what the actions mean in physical units.
 
     Args:
-        policy: in evaluation mode.
         space: the structured observation space of one environment.
         entries: those that are given, in this order; the others are zeros, which the policy's actor does not read.
         action_space: of one environment, [A].

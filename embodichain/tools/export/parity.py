@@ -46,12 +46,8 @@ def record_steps(
     """Play with a policy's most likely actions, and keep at least ``count`` observations with what it did.
 
     Args:
-        env: the environments.
-        policy: the policy.
-        device: of the policy.
         entries: of the observation, to keep.
         count: observations, over all environments.
-        seed: of the episodes.
     """
     obs, _ = env.reset(seed=seed)
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
@@ -76,8 +72,6 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
     """Play recorded steps again with an exported policy, which keeps its own recurrent state.
 
     Args:
-        run: the exported policy.
-        module: what was exported.
         steps: from :func:`record_steps`.
 
     Returns:

@@ -27,8 +27,6 @@ class Export:
     Attributes:
         observations: how many it was compared on.
         difference: the largest between its actions and the policy's.
-        inputs, outputs: their names.
-        files: that were written.
     """
 
     observations: int

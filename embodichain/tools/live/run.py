@@ -52,9 +52,7 @@ class LiveTask:
     the speed by the task's own clock, and the metrics of the step.
 
     Args:
-        env: one environment.
         policy: chooses its most likely actions.
-        device: of the policy.
         seed: of the first episodes; *Next episode* counts it up.
     """
 

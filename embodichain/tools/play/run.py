@@ -37,8 +37,6 @@ class Playing:
     Attributes:
         target: a run, or with an agent a training config's file.
         agent: what acts instead of a policy, of ``AGENTS``.
-        seed: of the episodes.
-        device: of the policy.
         allowed_imports: prefixes of modules that the config may name.
     """
 

@@ -22,7 +22,6 @@ class StepReport:
 
     Attributes:
         index: which one of the update, from 0.
-        loss: the whole loss.
         terms: what the algorithm's ``loss`` returned beside it.
         gradients: parameters whose gradient is not finite, by name, with the share of it; empty where the loss is not.
         fields: the minibatch's; empty where the algorithm has no ``loss(batch)``.
@@ -49,7 +48,6 @@ class UpdateReport:
         entry: the entry of the observation that it belongs to, where that is so.
         parameters: the policy's parameters and buffers that were not finite before the update.
         reward_terms: whose mean over the rollout was not finite in the run.
-        steps: the gradient steps.
         skipped_in_run: how many of them the run skipped.
         is_broken: whether the parameters are not finite after the update.
     """

@@ -72,7 +72,6 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
 
     Args:
         bundle: from ``load_bundle``, of the kind ``"update"``, with its tensors on ``device``.
-        device: where to update.
 
     Raises:
         ConfigError: the bundle's policy or algorithm cannot be built here.

@@ -43,7 +43,6 @@ class Series:
     """A line.
 
     Attributes:
-        name: in the legend.
         x, y: of its points, in the order of x.
         low, high: of a band around it, as long as y; empty: none.
         has_points: draw the points, too.
@@ -61,9 +60,7 @@ def line_chart(title: str, series: Sequence[Series], x_label: str = "environment
     """Return a chart as an HTML element: an ``svg``, and a legend where there are several lines.
 
     Args:
-        title: above it.
         series: the lines; points that are not finite are left out.
-        x_label: below it.
         is_share: y is a share, from 0 to 100 %.
     """
     lines = [one for one in map(_thin, series) if len(one.x)]

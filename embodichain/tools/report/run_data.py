@@ -76,8 +76,6 @@ class RunData:
     """What a run's folder says.
 
     Attributes:
-        folder: the run's.
-        config: its resolved config.
         rows: of ``metrics.jsonl``, one for each iteration.
         summary: of ``summary.json``; empty where the training did not come to its end.
         machine: of ``machine.json``; empty likewise.

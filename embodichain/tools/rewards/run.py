@@ -29,11 +29,8 @@ def analyse_reward(
     """Return the facts on each term of a run's reward as plain data.
 
     Args:
-        target: which run.
         episodes: how many are played, or read where they were played before.
-        envs: side by side.
         weights: by term, in place of the config's: what they would have paid for the same episodes.
-        device: of the policy.
         allowed_imports: prefixes of modules that the run's config may name.
 
     Raises:

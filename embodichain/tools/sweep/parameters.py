@@ -16,7 +16,6 @@ class Parameter:
     """A setting that is searched.
 
     Attributes:
-        path: in the config.
         choices: its values; empty: any from ``low`` to ``high``.
         low, high: ends of an interval; both int: whole numbers.
         log: whether what counts is their ratio.

@@ -32,9 +32,6 @@ class Sweep:
         config: path of the training config.
         overrides: of it, in all trainings.
         parameters: the settings that are searched, as texts: ``path=low:high`` and the like.
-        trials: how many.
-        seeds: trainings of a trial.
-        jobs: trials at a time.
         metric: to be as high as can be, the last value of a training.
         out: folder of the study; None: ``sweeps/<exp_name>``.
         import_prefixes: what the trainings are told to allow.

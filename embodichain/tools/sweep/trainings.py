@@ -31,10 +31,6 @@ class Trainings:
     def run(self, command: Sequence[str], output: IO[Any]) -> int:
         """Run a command in a session of its own, which ends with this process; return its exit code.
 
-        Args:
-            command: the command line.
-            output: where it writes.
-
         Raises:
             TrialFailedError: a signal has ended the sweep.
         """

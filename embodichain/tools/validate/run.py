@@ -24,7 +24,6 @@ def read_config(
     """Return a training's config, or of an environment config the task's name and the typed config.
 
     Args:
-        path: JSON or YAML.
         overrides: of a training config: ``trainer.num_envs=256`` and the like.
         allowed_imports: prefixes of the modules that it may name.
 

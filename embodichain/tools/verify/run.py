@@ -36,8 +36,6 @@ class Verdict:
         steps: how far they are apart after one step from the same state, by field.
         drift: step by step, without bringing the states together again.
         success: of the policy on either engine; empty without one.
-        agree: whether they agree.
-        num_envs: environments.
     """
 
     devices: tuple[str, str]
@@ -61,13 +59,9 @@ def verify_backends(
     """Compare MuJoCo's and MuJoCo Warp's physics of a training config's environment.
 
     Args:
-        config_path: of the training config.
         checkpoint: a policy of it, to act and to be evaluated; None: random actions.
         device: of MuJoCo Warp; None: the first GPU, else the CPU.
-        num_envs: environments.
-        steps: how many are compared.
         episodes: of the policy on each engine.
-        seed: of states and actions.
         allowed_imports: prefixes of modules that the config may name.
 
     Raises:

@@ -28,7 +28,6 @@ class Difference:
     """How far the engines are apart, over the environments that are still in their first episode on both.
 
     Attributes:
-        step: after how many steps.
         envs: how many environments these are.
         median: of the environments' largest differences, by field.
         largest: of all, by field.
@@ -78,8 +77,6 @@ def compare_runs(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: 
     Args:
         envs: of the same config, on two engines.
         act: chooses both's actions by the first one's observation.
-        num_steps: T.
-        seed: of the episodes.
     """
     return [
         Difference(

@@ -16,11 +16,9 @@ class ActionNumber:
     """One number of an action.
 
     Attributes:
-        term: the action term's name.
         moves: the joint or coordinate; empty where it is none alone.
         meaning: of what is commanded, with units; empty where that is not known.
         low: its least value, which may be without end.
-        high: its largest value.
         commands: what these two command; without end, or two zeros without ``moves``, where that is not known.
     """
 
