@@ -7,7 +7,7 @@ import argparse
 from embodichain.commands.arguments import RUN_HELP, add_device, check_viewer, output_file, whole_number
 from embodichain.tools.play.agents import AGENTS
 from embodichain.tools.play.report import format_episodes
-from embodichain.tools.play.run import Playing, play_in_browser, play_video
+from embodichain.tools.play.run import play_in_browser, play_video
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -40,11 +40,11 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     check_viewer(args)
-    playing = Playing(args.target, args.agent, args.seed, args.device, allowed_imports(args))
+    played = (args.target, args.agent, args.seed, args.device, allowed_imports(args))
     if args.viewer:
-        play_in_browser(playing, args.episodes)
+        play_in_browser(*played, args.episodes)
         return 0
-    columns, path = play_video(playing, args.episodes or _EPISODES, args.out, tuple(args.size))
+    columns, path = play_video(*played, args.episodes or _EPISODES, args.out, tuple(args.size))
     print(format_episodes(columns))
     print(f"video      {path}")
     return 0

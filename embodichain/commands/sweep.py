@@ -8,7 +8,7 @@ import sys
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.commands.arguments import add_json, output_folder, print_result, whole_number
 from embodichain.tools.sweep.report import format_sweep
-from embodichain.tools.sweep.run import Sweep, sweep
+from embodichain.tools.sweep.run import sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (
@@ -47,20 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; return 0, 1 if no trial came to its end, or 128 + the number of the signal that ended it."""
-    cfg = Sweep(
-        args.config,
-        args.overrides,
-        args.parameters,
-        args.trials,
-        args.seeds,
-        args.jobs,
-        args.metric,
-        args.out,
-        args.allow_import,
-        allowed_imports(args),
-    )
+    counts = {"trials": args.trials, "seeds": args.seeds, "jobs": args.jobs}
     try:
-        result = sweep(cfg)
+        result = sweep(
+            args.config, args.overrides, args.parameters, args.out, allowed_imports(args), metric=args.metric, **counts
+        )
     except InterruptedTraining as stop:
         print("interrupted", file=sys.stderr)
         return stop.exit_code

@@ -1,6 +1,6 @@
 """Reading datasets in LeRobot's format, version 3.0, without the library. Shapes: T frames of an episode.
 
-Files may hold one episode or many: an episode's description says in which file its rows and its pictures are, and where
+Files may hold one episode or many: an episode's description says in which file its rows and its images are, and where
 they begin. See ``lerobot_dataset.py`` for the format.
 """
 
@@ -99,16 +99,16 @@ def _episode(
             continue
         path = root / _place(info["video_path"], row, f"videos/{name}", video_key=name)
         first = round(row[f"videos/{name}/from_timestamp"] * info["fps"])
-        frames[name] = _pictures(videos, name, path, feature["shape"], first, len(own))
+        frames[name] = _images(videos, name, path, feature["shape"], first, len(own))
         if len(frames[name]) != len(own):
-            raise ValueError(f"{path} has {len(frames[name])} of the {len(own)} pictures of an episode")
+            raise ValueError(f"{path} has {len(frames[name])} of the {len(own)} images of an episode")
     return LeRobotEpisode(" ".join(row["tasks"]), frames)
 
 
-def _pictures(
+def _images(
     videos: dict[str, VideoReader], name: str, path: Path, shape: list[int], first: int, count: int
 ) -> np.ndarray:
-    """Return pictures of a video; no more are decoded than are asked for, whatever the file has."""
+    """Return images of a video; no more are decoded than are asked for, whatever the file has."""
     reader = videos.get(name)
     if reader is None or reader.path != path or reader.position > first:
         if reader is not None:

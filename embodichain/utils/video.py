@@ -17,22 +17,22 @@ from types import TracebackType
 import imageio_ffmpeg
 import numpy as np
 
-__all__ = ["BackgroundVideoWriter", "VideoReader", "VideoWriter", "read_video"]
+__all__ = ["BackgroundVideoWriter", "VideoReader", "VideoWriter"]
 
-_LONGEST_LINE = 100  # bytes of a line of a picture's header
+_LONGEST_LINE = 100  # bytes of a line of an image's header
 _LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
 
 
 class VideoWriter:
-    """Writes pictures [height, width, 3] uint8 into an mp4 file (H.264, which browsers show)."""
+    """Writes images [height, width, 3] uint8 into an mp4 file (H.264, which browsers show)."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         """Begin a file.
 
         Args:
             path: of the file; its folder is made.
-            width: of the pictures, pixels, even.
-            height: of the pictures, pixels, even.
+            width: of the images, pixels, even.
+            height: of the images, pixels, even.
 
         Raises:
             OSError: the folder cannot be made, or there is no ffmpeg.
@@ -48,15 +48,15 @@ class VideoWriter:
             start_new_session=True,
         )
 
-    def write(self, picture: np.ndarray) -> None:
-        """Append a picture.
+    def write(self, image: np.ndarray) -> None:
+        """Append an image.
 
         Raises:
             OSError: the encoder has failed; there is nothing left to be closed.
         """
         assert self._encoder.stdin is not None
         try:
-            self._encoder.stdin.write(np.ascontiguousarray(picture).data)
+            self._encoder.stdin.write(np.ascontiguousarray(image).data)
         except BrokenPipeError:
             self._finish()
             raise
@@ -81,7 +81,7 @@ class VideoWriter:
 
 
 class BackgroundVideoWriter(VideoWriter):
-    """The same from a thread of its own, so that encoding holds nobody up; a failure is raised by ``close``."""
+    """The same from a thread of its own, so that encoding does not block; a failure is raised by ``close``."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         super().__init__(path, width, height, fps)
@@ -90,9 +90,9 @@ class BackgroundVideoWriter(VideoWriter):
         self._thread = threading.Thread(target=self._run, name="video", daemon=True)
         self._thread.start()
 
-    def write(self, picture: np.ndarray) -> None:
-        """Append a picture; waits only while 128 others are waiting."""
-        self._queue.put(picture)
+    def write(self, image: np.ndarray) -> None:
+        """Append an image; waits only while 128 others are waiting."""
+        self._queue.put(image)
 
     def close(self) -> None:
         """Finish the file.
@@ -107,14 +107,14 @@ class BackgroundVideoWriter(VideoWriter):
 
     def _run(self) -> None:
         try:
-            while (picture := self._queue.get()) is not None:
-                super().write(picture)
+            while (image := self._queue.get()) is not None:
+                super().write(image)
             super().close()
         except OSError as error:
             self._error = error
             # The rest is not wanted any more, but nobody may wait for room in the queue.
-            while picture is not None:
-                picture = self._queue.get()
+            while image is not None:
+                image = self._queue.get()
 
 
 def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
@@ -122,20 +122,20 @@ def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
         ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
     except RuntimeError as error:
         raise OSError(f"no ffmpeg: {error}") from error
-    pictures = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
+    images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
     video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
-    return [ffmpeg, "-y", "-v", "error", *pictures, *video, str(path)]
+    return [ffmpeg, "-y", "-v", "error", *images, *video, str(path)]
 
 
 class VideoReader:
-    """Decodes a video as far as it is asked for; a small file may have more pictures than memory can hold."""
+    """Decodes a video as far as it is asked for; a small file may have more images than memory can hold."""
 
     def __init__(self, path: Path, height: int, width: int) -> None:
-        """Begin at the first picture.
+        """Begin at the first image.
 
         Args:
-            height: of the pictures, pixels.
-            width: of the pictures, pixels.
+            height: of the images, pixels.
+            width: of the images, pixels.
 
         Raises:
             FileNotFoundError: there is no such regular file.
@@ -144,10 +144,10 @@ class VideoReader:
             raise FileNotFoundError(f"{path} is not there")
         self.path = path
         self.position = 0
-        """The number of the next picture."""
+        """The number of the next image."""
         self._shape = (height, width, 3)
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
-        # PPM says the size before each picture, so that one of another size is noticed before it is read.
+        # PPM says the size before each image, so that one of another size is noticed before it is read.
         self._decoder = subprocess.Popen(
             [
                 imageio_ffmpeg.get_ffmpeg_exe(),
@@ -169,16 +169,16 @@ class VideoReader:
         self.close()
 
     def read(self, count: int) -> np.ndarray:
-        """Return the next ``count`` pictures, or as many as there are, [T, height, width, 3] uint8.
+        """Return the next ``count`` images, or as many as there are, [T, height, width, 3] uint8.
 
         Raises:
-            ValueError: the file cannot be decoded, or its pictures are of another size.
+            ValueError: the file cannot be decoded, or its images are of another size.
         """
-        pictures = list(islice(self._images, count))
-        return np.stack(pictures) if pictures else np.zeros((0, *self._shape), np.uint8)
+        images = list(islice(self._images, count))
+        return np.stack(images) if images else np.zeros((0, *self._shape), np.uint8)
 
     def skip(self, count: int) -> None:
-        """Pass over pictures, or as many as there are.
+        """Pass over images, or as many as there are.
 
         Raises:
             ValueError: as for :meth:`read`.
@@ -201,12 +201,12 @@ class VideoReader:
             header = [first, stream.readline(_LONGEST_LINE), stream.readline(_LONGEST_LINE)]
             if header != [b"P6\n", f"{width} {height}\n".encode(), b"255\n"]:
                 size = header[1].decode(errors="replace").strip().replace(" ", "x")
-                raise ValueError(f"{self.path} has pictures of {size}, not {width}x{height}")
-            picture = np.empty(self._shape, np.uint8)
-            if stream.readinto(picture.data.cast("B")) < picture.nbytes:
+                raise ValueError(f"{self.path} has images of {size}, not {width}x{height}")
+            image = np.empty(self._shape, np.uint8)
+            if stream.readinto(image.data.cast("B")) < image.nbytes:
                 break
             self.position += 1
-            yield picture
+            yield image
         self._check_end()
 
     def _check_end(self) -> None:
@@ -214,19 +214,3 @@ class VideoReader:
             self._complaints.seek(0)
             text = self._complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip()
             raise ValueError(f"{self.path} cannot be decoded: {text.splitlines()[-1] if text else 'ffmpeg failed'}")
-
-
-def read_video(path: Path, height: int, width: int, most: int = 10_000) -> np.ndarray:
-    """Return a video's pictures, [T, height, width, 3] uint8.
-
-    Args:
-        height: of the pictures, pixels.
-        width: of the pictures, pixels.
-        most: how many are read at most.
-
-    Raises:
-        FileNotFoundError: the file is not there.
-        ValueError: it cannot be decoded, or its pictures are of another size.
-    """
-    with VideoReader(path, height, width) as reader:
-        return reader.read(most)

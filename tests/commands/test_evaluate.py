@@ -75,6 +75,6 @@ def test_impossible_numbers_are_wrong_usage(argv: list[str], capsys: pytest.Capt
 def test_statistics_of_a_figure() -> None:
     # mean 2, s = sqrt((1 + 0 + 1) / 2) = 1, half = 1.96 / sqrt(3)
     stats = describe(np.array([1.0, 2.0, 3.0]))
-    assert (stats.mean, stats.std, stats.lowest, stats.highest) == (2.0, 1.0, 1.0, 3.0)
-    assert stats.interval_95 == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
-    assert describe(np.array([5.0])).interval_95 == (5.0, 5.0)
+    assert (stats["mean"], stats["std"], stats["lowest"], stats["highest"]) == (2.0, 1.0, 1.0, 3.0)
+    assert stats["interval_95"] == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
+    assert describe(np.array([5.0]))["interval_95"] == (5.0, 5.0)

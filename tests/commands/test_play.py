@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from embodichain.cli import main
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.play.agents import RandomAgent, ZeroAgent
-from embodichain.utils.video import read_video
 from tests.agents.rl.fakes import CART_POLE_ENV
+from tests.videos import read_video
 
 SMALL = ("--size", "64", "48", "--episodes", "1")
 needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")

@@ -122,7 +122,7 @@ def test_video_that_is_too_short_is_refused(tmp_path: Path) -> None:
     for picture in pictures([10, 60]):
         writer.write(picture)
     writer.close()
-    with pytest.raises(ConfigError, match="has 2 of the 3 pictures of an episode"):
+    with pytest.raises(ConfigError, match="has 2 of the 3 images of an episode"):
         list(read_lerobot(tmp_path))
 
 

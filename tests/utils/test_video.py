@@ -9,7 +9,8 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 
-from embodichain.utils.video import BackgroundVideoWriter, VideoReader, VideoWriter, read_video
+from embodichain.utils.video import BackgroundVideoWriter, VideoReader, VideoWriter
+from tests.videos import read_video
 
 WIDTH, HEIGHT = 64, 48
 WRITERS = [VideoWriter, BackgroundVideoWriter]
@@ -129,7 +130,7 @@ def test_reader_decodes_no_further_than_it_is_asked(tmp_path: Path) -> None:
 
 def test_pictures_of_another_size_are_refused_at_the_first(tmp_path: Path) -> None:
     path = write_pictures(tmp_path / "video.mp4", [1] * 3)
-    with pytest.raises(ValueError, match=r"video\.mp4 has pictures of 64x48, not 32x96"):
+    with pytest.raises(ValueError, match=r"video\.mp4 has images of 64x48, not 32x96"):
         read_video(path, 96, 32)  # as many bytes a picture
 
 

@@ -5,6 +5,7 @@ The folder of the model has ``checkpoints``, as that of a training, and ``bc.jso
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -18,11 +19,12 @@ import numpy as np
 import torch
 
 from embodichain import __version__
+from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
-from embodichain.agents.rl.models import VLAPolicy, build_policy, load_policy_state, save_vla_model
+from embodichain.agents.rl.models import VLAPolicy, load_policy_state, save_vla_model
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
@@ -152,7 +154,6 @@ class _Progress:
         self._cloning = cloning
         self._told = {"episodes": data.num_episodes, "frames": data.num_frames, "digest": data.digest()}
         self._start = start
-        self._folder = _folder_of(plan)
         saved = plan.saved
         if saved is None:
             return
@@ -181,7 +182,7 @@ class _Progress:
         """Write a checkpoint, and return what it holds; where it cannot be written, a warning says so."""
         content = self.content()
         try:
-            self._folder.save(freeze(content), self._cloning.step)
+            _folder_of(self._plan).save(freeze(content), self._cloning.step)
         except OSError as error:
             logger.log_warning(f"the checkpoint of step {self._cloning.step} could not be written: {error}")
         return content
@@ -306,13 +307,8 @@ def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy
 def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
     """Return the training's policy with weights as they begin."""
     assert isinstance(run.policy, VLAPolicyCfg)
-    policy = build_policy(
-        replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None)),
-        env.flattened_observation_space,
-        env.single_action_space,
-        device,
-        observation_space=env.single_observation_space,
-    )
+    block = replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None))
+    policy = build_env_policy(dataclasses.replace(run, policy=block), env, device)
     assert isinstance(policy, VLAPolicy)
     return policy
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
 from embodichain.tools.open_run import open_run
 
-__all__ = ["BrokenPolicyError", "Statistics", "describe", "evaluate_run", "play_episodes"]
+__all__ = ["BrokenPolicyError", "describe", "evaluate_run", "play_episodes"]
 
 # Not the episodes that the trainings evaluate themselves by: those have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003
@@ -24,28 +23,17 @@ class BrokenPolicyError(RuntimeError):
     """A parameter of a policy is not finite."""
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """Of a metric over episodes.
+def describe(values: np.ndarray) -> dict[str, Any]:
+    """Return the statistics of a metric over episodes [E].
 
-    Attributes:
-        interval_95: of the mean, by its standard error: mean +- 1.96 s / sqrt(E).
-        std: s, the episodes' standard deviation.
+    These are ``mean``, ``interval_95`` of the mean by its standard error (mean +- 1.96 s / sqrt(E), or of a single
+    episode its value), ``std`` (s), ``lowest`` and ``highest``.
     """
-
-    mean: float
-    interval_95: tuple[float, float]
-    std: float
-    lowest: float
-    highest: float
-
-
-def describe(values: np.ndarray) -> Statistics:
-    """Return the statistics of values [E]; of a single one the interval is the value itself."""
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     half = 1.96 * std / len(values) ** 0.5
-    return Statistics(mean, (mean - half, mean + half), std, float(values.min()), float(values.max()))
+    ends = {"lowest": float(values.min()), "highest": float(values.max())}
+    return {"mean": mean, "interval_95": (mean - half, mean + half), "std": std, **ends}
 
 
 def evaluate_run(
@@ -68,7 +56,7 @@ def evaluate_run(
         "seed": seed,
         "success_rate": rate,
         "success_interval_95": list(wilson_interval(rate, episodes)),
-        "figures": {name: asdict(describe(values)) for name, values in columns.items() if name != "success"},
+        "figures": {name: describe(values) for name, values in columns.items() if name != "success"},
     }
 
 

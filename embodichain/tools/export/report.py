@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from embodichain.tools.export.run import Export
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = ["format_export"]
 
 
-def format_export(export: Export) -> str:
-    """Return what was exported, for the screen."""
+def format_export(export: Mapping[str, Any]) -> str:
+    """Return what ``export_run`` returned, for the screen."""
     lines = [
-        f"parity     {export.observations} observations, actions differ by {export.difference:.2g} at most",
-        f"inputs     {', '.join(export.inputs)}",
-        f"outputs    {', '.join(export.outputs)}",
+        f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
+        f"inputs     {', '.join(export['inputs'])}",
+        f"outputs    {', '.join(export['outputs'])}",
     ]
-    return "\n".join([*lines, *(f"written    {file}" for file in export.files)])
+    return "\n".join([*lines, *(f"written    {file}" for file in export["files"])])

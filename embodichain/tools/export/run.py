@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.tools.export.formats import FORMATS, RUNNER
@@ -15,31 +15,19 @@ from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.files import write_atomically, write_json
 
-__all__ = ["Export", "export_run"]
+__all__ = ["export_run"]
 
 _SEED_OFFSET = 4_000_003
 
 
-@dataclass(frozen=True)
-class Export:
-    """An exported policy.
-
-    Attributes:
-        observations: how many it was compared on.
-        difference: the largest between its actions and the policy's.
-    """
-
-    observations: int
-    difference: float
-    inputs: list[str]
-    outputs: list[str]
-    files: list[Path]
-
-
 def export_run(
     target: str, file_format: str, out: Path | None, observations: int, envs: int, allowed_imports: Sequence[str]
-) -> Export:
+) -> dict[str, Any]:
     """Write the policy of a run into ``out``, or ``export`` in the run's folder, in one of ``FORMATS``.
+
+    Returns:
+        ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs`` and
+        ``outputs``, and the ``files`` written.
 
     Raises:
         ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
@@ -66,7 +54,8 @@ def export_run(
             raise
         except OSError as error:
             raise ConfigError(f"--out {path}: cannot be written: {error}") from error
-    return Export(len(steps) * envs, largest, list(module.inputs), module.outputs, files)
+    compared = {"observations": len(steps) * envs, "difference": largest}
+    return {**compared, "inputs": list(module.inputs), "outputs": module.outputs, "files": files}
 
 
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:

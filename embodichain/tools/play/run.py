@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,53 +24,52 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.video import VideoWriter
 
-__all__ = ["Playing", "play_in_browser", "play_video"]
+__all__ = ["play_in_browser", "play_video"]
 
 _SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
 
 
-@dataclass(frozen=True)
-class Playing:
-    """What is played.
-
-    Attributes:
-        target: a run, or with an agent a training config's file.
-        agent: what acts instead of a policy, of ``AGENTS``.
-        allowed_imports: prefixes of modules that the config may name.
-    """
-
-    target: str
-    agent: str | None
-    seed: int
-    device: str
-    allowed_imports: Sequence[str]
-
-
-def play_in_browser(playing: Playing, episodes: int | None) -> None:
-    """Play until Ctrl-C, or for so many episodes.
-
-    Raises:
-        ConfigError: there is no such run or config, or it cannot be built here.
-    """
-    with _stage(playing) as (env, policy, _, _):
-        play_live(env, policy.eval(), torch.device(playing.device), playing.seed + _SEED_OFFSET, episodes)
+def play_in_browser(
+    target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str], episodes: int | None
+) -> None:
+    """Play until Ctrl-C, or for so many episodes; the arguments are those of :func:`play_video`."""
+    with _stage(target, agent, seed, device, allowed_imports) as (env, policy, _, _):
+        play_live(env, policy.eval(), torch.device(device), seed + _SEED_OFFSET, episodes)
 
 
 def play_video(
-    playing: Playing, episodes: int, out: Path | None, size: tuple[int, int]
+    target: str,
+    agent: str | None,
+    seed: int,
+    device: str,
+    allowed_imports: Sequence[str],
+    episodes: int,
+    out: Path | None,
+    size: tuple[int, int],
 ) -> tuple[dict[str, np.ndarray], Path]:
-    """Write a video of episodes, of ``size`` (width, height) in pixels, both even.
+    """Write a video of episodes.
+
+    Args:
+        target: a run, or with an agent a training config's file.
+        agent: what acts instead of a policy, of ``AGENTS``.
+        seed: of the episodes.
+        device: of the policy.
+        allowed_imports: prefixes of modules that the config may name.
+        episodes: how many.
+        out: the video; None: in the run's folder.
+        size: width and height, pixels, both even.
 
     Returns:
-        The columns of an ``EpisodeTable`` [E], and the video's path: ``out``, or one in the run's folder.
+        The columns of an ``EpisodeTable`` [E], and the video's path.
 
     Raises:
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
         RenderingUnavailableError: there is nothing to render with.
     """
-    with _stage(playing) as (env, policy, view, default), closing(SceneCamera(env, view, size)) as camera:
+    stage = _stage(target, agent, seed, device, allowed_imports)
+    with stage as (env, policy, view, default), closing(SceneCamera(env, view, size)) as camera:
         path = out or default
-        evaluator = Evaluator(env, episodes, playing.seed + _SEED_OFFSET, torch.device(playing.device), path.parent)
+        evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(device), path.parent)
         with _writing(path), closing(VideoWriter(path, *size, 1.0 / env.step_dt)) as video:
             logger.log_info(f"playing {episodes} episodes")
             evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
@@ -88,20 +86,22 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _stage(playing: Playing) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
+def _stage(
+    target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str]
+) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
     """Give the environment, what acts in it, the config's camera, and the video's path by default."""
-    if playing.agent is None:
-        saved = find_run(playing.target)
-        with open_run(saved, 1, playing.device, playing.allowed_imports) as opened:
+    if agent is None:
+        saved = find_run(target)
+        with open_run(saved, 1, device, allowed_imports) as opened:
             camera = config_camera([opened.config.eval_env, opened.config.env])
             path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
             yield opened.env, opened.policy, camera, path
         return
-    overrides = ["trainer.enable_eval=true", "trainer.num_eval_envs=1", f"trainer.device={playing.device}"]
-    config = load_run_config(playing.target, overrides, playing.allowed_imports)
+    overrides = ["trainer.enable_eval=true", "trainer.num_eval_envs=1", f"trainer.device={device}"]
+    config = load_run_config(target, overrides, allowed_imports)
     assert config.eval_env is not None
-    torch.manual_seed(playing.seed)
+    torch.manual_seed(seed)
     env = build_env(config.env_id, replace(without_records(config.eval_env), num_envs=1))
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
-        yield env, AGENTS[playing.agent](env.single_action_space), camera, Path("play.mp4")
+        yield env, AGENTS[agent](env.single_action_space), camera, Path("play.mp4")

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,66 +20,59 @@ from embodichain.tools.sweep.trainings import Trainings, TrialFailedError
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import printing_may_fail
 
-__all__ = ["Sweep", "search", "sweep"]
+__all__ = ["search", "sweep"]
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What is searched.
-
-    Attributes:
-        config: path of the training config.
-        overrides: of it, in all trainings.
-        parameters: the settings that are searched, as texts: ``path=low:high`` and the like.
-        metric: to be as high as can be, the last value of a training.
-        out: folder of the study; None: ``sweeps/<exp_name>``.
-        import_prefixes: what the trainings are told to allow.
-        allowed_imports: prefixes of modules that the config may name.
-    """
-
-    config: str
-    overrides: list[str]
-    parameters: Sequence[str]
-    trials: int
-    seeds: int
-    jobs: int
-    metric: str
-    out: Path | None
-    import_prefixes: list[str]
-    allowed_imports: list[str]
-
-
-def sweep(cfg: Sweep) -> dict[str, Any]:
+def sweep(
+    config: str,
+    overrides: Sequence[str],
+    parameters: Sequence[str],
+    out: Path | None,
+    allowed_imports: Sequence[str],
+    *,
+    trials: int,
+    seeds: int,
+    jobs: int,
+    metric: str,
+) -> dict[str, Any]:
     """Search, and return the trials and the best of them as plain data.
+
+    Args:
+        config: path of the training config; ``overrides`` hold in all trainings.
+        parameters: the settings that are searched, as texts: ``path=low:high`` and the like.
+        out: folder of the study; None: ``sweeps/<exp_name>``.
+        allowed_imports: prefixes of modules that the config may name.
+        trials: how many, ``jobs`` at a time, each of ``seeds`` trainings.
+        metric: to be as high as can be, by its last value in a training.
 
     Raises:
         ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
         InterruptedTraining: a signal ended it.
     """
-    parameters = [read_parameter(text) for text in cfg.parameters]
-    config = load_run_config(cfg.config, cfg.overrides, cfg.allowed_imports)
-    name = config.trainer.exp_name
-    if cfg.metric.startswith("eval/") and config.eval_env is None:
-        raise ConfigError(f"--metric {cfg.metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
-    folder = cfg.out or Path("sweeps") / name
+    searched = [read_parameter(text) for text in parameters]
+    run = load_run_config(config, overrides, allowed_imports)
+    name = run.trainer.exp_name
+    if metric.startswith("eval/") and run.eval_env is None:
+        raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
+    folder = out or Path("sweeps") / name
     study, trainings = _open_study(folder, name), Trainings()
 
     def train(number: int, values: dict[str, Any]) -> float:
-        overrides = [*cfg.overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
+        chosen = [*overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
         scores = []
-        for seed in range(1, cfg.seeds + 1):
+        for seed in range(1, seeds + 1):
             run_name = f"{name[:70]}_sweep_{number:04d}_{seed}"
-            own = [*overrides, f"trainer.exp_name={run_name}", f"trainer.seed={seed}"]
+            own = [*chosen, f"trainer.exp_name={run_name}", f"trainer.seed={seed}"]
             log = folder / f"{run_name}.log"
-            scores.append(_train(trainings, cfg.config, own, cfg.import_prefixes, log, run_name, cfg.metric))
+            scores.append(_train(trainings, config, own, allowed_imports, log, run_name, metric))
         return float(interquartile_mean(np.array(scores)))
 
     with printing_may_fail(), trainings.taking_signals():
-        search(study, parameters, train, cfg.trials, cfg.jobs)
+        search(study, searched, train, trials, jobs)
     done = [trial for trial in study.trials if trial.value is not None]
     best = max(done, key=lambda trial: trial.value, default=None)
     return {
-        "metric": cfg.metric,
+        "metric": metric,
         "trials": [{"number": t.number, "value": t.value, "params": plain_values(t.params)} for t in study.trials],
         "best": None if best is None else {"value": best.value, "params": plain_values(best.params)},
         "study": str(folder),
@@ -125,7 +117,7 @@ def _train(
     trainings: Trainings,
     config: str,
     overrides: list[str],
-    prefixes: list[str],
+    prefixes: Sequence[str],
     log: Path,
     run_name: str,
     metric: str,

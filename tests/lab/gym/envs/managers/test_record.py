@@ -23,8 +23,8 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
-from embodichain.utils.video import read_video
 from tests.lab.scenes import cart_cfg
+from tests.videos import read_video
 
 PUSH_CUBE = Path(__file__).resolve().parents[5] / "configs/agents/rl/push_cube/gym_config.json"
 
