@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.tools.doctor import actor_checks, group_checks, update_checks, value_checks
-from embodichain.tools.doctor.patient import Patient
+from embodichain.tools.doctor import actor_checks, update_checks, value_checks
+from embodichain.tools.doctor.probes import Patient
 from embodichain.tools.doctor.report import CheckFailedError, CheckResult, CheckSkippedError
 
-__all__ = ["CHECKS", "Check", "check_algorithm", "run_checks"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes:
-        func: returns where the check passes, and raises CheckFailedError or CheckSkippedError; its name is the check's.
-        needs: names of checks without which this one says nothing; it is skipped where one of them failed.
-    """
-
-    func: Callable[[Patient], None]
-    needs: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Of the check."""
-        return self.func.__name__
+__all__ = ["CHECKS", "check_algorithm", "run_checks"]
 
 
 # Later ones need what earlier ones show; the values' checks build on one another like the rungs of a ladder.
@@ -41,27 +22,30 @@ _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
 _FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would be in everything
 _ACTOR = (*_FINITE, "advantage_sign")
 
-CHECKS = (
-    Check(update_checks.losses_are_finite),
-    Check(update_checks.parameters_change, ("losses_are_finite",)),
-    Check(update_checks.rollout_stays_as_it_is),
-    Check(update_checks.first_ratio_is_one),
-    Check(update_checks.gradient_norm_is_cut, _SOUND),
-    Check(actor_checks.equal_rewards_move_nothing, _SOUND),
-    Check(group_checks.nothing_after_first_done, _FINITE),
-    Check(group_checks.groups_are_apart, _FINITE),
-    Check(group_checks.equal_group_returns_move_nothing, (*_FINITE, "groups_are_apart")),
-    Check(value_checks.value_at_termination, _FINITE),
-    Check(value_checks.value_of_observation, (*_FINITE, "value_at_termination")),
-    Check(value_checks.value_discounts, (*_FINITE, "value_of_observation")),
-    Check(value_checks.value_at_truncation, (*_FINITE, "value_discounts")),
-    Check(value_checks.value_at_rollout_end, (*_FINITE, "value_discounts")),
-    Check(actor_checks.advantage_sign, (*_FINITE, "nothing_after_first_done", "groups_are_apart")),
-    Check(actor_checks.policy_of_observation, _ACTOR),
-    Check(actor_checks.clipped_samples_give_no_gradient, _ACTOR),
-    Check(actor_checks.entropy_bonus_widens, _FINITE),
-    Check(actor_checks.credit_stops_at_episode_end, (*_FINITE, "groups_are_apart")),
-)
+CHECKS: dict[Callable[[Patient], None], tuple[str, ...]] = {
+    update_checks.losses_are_finite: (),
+    update_checks.parameters_change: ("losses_are_finite",),
+    update_checks.rollout_stays_as_it_is: (),
+    update_checks.first_ratio_is_one: (),
+    update_checks.gradient_norm_is_cut: _SOUND,
+    actor_checks.equal_rewards_move_nothing: _SOUND,
+    actor_checks.nothing_after_first_done: _FINITE,
+    actor_checks.groups_are_apart: _FINITE,
+    actor_checks.equal_group_returns_move_nothing: (*_FINITE, "groups_are_apart"),
+    value_checks.value_at_termination: _FINITE,
+    value_checks.value_of_observation: (*_FINITE, "value_at_termination"),
+    value_checks.value_discounts: (*_FINITE, "value_of_observation"),
+    value_checks.value_at_truncation: (*_FINITE, "value_discounts"),
+    value_checks.value_at_rollout_end: (*_FINITE, "value_discounts"),
+    actor_checks.advantage_sign: (*_FINITE, "nothing_after_first_done", "groups_are_apart"),
+    actor_checks.policy_of_observation: _ACTOR,
+    actor_checks.clipped_samples_give_no_gradient: _ACTOR,
+    actor_checks.entropy_bonus_widens: _FINITE,
+    actor_checks.credit_stops_at_episode_end: (*_FINITE, "groups_are_apart"),
+}
+"""What a check needs, by the check: it says nothing, and is skipped, where one of the checks named has failed.
+
+A check returns where it passes, and raises CheckFailedError or CheckSkippedError; its name is the function's."""
 
 
 def check_algorithm(
@@ -92,30 +76,30 @@ def run_checks(
     algo_class = get_algo_class(name_or_class) if isinstance(name_or_class, str) else name_or_class
     patient = Patient(algo_class, cfg_kwargs or {})
     broken: set[str] = set()
-    for check in CHECKS:
-        explained = next((name for name in check.needs if name in broken), None)
+    for check, needs in CHECKS.items():
+        explained = next((name for name in needs if name in broken), None)
         if explained is None:
             result = _run(check, patient)
         else:
-            result = CheckResult(check.name, "skipped", cause=f"says nothing while {explained} does not pass")
+            result = CheckResult(check.__name__, "skipped", cause=f"says nothing while {explained} does not pass")
         if result.status == "failed" or explained is not None:
-            broken.add(check.name)
+            broken.add(check.__name__)
         yield result
 
 
-def _run(check: Check, patient: Patient) -> CheckResult:
+def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
     status: Literal["passed", "failed", "skipped"] = "passed"
     told: dict[str, str] = {}
     start = time.perf_counter()
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(0)
         try:
-            check.func(patient)
+            check(patient)
         except CheckFailedError as error:
             status, told = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
         except CheckSkippedError as error:
             status, told = "skipped", {"cause": str(error)}
         except BaseException as error:
-            error.add_note(f"raised while embodichain's doctor ran the check '{check.name}'")
+            error.add_note(f"raised while embodichain's doctor ran the check '{check.__name__}'")
             raise
-    return CheckResult(check.name, status, seconds=time.perf_counter() - start, **told)
+    return CheckResult(check.__name__, status, seconds=time.perf_counter() - start, **told)

@@ -12,8 +12,7 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.tools.doctor.patient import GROUP_SIZE, Patient
-from embodichain.tools.doctor.probes import alternating, bandit, play, step_norms, table_policy
+from embodichain.tools.doctor.probes import GROUP_SIZE, Patient, alternating, bandit, play, step_norms, table_policy
 from embodichain.tools.doctor.report import CheckFailedError, CheckSkippedError, expect
 
 __all__ = [

@@ -16,8 +16,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.doctor.patient import Patient
-from embodichain.tools.doctor.probes import gradients, one_hot, play, table_policy, values
+from embodichain.tools.doctor.probes import Patient, gradients, one_hot, play, table_policy, values
 from embodichain.tools.doctor.report import CheckSkippedError, expect
 
 __all__ = [

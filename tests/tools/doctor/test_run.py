@@ -128,7 +128,7 @@ def test_results_are_the_same_each_time_and_the_callers_random_numbers_go_on() -
     assert torch.equal(torch.rand(2), expected)
     again = check_algorithm(with_bugs("actions clipped"))
     assert [(r.name, r.status, r.got) for r in first] == [(r.name, r.status, r.got) for r in again]
-    assert [r.name for r in first] == [check.name for check in CHECKS]
+    assert [r.name for r in first] == [check.__name__ for check in CHECKS]
 
 
 class PlainPolicyGradient(BaseAlgorithm):
