@@ -13,19 +13,6 @@ from typing import Any
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
 
-__all__ = [
-    "add_device",
-    "add_json",
-    "add_run",
-    "check_viewer",
-    "output_file",
-    "output_folder",
-    "parse_pairs",
-    "print_result",
-    "whole_number",
-    "writing",
-]
-
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
     "the run in ./outputs that saved last"

@@ -6,9 +6,6 @@ import argparse
 
 from embodichain.agents.rl.config.arguments import add_options
 from embodichain.agents.rl.train import train_as_command
-from embodichain.commands.train import EXIT_CODES
-
-__all__ = ["EXAMPLES", "EXIT_CODES", "add_arguments", "run"]
 
 EXAMPLES = ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200")
 

@@ -16,8 +16,6 @@ from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.state import generators_state, load_generators_state
 
-__all__ = ["Cloning", "cloning_loss"]
-
 _REPORTS = 10  # in a training
 _WARM_UP = 0.2  # of the steps, in which the learning rate rises; then it falls to 0
 _MAX_SKIPPED = 100  # gradient steps in a row that may be skipped

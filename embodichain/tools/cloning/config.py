@@ -15,8 +15,6 @@ from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-__all__ = ["BCCfg", "change_bc_config", "find_train_config", "load_bc_config"]
-
 _MAY_CHANGE = ("steps", "save_freq", "device", "num_eval_episodes")  # where a cloning is resumed
 
 

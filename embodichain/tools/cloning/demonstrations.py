@@ -25,8 +25,6 @@ from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import encode_instructions
 from embodichain.utils.observations import select_entries
 
-__all__ = ["Demonstrations", "from_dataset", "from_expert"]
-
 
 @dataclass(frozen=True)
 class Demonstrations:

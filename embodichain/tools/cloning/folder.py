@@ -18,8 +18,6 @@ from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.output import OutputFolder
 
-__all__ = ["check_content", "made_folder", "out_folder", "place"]
-
 _ROOT = Path("outputs")  # below it is written, whatever a config says
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["format_cloning"]
-
 
 def format_cloning(summary: Mapping[str, Any]) -> str:
     """Return the record of a cloning, for the screen."""

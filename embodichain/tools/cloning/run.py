@@ -43,8 +43,6 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.files import read_text, remove_unfinished, write_json
 from embodichain.utils.state import freeze, thaw
 
-__all__ = ["clone_from_config", "resume_cloning"]
-
 _KIND = "behaviour cloning"  # what a checkpoint says that it is of
 _SUMMARY = "bc.json"
 _KEEP_LAST = 2  # checkpoints: the latest, and the one before it should that be damaged

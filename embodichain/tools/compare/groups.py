@@ -11,8 +11,6 @@ import numpy as np
 from embodichain.tools.report.run_data import RunData
 from embodichain.utils import ConfigError
 
-__all__ = ["Groups", "final_score", "group_runs", "scores_by_task", "task_of"]
-
 _OF_NO_CONSEQUENCE = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
 
 

@@ -13,8 +13,6 @@ from embodichain.tools.compare.statistics import interquartile_mean
 from embodichain.tools.report.charts import Series, line_chart
 from embodichain.tools.report.page import cards, document, table
 
-__all__ = ["make_page"]
-
 _CURVES = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
 _POINTS = 200  # of a curve
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["HEADINGS", "cells", "format_comparison", "verdicts"]
-
 HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")
 
 

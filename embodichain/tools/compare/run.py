@@ -15,8 +15,6 @@ from embodichain.tools.compare.groups import Groups, group_runs, scores_by_task,
 from embodichain.tools.compare.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.tools.report.run_data import read_run
 
-__all__ = ["compare_runs"]
-
 
 def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any], Groups]:
     """Compare the last values of a metric.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["MIN_RUNS", "Comparison", "bootstrap_interval", "compare_groups", "interquartile_mean"]
-
 NUM_RESAMPLES = 5000
 MIN_RUNS = 4
 """Of each group, for a difference to be called one: of 3 against 3 runs the clearest outcome, all of one group above

@@ -28,18 +28,6 @@ from embodichain.tools.doctor.probes import (
 )
 from embodichain.tools.doctor.report import CheckSkippedError, expect
 
-__all__ = [
-    "advantage_sign",
-    "clipped_samples_give_no_gradient",
-    "credit_stops_at_episode_end",
-    "entropy_bonus_widens",
-    "equal_group_returns_move_nothing",
-    "equal_rewards_move_nothing",
-    "groups_are_apart",
-    "nothing_after_first_done",
-    "policy_of_observation",
-]
-
 NEGLIGIBLE = 1e-3  # of a gradient, against one that should be there
 _UPDATES = 20
 

@@ -8,8 +8,6 @@ from embodichain.lab.sim.rendering.choice import choose_ray_tracing
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils.machine import describe_machine
 
-__all__ = ["examine_machine", "give_advice"]
-
 _SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
 
 

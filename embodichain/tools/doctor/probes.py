@@ -24,21 +24,6 @@ from embodichain.tools.doctor.report import CheckSkippedError
 from embodichain.utils.configclass import replace
 from embodichain.utils.validation import from_dict
 
-__all__ = [
-    "GROUP_SIZE",
-    "Patient",
-    "alternating",
-    "bandit",
-    "gradients",
-    "means",
-    "one_hot",
-    "play",
-    "step_norms",
-    "table_policy",
-    "values",
-]
-
-
 GROUP_SIZE = 8  # environments that start alike, for algorithms that compare within groups
 
 # What suits most probes: one full-batch step of the plain loss. Only the settings that an algorithm has are used.

@@ -6,16 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "CheckFailedError",
-    "CheckResult",
-    "CheckSkippedError",
-    "expect",
-    "format_machine",
-    "format_result",
-    "format_totals",
-]
-
 
 class CheckFailedError(Exception):
     """What should have been, what was, and the likely cause."""

@@ -14,9 +14,6 @@ from embodichain.tools.doctor import actor_checks, update_checks, value_checks
 from embodichain.tools.doctor.probes import Patient
 from embodichain.tools.doctor.report import CheckFailedError, CheckResult, CheckSkippedError
 
-__all__ = ["CHECKS", "check_algorithm", "run_checks"]
-
-
 # Later ones need what earlier ones show; the values' checks build on one another like the rungs of a ladder.
 _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
 _FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would be in everything

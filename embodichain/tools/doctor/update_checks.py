@@ -15,14 +15,6 @@ from embodichain.agents.rl.models import ActorCritic
 from embodichain.tools.doctor.probes import GROUP_SIZE, Patient, alternating, bandit, play, step_norms, table_policy
 from embodichain.tools.doctor.report import CheckFailedError, CheckSkippedError, expect
 
-__all__ = [
-    "first_ratio_is_one",
-    "gradient_norm_is_cut",
-    "losses_are_finite",
-    "parameters_change",
-    "rollout_stays_as_it_is",
-]
-
 _STEPS, _OBS, _ACTION = 8, 3, 2
 
 

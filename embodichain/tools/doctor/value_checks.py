@@ -19,14 +19,6 @@ from embodichain.agents.rl.models import Policy
 from embodichain.tools.doctor.probes import Patient, gradients, one_hot, play, table_policy, values
 from embodichain.tools.doctor.report import CheckSkippedError, expect
 
-__all__ = [
-    "value_at_rollout_end",
-    "value_at_termination",
-    "value_at_truncation",
-    "value_discounts",
-    "value_of_observation",
-]
-
 _GAMMA = 0.5  # as the patient has it
 _TOLERANCE = 0.1
 _STILL, _STILL_UPDATES = 0.002, 8  # changes below it, so many times: the values have settled, and do not just turn

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-__all__ = ["format_evaluation"]
-
 
 def format_evaluation(result: dict[str, Any]) -> str:
     """Return the result of ``evaluate_run`` for the screen."""

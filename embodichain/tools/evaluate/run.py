@@ -13,8 +13,6 @@ from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
 from embodichain.tools.open_run import open_run
 
-__all__ = ["BrokenPolicyError", "describe", "evaluate_run", "play_episodes"]
-
 # Not the episodes that the trainings evaluate themselves by: those have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003
 

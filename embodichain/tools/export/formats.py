@@ -21,8 +21,6 @@ from torch.jit._trace import TracerWarning
 from embodichain.tools.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
 
-__all__ = ["FORMATS", "RUNNER", "Format", "load_runner"]
-
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 

@@ -20,8 +20,6 @@ from embodichain.agents.rl.models.registry import PolicyBlock
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.utils.observations import entry_columns, entry_spaces
 
-__all__ = ["DeployedPolicy", "actor_entries"]
-
 _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything else is float32
 
 

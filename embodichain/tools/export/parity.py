@@ -15,8 +15,6 @@ from embodichain.tools.export.formats import Run
 from embodichain.tools.export.module import DeployedPolicy
 from embodichain.utils.observations import select_entries
 
-__all__ = ["ParityError", "Step", "check_parity", "record_steps"]
-
 TOLERANCE = 1e-5
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["format_export"]
-
 
 def format_export(export: Mapping[str, Any]) -> str:
     """Return what ``export_run`` returned, for the screen."""

@@ -15,8 +15,6 @@ from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.files import write_atomically, write_json
 
-__all__ = ["export_run"]
-
 _SEED_OFFSET = 4_000_003
 
 

@@ -11,8 +11,6 @@ from embodichain.tools.export.module import DeployedPolicy
 from embodichain.tools.open_run import OpenRun
 from embodichain.utils.machine import describe_machine
 
-__all__ = ["describe_policy"]
-
 
 def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) -> dict[str, Any]:
     """Return the specification that goes into the exported file, as plain data.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from embodichain.tools.listing.run import Row
 
-__all__ = ["format_rows"]
-
 
 def format_rows(rows: list[Row]) -> str:
     """Return a line for each row, below the names of their blocks where they have any."""

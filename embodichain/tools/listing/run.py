@@ -17,8 +17,6 @@ from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
-__all__ = ["LISTS", "Row"]
-
 Row = dict[str, Any]
 
 

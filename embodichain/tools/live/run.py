@@ -28,8 +28,6 @@ from embodichain.tools.play.agents import ZeroAgent
 from embodichain.tools.view.actions import action_numbers
 from embodichain.utils import logger
 
-__all__ = ["HandAgent", "LiveTask", "play_live"]
-
 _KEPT = 5  # episodes that the page lists
 _IDLE = 0.05  # s between two looks for a click, while nothing moves
 _SPEEDS = (0.1, 4.0)

@@ -12,8 +12,6 @@ from embodichain.lab.gym.registry import get_registered_env_ids
 from embodichain.schema import schema_text
 from embodichain.utils import ConfigError
 
-__all__ = ["write_task"]
-
 _LONGEST = 100  # characters of a name, of which files are named
 _TEMPLATES = Path(__file__).parent / "task_template"
 

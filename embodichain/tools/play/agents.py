@@ -8,8 +8,6 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.models import Policy
 
-__all__ = ["AGENTS", "RandomAgent", "ZeroAgent"]
-
 
 class ZeroAgent(Policy):
     """Does nothing: all actions are 0.

@@ -10,8 +10,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.sim.sensors import CameraPose, Renderer
 
-__all__ = ["SceneCamera", "config_camera"]
-
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
 _LEAST_RADIUS = 0.4  # m
 _FIELD = 1.07  # focal length in heights of the image: 50 degrees

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["format_episodes"]
-
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
     """Return a line for each episode of the columns [E] of an ``EpisodeTable``."""

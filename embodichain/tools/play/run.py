@@ -24,8 +24,6 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.video import VideoWriter
 
-__all__ = ["play_in_browser", "play_video"]
-
 _SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from embodichain.agents.rl.nan_guard.nonfinite import EXTREME, FieldStats, Origin
 
-__all__ = ["StepReport", "UpdateReport", "format_divergence", "format_headline", "format_report", "to_json"]
-
 _SHOWN_STEPS = 12
 _SHOWN_ENVS = 8
 

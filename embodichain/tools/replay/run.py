@@ -35,8 +35,6 @@ from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import generators_state, load_generators_state
 from embodichain.utils.validation import from_dict
 
-__all__ = ["allow_modules", "describe_divergence", "replay_update"]
-
 
 def allow_modules(bundle: Mapping[str, Any], allowed: Sequence[str]) -> None:
     """Import the modules that a bundle's run did.

@@ -16,8 +16,6 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-__all__ = ["COLOURS", "Series", "line_chart", "number"]
-
 # Okabe and Ito, "Color Universal Design", 2008: told apart by colour-blind people, too.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
 _MOST_POINTS = 300

@@ -12,8 +12,6 @@ from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import MISSING
 
-__all__ = ["differences_from_defaults"]
-
 _NOT_SETTINGS = ("gym_config", "exp_name", "events", "import_modules")
 
 

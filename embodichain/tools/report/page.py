@@ -17,8 +17,6 @@ from embodichain.tools.report.differences import differences_from_defaults
 from embodichain.tools.report.run_data import RunData
 from embodichain.tools.report.style import STYLE
 
-__all__ = ["cards", "document", "make_page", "reward_shares", "table"]
-
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
 _LEARNING = (

@@ -8,8 +8,6 @@ from embodichain.tools.report.page import make_page
 from embodichain.tools.report.run_data import read_run
 from embodichain.utils.files import write_atomically
 
-__all__ = ["REPORT", "write_report"]
-
 REPORT = "report.html"
 
 

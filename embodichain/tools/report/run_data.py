@@ -17,8 +17,6 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 
-__all__ = ["RunData", "read_run", "read_summary"]
-
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _Share = Annotated[float, Field(ge=0.0, le=1.0)]
 

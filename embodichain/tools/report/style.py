@@ -1,7 +1,5 @@
 """How reports look: light or dark, as the reader's system is, and printable."""
 
-__all__ = ["STYLE"]
-
 STYLE = """
 :root{--back:#fff;--card:#f6f7f9;--text:#1c2128;--dim:#5b6470;--line:#d9dde3}
 @media(prefers-color-scheme:dark){:root{--back:#14171c;--card:#1d2128;--text:#e6e9ee;--dim:#9aa4b2;--line:#343b46}}

@@ -6,8 +6,6 @@ from typing import Any
 
 from embodichain.tools.rewards.terms import OTHER
 
-__all__ = ["format_terms"]
-
 
 def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
     """Return the result of ``analyse_reward`` for the screen; ``is_rescored``: with other weights than the run's."""

@@ -18,8 +18,6 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import write_atomically
 
-__all__ = ["analyse_reward"]
-
 _SEED = 5_000_003
 
 

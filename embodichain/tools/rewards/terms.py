@@ -9,8 +9,6 @@ import numpy as np
 
 from embodichain.tools.report.run_data import RunData
 
-__all__ = ["OTHER", "Rescored", "TermFacts", "misleading_terms", "rescore", "term_facts"]
-
 OTHER = "(other)"
 """What the return has beside the named terms, such as what a task adds or takes away itself."""
 _PREFIX = "rewards/"

@@ -8,8 +8,6 @@ from typing import Any
 
 from embodichain.utils import ConfigError
 
-__all__ = ["Parameter", "plain_values", "read_parameter"]
-
 
 @dataclass(frozen=True)
 class Parameter:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["format_sweep"]
-
 
 def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str]) -> str:
     """Return the result of ``sweep`` for the screen."""

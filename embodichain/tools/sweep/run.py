@@ -20,8 +20,6 @@ from embodichain.tools.sweep.trainings import Trainings, TrialFailedError
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import printing_may_fail
 
-__all__ = ["search", "sweep"]
-
 
 def sweep(
     config: str,

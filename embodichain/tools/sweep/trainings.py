@@ -13,8 +13,6 @@ from typing import IO, Any
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
 from embodichain.utils.parent import with_this_parent
 
-__all__ = ["Trainings", "TrialFailedError"]
-
 
 class TrialFailedError(RuntimeError):
     """A training of a trial did not come to its end."""

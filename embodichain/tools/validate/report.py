@@ -8,8 +8,6 @@ from typing import cast
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 
-__all__ = ["format_config"]
-
 
 def format_config(config: RunConfig | tuple[str, EmbodiedEnvCfg]) -> str:
     """Return what ``read_config`` has read, for the screen."""

@@ -15,8 +15,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
 
-__all__ = ["read_config"]
-
 
 def read_config(
     path: Path, overrides: Sequence[str], allowed_imports: Sequence[str]

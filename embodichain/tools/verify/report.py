@@ -5,8 +5,6 @@ from __future__ import annotations
 from embodichain.tools.verify.run import Verdict
 from embodichain.tools.verify.steps import FIELDS
 
-__all__ = ["format_verdict"]
-
 _SHOWN = (1, 2, 5)  # and tens of these
 
 

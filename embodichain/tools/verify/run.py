@@ -24,8 +24,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
 
-__all__ = ["Verdict", "verify_backends"]
-
 
 @dataclass(frozen=True)
 class Verdict:

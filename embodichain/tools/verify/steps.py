@@ -11,8 +11,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 
-__all__ = ["FIELDS", "LIMIT", "Difference", "Spread", "compare_runs", "compare_steps", "random_actions"]
-
 FIELDS = ("qpos", "qvel")
 LIMIT = 1e-4
 """Largest median difference after one step from the same state that counts as agreement; rad, m, rad/s, m/s."""

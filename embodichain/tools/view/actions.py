@@ -8,8 +8,6 @@ import torch
 
 from embodichain.lab.gym.envs import EmbodiedEnv
 
-__all__ = ["ActionNumber", "action_numbers"]
-
 
 @dataclass(frozen=True)
 class ActionNumber:

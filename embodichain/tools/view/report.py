@@ -6,8 +6,6 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.view.actions import action_numbers
 from embodichain.utils.observations import entry_columns, entry_spaces
 
-__all__ = ["format_spaces"]
-
 
 def format_spaces(env_id: str, env: EmbodiedEnv) -> str:
     """Return the lists of the entries of the observation and of the numbers of the action."""

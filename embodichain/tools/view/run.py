@@ -18,8 +18,6 @@ from embodichain.tools.play.camera import SceneCamera, config_camera
 from embodichain.tools.validate.run import read_config
 from embodichain.utils.configclass import replace
 
-__all__ = ["opened_scene", "render_scene", "show_scene"]
-
 
 @contextmanager
 def opened_scene(
