@@ -31,7 +31,7 @@ test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
 	@sh scripts/setup_gl.sh $(BIN)/python
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: setup ## Set up, then measure training beside that of other libraries, which are installed too (ARGS=...)
+bench: setup ## Set up, then compare the training speed with other libraries, which it installs (ARGS=...)
 	@sh scripts/setup_gl.sh $(BIN)/python
 	$(INSTALL_LOCKED) --requirement requirements/bench.txt
 	$(BIN)/python -m benchmarks.peers $(ARGS)
@@ -41,7 +41,7 @@ check: setup-dev ## Set up, then lint, formatting and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup-dev ## Correct the formatting, and what the linter can correct by itself
+format: setup-dev ## Format the code, and fix what the linter can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -54,11 +54,11 @@ schema: setup-dev ## Write the JSON Schemas of the configs, and the tables of do
 docs: $(VENV)/.installed-docs ## Build the documentation site into site/; a warning or a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-setup: $(VENV)/.installed ## Make the virtual environment and install the locked versions
+setup: $(VENV)/.installed ## Create the virtual environment and install the locked versions
 
 setup-dev: $(VENV)/.installed-dev ## The same with the development tools
 
-# The stamps make a second call free. Whoever has the development tools has all that `make train` needs.
+# The stamps make a second call free. The development tools include everything that `make train` needs.
 $(VENV)/.installed: pyproject.toml requirements/run.txt requirements/torch.txt
 	@sh scripts/setup_venv.sh $(PYTHON) $(VENV)
 	$(INSTALL_LOCKED) --requirement requirements/run.txt
@@ -77,10 +77,10 @@ $(VENV)/.installed-docs: $(VENV)/.installed requirements/docs.txt
 	$(INSTALL_LOCKED) --requirement requirements/docs.txt
 	@touch $@
 
-sbom: setup ## Write sbom.cdx.json: what is installed in the virtual environment, in the CycloneDX format
+sbom: setup ## Write sbom.cdx.json: the packages installed in the virtual environment, in the CycloneDX format
 	@sh scripts/sbom.sh $(VENV)
 
-lock: ## Resolve all versions anew; write requirements.lock, requirements/ and THIRD_PARTY.md (needs Python 3.11, Linux)
+lock: ## Resolve all versions again; write requirements.lock, requirements/ and THIRD_PARTY.md (needs Python 3.11, Linux)
 	@sh scripts/lock.sh $(PYTHON)
 
 clean: ## Remove the virtual environment and all caches; the runs in outputs/ stay

@@ -1,15 +1,14 @@
-"""What asynchronous collection wins with a slow policy, beside what it could win at most.
+"""Speed-up by asynchronous collection with a slow policy, compared with the bound.
 
 python benchmarks/async.py
 
-Three things take time: the policy's choice, the environments' step, and the update. Each is given a stated time, as a
-sleep: like a computation on a GPU it holds neither the interpreter nor a core, so that what is measured is how well the
-collector overlaps them, on a busy machine too. The bound is (Tc + Tu) / max(Tc, Tu), where Tc is the time to collect a
-rollout and Tu that of an update; with two groups of environments, choices, steps and updates may all overlap:
-(Ti + Te + Tu) / max(Ti, Te, Tu). Where a policy chooses chunks of actions, it is compared with one that chooses single
-ones, in turn: an update then takes its time a decision. At the end, environments whose step is work in Python, which
-holds the interpreter's lock, beside an update that is such work too: in threads, and in a process of their own. Prints
-a table and, last, one line of JSON.
+Three operations take time: choosing an action, stepping the environments, and the update. Each has a fixed duration, a
+sleep: like a computation on a GPU it holds neither the interpreter nor a core, so that the benchmark measures how well
+the collector overlaps them, on a busy machine too. The bound is (Tc + Tu) / max(Tc, Tu), where Tc is the time to
+collect a rollout and Tu that of an update. With two env sets, choices, steps and updates may all overlap:
+(Ti + Te + Tu) / max(Ti, Te, Tu). A policy that chooses chunks of actions is compared with synchronous collection by one
+that chooses single actions; the update's time is then per decision. At the end, steps and updates are work in Python,
+which holds the interpreter lock: in threads, and in a separate process. Prints a table and, last, one line of JSON.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ N = 4
 
 @dataclass(frozen=True)
 class Case:
-    """Times of one choice, one step and one update (s), groups of environments, steps of a rollout and of a chunk."""
+    """Times of one choice, one step and one update (s), env sets, steps of a rollout and of a chunk."""
 
     name: str
     infer: float
     step: float
     update: float
-    groups: int = 1
+    env_sets: int = 1
     steps: int = 10
     chunk: int = 1
 
     @property
     def bound(self) -> float:
-        """The most that overlapping can win."""
+        """The largest speed-up that overlapping allows."""
         infer, step = self.steps * self.infer, self.steps * self.step
-        in_turn = infer + step + self.update
+        synchronous = infer + step + self.update
         infer, update = infer / self.chunk, self.update / self.chunk
-        return in_turn / (max(infer, step, update) if self.groups == 2 else max(infer + step, update))
+        return synchronous / (max(infer, step, update) if self.env_sets == 2 else max(infer + step, update))
 
 
 CASES = (
@@ -62,15 +61,15 @@ CASES = (
     Case("inference takes twice as long as learning", 0.1, 0.0, 0.5),
     Case("learning takes twice as long as inference", 0.05, 0.0, 1.0),
     Case("environments and inference against learning", 0.06, 0.04, 1.0),
-    Case("two groups: environments as slow as inference and learning", 0.1, 0.1, 1.0, groups=2),
-    Case("two groups: environments as slow as inference, learning fast", 0.1, 0.1, 0.5, groups=2),
+    Case("two env sets: environments as slow as inference and learning", 0.1, 0.1, 1.0, env_sets=2),
+    Case("two env sets: environments as slow as inference, learning fast", 0.1, 0.1, 0.5, env_sets=2),
     Case("chunks of 8 against single actions", 0.1, 0.01, 3.2, steps=32, chunk=8),
     Case("chunks of 8 against single actions, slower environments", 0.1, 0.02, 3.2, steps=32, chunk=8),
 )
 
 
 class SleepingEnv:
-    """Environments that do nothing but take time."""
+    """Environments whose step is a sleep."""
 
     num_envs = N
     device = torch.device("cpu")
@@ -85,11 +84,11 @@ class SleepingEnv:
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[TensorDict, dict[str, Any]]:
-        """Begin."""
+        """Return the first observation."""
         return self._obs(), {}
 
     def step(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
-        """Take time."""
+        """Sleep."""
         if self.fails.is_set():
             self.failed_at = time.perf_counter()
             raise RuntimeError("failed as asked")
@@ -99,13 +98,13 @@ class SleepingEnv:
         return self._obs(), torch.zeros(N), never, never, info
 
     def step_chunk(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
-        """Take the time of each action."""
+        """Sleep for each action of the chunk."""
         for own in action.unbind(1):
             obs, reward, terminated, truncated, info = self.step(own)
         return obs, reward, terminated, truncated, info
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
-        """Nothing is written."""
+        """Write nothing."""
 
     def _obs(self) -> TensorDict:
         return TensorDict({"x": torch.zeros(N, 2)}, batch_size=[N])
@@ -119,23 +118,23 @@ class BusyEnv(SleepingEnv):
         self.work = work
 
     def step(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
-        """Work."""
+        """Hold the interpreter lock."""
         work_in_python(self.work)
         return super().step(action)
 
     def state_dict(self) -> dict[str, Any]:
-        """There is no state."""
+        """Return or load no state."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """There is no state."""
+        """Return or load no state."""
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Release nothing."""
 
 
 def work_in_python(count: int) -> int:
-    """Do something that holds the interpreter's lock."""
+    """Compute in Python, which holds the interpreter lock."""
     total = 0
     for i in range(count):
         total += i & 3
@@ -143,25 +142,25 @@ def work_in_python(count: int) -> int:
 
 
 class SlowPolicy(ActorCritic):
-    """Takes its time to choose."""
+    """A policy that sleeps before it chooses."""
 
     seconds = 0.0
 
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Choose, after a while."""
+        """Sleep, then choose."""
         time.sleep(self.seconds)
         return super().get_action(td, deterministic)
 
 
 def make_policy(seconds: float, chunk: int = 1) -> SlowPolicy:
-    """Return a policy that takes so long to choose so many actions."""
+    """Return a policy that takes ``seconds`` to choose a chunk of actions."""
     policy = SlowPolicy(2, 1, "cpu", nn.Linear(2, chunk), nn.Linear(2, 1), chunk_length=chunk)
     policy.seconds = seconds
     return policy
 
 
 def measure(collector: BaseCollector, decisions: int, update: Callable[[], object], iterations: int) -> float:
-    """Return the seconds of one iteration, after those in which the pipeline fills."""
+    """Return the seconds per iteration, without the first ones, which fill the pipeline."""
     collector.start()
     warm_up = 3 if isinstance(collector, AsyncCollector) else 0
     for i in range(warm_up + iterations):
@@ -175,11 +174,11 @@ def measure(collector: BaseCollector, decisions: int, update: Callable[[], objec
 
 
 def run(case: Case, iterations: int) -> dict[str, Any]:
-    """Measure one case, in turn and asynchronously."""
-    in_turn = SyncCollector(SleepingEnv(case.step), make_policy(case.infer), "cpu")
-    sync = measure(in_turn, case.steps, partial(time.sleep, case.update), iterations)
-    staleness = case.groups
-    envs = [SleepingEnv(case.step) for _ in range(case.groups)]
+    """Measure one case, synchronous and asynchronous."""
+    synchronous = SyncCollector(SleepingEnv(case.step), make_policy(case.infer), "cpu")
+    sync = measure(synchronous, case.steps, partial(time.sleep, case.update), iterations)
+    staleness = case.env_sets
+    envs = [SleepingEnv(case.step) for _ in range(case.env_sets)]
     policy = make_policy(case.infer, case.chunk)
     collector = AsyncCollector(envs, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
     update = partial(time.sleep, case.update / case.chunk)
@@ -197,13 +196,13 @@ def run(case: Case, iterations: int) -> dict[str, Any]:
 
 
 def lock_holding(iterations: int, steps: int = 10, seconds: float = 0.04) -> dict[str, float]:
-    """Return the seconds of an iteration with steps and updates in Python, both as long, by how it collects."""
+    """Return the seconds per iteration with steps and updates in Python, of equal length, by kind of collection."""
     start = time.perf_counter()
     work_in_python(2_000_000)
     work = int(2_000_000 * seconds / (time.perf_counter() - start))
     update = partial(work_in_python, work * steps)
     policy = make_policy(0.0)
-    times = {"in turn": measure(SyncCollector(BusyEnv(work), policy, "cpu"), steps, update, iterations)}
+    times = {"synchronous": measure(SyncCollector(BusyEnv(work), policy, "cpu"), steps, update, iterations)}
     in_process = ProcessEnv(partial(BusyEnv, work))
     for backend, env in (("thread", BusyEnv(work)), ("process", in_process)):
         collector = AsyncCollector(env, policy, VLABuffer(2), "cpu")
@@ -213,7 +212,7 @@ def lock_holding(iterations: int, steps: int = 10, seconds: float = 0.04) -> dic
 
 
 def error_latency(repeats: int) -> dict[str, float]:
-    """Return how long after an environment's failure a waiting learner has the error (ms)."""
+    """Return the time from an environment's failure to the error in a waiting learner, ms."""
     delays = []
     for _ in range(repeats):
         env = SleepingEnv(0.001)
@@ -233,7 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=8)
     args = parser.parse_args()
-    print(f"{'':60} {'infer':>6} {'step':>6} {'update':>6} {'in turn':>8} {'async':>7} {'ratio':>6} {'bound':>6}")
+    print(f"{'':60} {'infer':>6} {'step':>6} {'update':>6} {'sync':>8} {'async':>7} {'ratio':>6} {'bound':>6}")
     rows = []
     for case in CASES:
         row = run(case, args.iterations)
@@ -245,8 +244,8 @@ def main() -> None:
             flush=True,
         )
     busy = lock_holding(args.iterations)
-    shown = ", ".join(f"{name} {value:.2f} s ({busy['in turn'] / value:.2f}x)" for name, value in busy.items())
-    print(f"steps and updates that hold the interpreter's lock: {shown}")
+    shown = ", ".join(f"{name} {value:.2f} s ({busy['synchronous'] / value:.2f}x)" for name, value in busy.items())
+    print(f"steps and updates that hold the interpreter lock: {shown}")
     latency = error_latency(20)
     print(f"from a failed step to the learner: median {latency['median_ms']} ms, at most {latency['max_ms']} ms of 20")
     print(json.dumps({"benchmark": "async", "cases": rows, "lock_holding_seconds": busy, "error_latency": latency}))

@@ -1,13 +1,13 @@
-"""What asynchronous collection does to learning: the age of the policy that collects, and the time to equal success.
+"""Effect of asynchronous collection on learning: the lag of the collecting policy, and the time to equal success.
 
 python benchmarks/async_learning.py lag --lags 0 1 4 16 --seeds 1 2 3 4 5 6 7 8
 python benchmarks/async_learning.py time --seeds 1 2 3
 
-`lag` trains CartPole with a learner so slow that every rollout is exactly so many updates old when it is learned from,
-with and without the decoupled objective. `time` gives the policy a latency (a sleep, which, like a computation on a
-GPU, holds neither the interpreter nor a core) and the update the same time, and trains in turn and asynchronously.
-Returns are those of evaluations, whose time does not count: a training sees the long episodes only when they end.
-Both draw a plot, and print a table and, last, one line of JSON.
+`lag` trains CartPole with a learner so slow that every rollout has exactly the given lag (updates between collection
+and use), with and without the decoupled objective. `time` gives the policy a latency (a sleep, which, like a
+computation on a GPU, holds neither the interpreter nor a core) and the update the same time, and trains with
+synchronous and with asynchronous collection. Returns are those of evaluations, whose time does not count: a training
+sees long episodes only when they end. Both write a plot, and print a table and, last, one line of JSON.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
 
-EPISODES = 50  # of an evaluation, as many environments
+EPISODES = 50  # episodes and environments of an evaluation
 CONFIG = "configs/agents/rl/basic/cart_pole/train_config.json"
-STEPS = {"lag": 16, "time": 32}  # of a rollout: 2048 transitions in both
+STEPS = {"lag": 16, "time": 32}  # per rollout: 2048 transitions in both
 OVERRIDES = [
     "trainer.enable_eval=true",
     f"trainer.num_eval_envs={EPISODES}",
@@ -53,7 +53,7 @@ CFG = {"learning_rate": 1e-3, "n_epochs": 5, "batch_size": 512, "gamma": 0.98, "
 
 
 class PatientCollector(AsyncCollector):
-    """Lets the learner have a rollout only when as many wait as may: each is then as old as it may be."""
+    """Gives the learner a rollout only when the buffer is full, so that each has the largest lag."""
 
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
         """Return the next rollout."""
@@ -72,18 +72,18 @@ class Points:
         self.lags: list[int] = []
 
     def write(self, scalars: dict[str, float], step: int) -> None:
-        """Keep the lag of each rollout, and a row for each evaluation."""
+        """Store the lag of each rollout, and a row for each evaluation."""
         self.lags.append(int(scalars.get("async/lag_max", 0.0)))
         if "eval/avg_reward" in scalars:
             row = {"step": float(step), "seconds": scalars["time/train_seconds"], "return": scalars["eval/avg_reward"]}
             self.rows.append(row)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Close nothing."""
 
 
 def slow_policy(policy: Policy, seconds: float) -> Policy:
-    """Make a policy take so long to choose, but in evaluations."""
+    """Add a latency to the policy, except in evaluations."""
 
     class Slow(type(policy)):  # type: ignore[misc]
         def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -96,7 +96,7 @@ def slow_policy(policy: Policy, seconds: float) -> Policy:
 
 
 def slow_update(algorithm: BaseAlgorithm, seconds: float) -> None:
-    """Make updates take so long at least."""
+    """Make each update take at least this time."""
     update = algorithm.update
 
     def slowly(rollout: TensorDict) -> dict[str, float]:
@@ -117,13 +117,13 @@ def train(
     latency: float = 0.0,
     every: int = 2,
 ) -> Points:
-    """Train once, with updates as long as a rollout's choices, and evaluate every so many iterations."""
+    """Train once, with updates as long as a rollout's choices, and evaluate at regular intervals."""
     steps = STEPS["time" if latency else "lag"]
     sizes = [f"trainer.num_envs={2048 // steps}", f"trainer.buffer_size={steps}"]
     run = load_run_config(CONFIG, [*OVERRIDES, *sizes, f"trainer.seed={seed}"])
     assert run.eval_env is not None
     torch.manual_seed(seed)
-    # One thread for the physics: so few environments are stepped as fast, and beside others' work faster.
+    # One thread for the physics: as fast for few environments, and faster on a busy machine.
     env, eval_env = (
         build_env(run.env_id, replace(cfg, sim_cfg=replace(cfg.sim_cfg, num_threads=1)))
         for cfg in (run.env, run.eval_env)
@@ -137,7 +137,7 @@ def train(
     if collector_class is not None:
         collector = collector_class(env, policy, VLABuffer(staleness + 1), "cpu", max_staleness=staleness)
     points = Points()
-    with TemporaryDirectory() as folder:  # nobody wants these policies
+    with TemporaryDirectory() as folder:  # the policies are not needed
         trainer = Trainer(
             policy,
             env,
@@ -161,7 +161,7 @@ def train(
 def train_all(
     jobs: int, cases: dict[str, dict[str, Any]], seeds: list[int], iterations: int
 ) -> dict[str, list[Points]]:
-    """Train each case with each seed, so many at a time."""
+    """Train each case with each seed, ``jobs`` at a time."""
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         running = {
             name: [pool.submit(train, seed, iterations, **case) for seed in seeds] for name, case in cases.items()
@@ -223,7 +223,7 @@ def reached(rows: list[dict[str, float]], target: float, what: str) -> float | N
 
 
 def spread(values: Sequence[float | None]) -> str:
-    """Return the median of values with their range; those that never came are above all others."""
+    """Return the median of values with their range; infinite ones, never reached, sort last."""
     known = sorted(math.inf if value is None else value for value in values)
     shown = ["never" if value == math.inf else f"{value:,.0f}" for value in (known[0], known[-1])]
     middle = statistics.median(known)
@@ -231,10 +231,10 @@ def spread(values: Sequence[float | None]) -> str:
 
 
 def time_curve(args: argparse.Namespace) -> dict[str, Any]:
-    """Train in turn and asynchronously with a slow policy."""
+    """Train with a slow policy, with synchronous and asynchronous collection."""
     update = STEPS["time"] * args.latency
     cases: dict[str, dict[str, Any]] = {
-        "in turn": {"collector_class": None},
+        "synchronous": {"collector_class": None},
         "asynchronous, max_staleness 1": {"collector_class": AsyncCollector, "staleness": 1},
     }
     cases = {name: case | {"latency": args.latency} for name, case in cases.items()}
@@ -267,7 +267,7 @@ def time_curve(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def save(figure: Figure, picture: Path) -> None:
-    """Write a picture."""
+    """Write a plot."""
     picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture, dpi=110)
     print(f"plot: {picture}")

@@ -1,12 +1,12 @@
-"""How a training slows down where other processes take a share of the machine.
+"""Slow-down of a training beside other processes.
 
     python benchmarks/busy.py
     python benchmarks/busy.py --hogs 0 1 2 --rounds 5
 
-PushCube's quickstart is trained while processes beside it do nothing but compute. The numbers of them take turns, an
-iteration at a time, so that what else the machine does slows all. On C cores, H such processes beside a training that
-uses them all leave it C / (C + H) of the processor, if the system shares fairly: so much of the speed is in proportion.
-The table has the medians over the rounds of collecting, of updating and of both. The last line is JSON.
+PushCube's quickstart is trained beside processes that only compute. Their number changes with every iteration, so that
+other load on the machine slows all cases alike. On C cores, H such processes beside a training that uses all cores
+leave it C / (C + H) of the CPU, if the system shares fairly: this is the expected speed. The table has the medians over
+the rounds for collection, update and both. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTS = ("collect", "update", "iteration")
 
 
 class Iterations:
-    """Gives the training other processes for company, one number of them after another, and takes the times."""
+    """Runs a changing number of processes beside the training, and takes the times."""
 
     def __init__(self, numbers: list[int]) -> None:
         self.seconds: dict[int, dict[str, list[float]]] = {n: {part: [] for part in PARTS} for n in numbers}
@@ -58,16 +58,16 @@ class Iterations:
         self.count += 1
 
     def present(self) -> int:
-        """Return how many processes are to be beside the next iteration."""
+        """Return the number of processes beside the next iteration."""
         return self.order[max(self.count, 0) % len(self.order)]
 
     def close(self) -> None:
-        """Nothing to finish."""
+        """Close nothing."""
 
 
 @contextmanager
 def company(count: int) -> Iterator[None]:
-    """Run so many processes that only compute."""
+    """Run ``count`` processes that only compute."""
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -119,13 +119,13 @@ def main() -> None:
     train(iterations, WARM_UP + args.rounds * len(args.hogs))
     cores, first = len(os.sched_getaffinity(0)), args.hogs[0]
     print(f"PushCube's quickstart on {cores} cores: its speed, against {first} beside it")
-    print(f"{'processes beside it':>20}" + "".join(f"{part:>12}" for part in PARTS) + f"{'in proportion':>16}")
+    print(f"{'other processes':>20}" + "".join(f"{part:>12}" for part in PARTS) + f"{'share of the CPU':>17}")
     rows = []
     for hogs in args.hogs:
         medians = {part: statistics.median(iterations.seconds[hogs][part]) for part in PARTS}
         speed = {part: statistics.median(iterations.seconds[first][part]) / medians[part] for part in PARTS}
         fair = (cores + first) / (cores + hogs)
-        print(f"{hogs:>20}" + "".join(f"{speed[part]:>12.0%}" for part in PARTS) + f"{fair:>16.0%}", flush=True)
+        print(f"{hogs:>20}" + "".join(f"{speed[part]:>12.0%}" for part in PARTS) + f"{fair:>17.0%}", flush=True)
         rows.append({"processes": hogs, "seconds": medians, "speed": speed, "in_proportion": fair})
     print(json.dumps({"benchmark": "busy", "cores": cores, "rounds": args.rounds, "rows": rows}))
 

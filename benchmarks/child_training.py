@@ -1,4 +1,4 @@
-"""A training in a process of its own, for the benchmarks that look at what it has logged."""
+"""A training in a separate process, for the benchmarks that read its logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def train(config: str, overrides: list[str]) -> tuple[list[dict[str, float]], dict[str, Any]]:
-    """Train without pictures, in a folder that is deleted; return the lines of ``metrics.jsonl`` and the summary.
+    """Train without videos, in a folder that is deleted; return the lines of ``metrics.jsonl`` and the summary.
 
     Args:
         config: file of a training config, from the repository's root.

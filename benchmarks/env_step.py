@@ -1,4 +1,4 @@
-"""How much of the bare physics' speed an environment's step keeps.
+"""Speed of an environment's step, as a share of the bare physics' speed.
 
     python benchmarks/env_step.py
     python benchmarks/env_step.py --task CartPoleRL --num-envs 64 --rounds 10
@@ -7,9 +7,10 @@
 the same compiled model, for the same substeps, from the same states and under the same position targets, which are
 recorded while the environment steps. The two alternate in rounds, so that a busy machine slows both.
 
-Two cases: ``steady`` is training's, with episodes spread over their whole length, so that in nearly every step some end
-and reset; in ``endless`` there is no time limit and success does not end an episode. A ratio is (mean bare step) /
-(mean env step) of a round; the table shows the median over the rounds. Actions are random. The last line is JSON.
+There are two cases. In ``steady``, as in a training, episodes are spread over their whole length, so that some end and
+reset in nearly every step. In ``endless`` there is no time limit, and success does not end an episode. A ratio is (mean
+bare step) / (mean env step) of a round; the table shows the median over the rounds. Actions are random. The last line
+is JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ WARM_UP_STEPS = 100
 
 @dataclass
 class Times:
-    """Seconds of single steps, a list for each round."""
+    """Seconds of single steps, one list per round."""
 
     env: list[list[float]] = field(default_factory=list)
     bare: list[list[float]] = field(default_factory=list)
@@ -68,7 +69,7 @@ class Times:
 
 
 class Case:
-    """One environment, and a bare batch on its model; ``now`` tells the time, s."""
+    """One environment, and a bare batch on its model; ``now`` returns the time, s."""
 
     def __init__(self, task: str, num_envs: int, resets: bool, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
@@ -105,7 +106,7 @@ class Case:
             env_times.append(self._now() - start)
             recorded.append((before, backend.read("ctrl"), terminated | truncated))
         for before, ctrl, done in recorded:
-            # Where an episode ended, the targets of the step are gone: those of the step before stand in for them.
+            # If an episode ended, the targets of its last step are lost: use those of the step before.
             before["ctrl"] = torch.where(done[:, None], before["ctrl"], ctrl)
             for name in STATE:
                 self.bare.bind(name)[:] = before[name]
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=80, help="of each round")
     parser.add_argument("--rounds", type=int, default=20)
     args = parser.parse_args()
-    torch.set_num_threads(1)  # as the collector does: idle workers of torch would take the physics' processors
+    torch.set_num_threads(1)  # as the collector does: torch's idle threads would take the physics' cores
     print(f"{'task':12}{'N':>6}  {'case':10}{'bare ms':>9}{'env ms':>9}{'resets':>8}{'ratio':>8}  (quartiles)")
     results = []
     for task in args.task:

@@ -1,4 +1,4 @@
-"""Small behaviour clonings for the campaign of kills at every file operation."""
+"""Small behaviour clonings for the test of kills at every file operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OUT = "outputs/model"
 
 
 def cloning_kind(folder: Path, steps: int) -> Kind:
-    """Return clonings of a tiny model that save after every second step and are tried in the end.
+    """Return clonings of a tiny model that save after every second step and are evaluated at the end.
 
     Args:
         folder: where their configs are written.
@@ -46,7 +46,7 @@ def cloning_kind(folder: Path, steps: int) -> Kind:
 
 
 def check_cloning(case: Path, whole: Path) -> None:
-    """Check a finished cloning against one without faults: the model, its record, and all files."""
+    """Compare a finished cloning with one without faults: the model, its record, and all files."""
     ours, theirs = (folder / _OUT for folder in (case, whole))
     weights = [(run / "model.safetensors").read_bytes() for run in (ours, theirs)]
     expect(weights[0] == weights[1], "the model is another")

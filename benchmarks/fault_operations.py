@@ -1,8 +1,8 @@
-"""SIGKILL at every file operation of a training, and whether it then comes to the same end.
+"""SIGKILL at every file operation of a training, and a check that the resumed training has the same result.
 
-Operations are what changes a run's folder: opening for writing, writing half of an atomic file and the other half,
-bringing to the disk, renaming, deleting, making a folder. The interpreter's audit hooks tell of them, whatever code
-makes them. A kill before the n-th of them, for every n, leaves each state that a folder can be found in.
+An operation changes a run's folder: opening for writing, writing half of an atomic file and the other half, flushing to
+the disk, renaming, deleting, making a folder. The interpreter's audit hooks report them, whatever code makes them. A
+kill before the n-th operation, for every n, leaves each state that a folder can be found in.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class KillAt:
 
         Args:
             count: n; 0: never.
-            folder: as the process names it, from its working directory.
+            folder: relative to the working directory of the process.
         """
         self._left = count
         self._folder = folder
@@ -112,8 +112,8 @@ class Kind:
     Attributes:
         outputs: the folder that it writes into, in its working directory.
         begin: starts one in a folder; ``prepare`` is called in its process first.
-        go_on: goes on with what a kill has left, or begins again where there is nothing to go on from.
-        check: raises BrokenPromiseError unless a finished one, in the first folder, is as the one in the second.
+        go_on: continues after a kill, or starts again if there is nothing to continue from.
+        check: raises BrokenPromiseError unless the finished training in the first folder equals that in the second.
     """
 
     outputs: str
@@ -123,12 +123,12 @@ class Kind:
 
 
 def every_operation(folder: Path, kind: Kind, most: int | None = None) -> str:
-    """Kill a training at each of its file operations, go on with it, and compare; then the same with the going on.
+    """Kill a training at each of its file operations, continue and compare; then the same for the continued one.
 
     Args:
         folder: an empty one.
         kind: of training.
-        most: kills of each of the two, spread evenly; None: all.
+        most: maximum number of kills of each of the two, spread evenly; None: all.
 
     Raises:
         BrokenPromiseError: something was lost.
@@ -170,7 +170,7 @@ def _kill(training: Training, n: int) -> None:
 def _finish(kind: Kind, case: Path, whole: Path, what: str) -> None:
     try:
         training = kind.go_on(case, lambda: None).wait()
-        expect(training.code == 0, f"going on ended with {training.code}: {training.printed[-300:]}")
+        expect(training.code == 0, f"the continued training ended with {training.code}: {training.printed[-300:]}")
         kind.check(case, whole)
     except BrokenPromiseError as broken:
         raise BrokenPromiseError(f"{what}: {broken}") from broken
@@ -189,7 +189,7 @@ def _last(folder: Path) -> str:
 
 
 def ppo_kind(folder: Path, iterations: int) -> Kind:
-    """Return small PPO trainings that evaluate after each iteration and keep one checkpoint beside the best one.
+    """Return small PPO trainings that evaluate after each iteration and have one checkpoint beside the best one.
 
     Args:
         folder: where their config is written.
@@ -221,7 +221,7 @@ def ppo_kind(folder: Path, iterations: int) -> Kind:
 
 
 def check_ppo(case: Path, whole: Path) -> None:
-    """Check a finished training against one without faults: policy, logs, the best checkpoint and all files."""
+    """Compare a finished training with one without faults: policy, logs, the best checkpoint and all files."""
     check_logs(case, check_saves(case))
     check_equals(case, whole)
     ours, theirs = run_of(case), run_of(whole)

@@ -1,4 +1,4 @@
-"""Small trainings in processes of their own, and what must hold of their folders, for the campaign of faults."""
+"""Small trainings in separate processes, and checks of their folders, for the fault tests."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ STEPS = 8
 
 
 class BrokenPromiseError(AssertionError):
-    """A promise that was not kept."""
+    """A guarantee that does not hold."""
 
 
 def expect(holds: object, what: str) -> None:
-    """Raise BrokenPromiseError with its words unless something holds."""
+    """Raise BrokenPromiseError with a message unless a condition holds."""
     if not holds:
         raise BrokenPromiseError(what)
 
@@ -71,7 +71,7 @@ class Training:
 
     @property
     def printed(self) -> str:
-        """What it has written to its terminal."""
+        """Its output so far."""
         return (self.folder / "terminal.txt").read_text(encoding="utf-8", errors="replace")
 
     def is_over(self) -> bool:
@@ -82,7 +82,7 @@ class Training:
         return self.code is not None
 
     def wait(self, until: Callable[[], bool] = lambda: False, timeout: float = 180.0) -> Training:
-        """Wait until something is so, or the training has ended; kill one that hangs.
+        """Wait for a condition or the end of the training; kill one that hangs.
 
         Raises:
             BrokenPromiseError: it hangs.
@@ -170,7 +170,7 @@ def write_config(folder: Path, **trainer: Any) -> str:
 
 
 def begin(folder: Path, iterations: int) -> None:
-    """Train without a fault, to have something to begin with."""
+    """Train without a fault, as the start of a test."""
     training = start(folder, "--config", write_config(folder), f"trainer.iterations={iterations}").wait()
     expect(training.code == 0, training.printed)
 
@@ -187,11 +187,11 @@ def saved(folder: Path) -> list[int]:
     return [int(line) for line in journal.read_text().splitlines()] if journal.exists() else []
 
 
-# --- what must hold of a run at any moment ---
+# --- what is true of a run at any moment ---
 
 
 def check_saves(folder: Path) -> int:
-    """Return the step of the latest checkpoint, which must be whole and no older than the last finished save."""
+    """Return the step of the latest checkpoint, which must be complete and no older than the last finished save."""
     done, run = saved(folder), run_of(folder)
     pointer = json.loads((run / "checkpoints/latest.json").read_text(encoding="utf-8"))
     content = load_checkpoint(run / "checkpoints" / pointer["file"])
@@ -215,7 +215,7 @@ def check_logs(folder: Path, upto: int) -> None:
 
 
 def check_equals(folder: Path, whole: Path) -> None:
-    """Check that two finished runs reached the same policy, bit for bit, by the same figures."""
+    """Check that two finished runs reached the same policy, bit for bit, with the same metrics."""
     ours, theirs = (CheckpointFolder(run_of(path) / "checkpoints", "").load_latest()[1] for path in (folder, whole))
     expect(ours["global_step"] == theirs["global_step"], "the runs have different lengths")
     same = all(torch.equal(value, theirs["policy"][name]) for name, value in ours["policy"].items())
@@ -225,7 +225,7 @@ def check_equals(folder: Path, whole: Path) -> None:
         lines = [json.loads(line) for line in (run_of(path) / "metrics.jsonl").read_text().splitlines()]
         times = ("wall_time", "charts/SPS", "time/")
         rows.append([{k: v for k, v in line.items() if not k.startswith(times)} for line in lines])
-    expect(rows[0] == rows[1], "the figures differ from those of a run without faults")
+    expect(rows[0] == rows[1], "the metrics differ from those of a run without faults")
 
 
 def finish(folder: Path, iterations: int) -> None:

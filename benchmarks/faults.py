@@ -1,12 +1,12 @@
-"""The campaign of faults: kill, starve and damage small trainings, and see whether all is as promised.
+"""Fault tests: kill small trainings, fill their disks, damage their files, and check the guarantees.
 
     python -m benchmarks.faults                # 120 kills and every other fault: some minutes
     python -m benchmarks.faults --kills 20 --commands 1
     python -m benchmarks.faults --only "disk" "checkpoint"
 
-A training here is a process of its own, forked from one that has imported everything, since an import takes seconds;
-some (``--commands``) go through the real command. Full and read-only disks are small file systems in memory, which only
-root may mount; where that is not permitted these rows say so.
+A training here is a separate process, forked from one that has imported everything, since an import takes seconds; some
+(``--commands``) run the real command. Full and read-only disks are small file systems in memory, which only root may
+mount; without this permission these rows report it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ WAYS = ("inside a save's operations", "while a file is written", "at any time", 
 
 
 def moment(way: str, folder: Path, run: Path, rng: random.Random) -> Callable[[], bool]:
-    """Return what tells when a training is to be killed."""
+    """Return the condition at which a training is killed."""
     pointer = run / "checkpoints/latest.json"
     wanted, before = len(saved(folder)) + rng.randint(0, 3), pointer.stat().st_mtime_ns
     delay = rng.uniform(0.0, 0.003 if way == "while a file is written" else 1.0)
@@ -133,7 +133,7 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 
 
 def full_disk(folder: Path) -> str:
-    """A disk without room: what is saved stays, the training goes on, its end is an error; a resume makes up for it."""
+    """A full disk: saved files stay, the training continues, its end is an error; a resume repeats what is missing."""
     with mounted(folder / "outputs", "size=400k"):
         config = write_config(folder, keep_last=None)
         training = start(folder, "--config", config, "trainer.iterations=60").wait()
@@ -165,7 +165,7 @@ def limited_files(folder: Path) -> str:
 
 
 def read_only_place(folder: Path) -> str:
-    """Where no run folder can be made: one line, exit code 2."""
+    """No run folder can be created: one line, exit code 2."""
     with mounted(folder / "outputs", "ro,size=1m"):
         training = start(folder, "--config", write_config(folder)).wait()
         expect(training.code == 2, f"exit code 2 was promised, got {training.code}")
@@ -226,7 +226,7 @@ def killed_encoder(folder: Path) -> str:
 
 
 def dying_log(folder: Path) -> str:
-    """TensorBoard's folder is deleted: that log is lost, which is said once, and nothing else."""
+    """TensorBoard's folder is deleted: that log is lost, with one warning, and nothing else."""
     training = start(folder, "--config", write_config(folder), "trainer.iterations=60")
     training.wait(lambda: len(saved(folder)) >= 3)
     shutil.rmtree(run_of(folder) / "logs")
@@ -237,7 +237,7 @@ def dying_log(folder: Path) -> str:
 
 
 def raising_sink(folder: Path) -> str:
-    """A log that raises whatever it likes: the same."""
+    """A log that raises any exception: the same."""
 
     def prepare() -> None:
         def fail(self: TensorBoardSink, scalars: dict[str, float], step: int) -> None:
@@ -252,7 +252,7 @@ def raising_sink(folder: Path) -> str:
 
 
 def wandb_without_network(folder: Path) -> str:
-    """W&B with an account and no way to it: it logs offline, and says so."""
+    """W&B with an account and without a network: it logs offline, with a message."""
     try:
         import wandb  # noqa: F401, PLC0415 (an optional extra)
     except ImportError as error:
@@ -270,7 +270,7 @@ def wandb_without_network(folder: Path) -> str:
 
 
 def damaged_checkpoints(folder: Path, rng: random.Random, count: int = 12) -> str:
-    """Cut off, flipped and empty files: each time the one before it is taken, with a word."""
+    """Cut off, flipped and empty files: each time the one before it is used, with a message."""
     begin(folder, 4)
     run = run_of(folder)
     shutil.copytree(run, folder / "before")
@@ -294,7 +294,7 @@ def damaged_checkpoints(folder: Path, rng: random.Random, count: int = 12) -> st
     return f"{count} damaged files: each time the one before it, and a word; the result is the same"
 
 
-# --- what is not a number ---
+# --- NaN and infinite values ---
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -303,7 +303,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def invalid_physics(folder: Path) -> str:
-    """An action that is not a number in one environment's step: its episode ends, is counted, and that is all."""
+    """A NaN action in one environment's step: its episode ends and is counted, and nothing else changes."""
 
     def prepare() -> None:
         step, count = EmbodiedEnv.step, iter(range(1_000_000))
@@ -326,7 +326,7 @@ def invalid_physics(folder: Path) -> str:
 
 
 def spoiled_updates(folder: Path, spoil: Callable[[torch.Tensor, Any], torch.Tensor]) -> str:
-    """A loss or gradient that is not a number: that step is skipped, counted and kept; many in a row end the run."""
+    """A NaN loss or gradient: that step is skipped, counted and saved; many in a row end the run."""
 
     def spoiling(first: int, last: int) -> Callable[[], None]:
         def prepare() -> None:
@@ -371,13 +371,13 @@ class Row:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the campaign; return 0 if every promise was kept."""
+    """Run the fault tests; return 0 if every guarantee holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=120)
-    parser.add_argument("--commands", type=int, default=6, help="how many of the kills go through the real command")
+    parser.add_argument("--commands", type=int, default=6, help="number of kills of the real command")
     parser.add_argument("--most", type=int, metavar="N", help="of the kills at every file operation, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="faults that have one of these words")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="parts of the names of faults")
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
     cases: dict[str, Callable[[Path], str]] = {
@@ -397,13 +397,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "log that raises": raising_sink,
         "NaN in the physics": invalid_physics,
         "NaN in the loss": lambda folder: spoiled_updates(folder, lambda loss, own: loss * float("nan")),
-        # The root's value is 0, and its derivative there infinite.
+        # The square root of 0 is 0, and its derivative there infinite.
         "NaN in a gradient": lambda folder: spoiled_updates(
             folder, lambda loss, own: loss + (own[0].sum() * 0.0).sqrt()
         ),
         "W&B without network": wandb_without_network,
     }
-    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it tells of each run that was taken back
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of each run that was truncated
     rows = []
     print(f"{'fault':50} {'verdict':13} {'s':>6}  outcome")
     for name, case in cases.items():

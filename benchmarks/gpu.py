@@ -1,13 +1,13 @@
-"""Where the time of a training on a GPU goes: physics, managers, policy, learner, and the device's idle time.
+"""Time of a training on a GPU, by part: physics, managers, policy, learner, and the idle time of the device.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --task CartPoleRL --num-envs 16384 --iterations 10
     python benchmarks/gpu.py --device warp:cpu --num-envs 64 --iterations 1        (the same code without a GPU)
 
-An iteration is a rollout of T steps and PPO's update of it, as `train` does them, with the shipped quick-start config,
-but 4 minibatches an epoch. Of a GPU, each part's share is taken from events on its stream, so what the device waits in
-a part counts there; its idle share is the time in which no kernel runs, from the profiler's record of one more
-iteration. On the processor the parts are wall-clock time, and nothing is idle.
+An iteration is a rollout of T steps and PPO's update with it, as in `train`, with the shipped quick-start config, but
+4 minibatches per epoch. On a GPU, each part's share comes from events on its stream, so the device's waiting in a part
+counts there. The idle share is the time in which no kernel runs, from the profiler's record of one more iteration. On
+the CPU the parts are wall-clock time, and nothing is idle.
 
 managers/physics: the environment without its physics, and the policy, as a share of the physics.
 The last line is JSON.
@@ -119,7 +119,7 @@ class Case:
         self.policy.update_normalizer(rollout["obs"][:, :-1])
 
     def run(self, iterations: int) -> dict[str, Any]:
-        """Return the metrics of some iterations, after one that is not counted."""
+        """Return the times of some iterations, after one that is not counted."""
         self.iterate()
         self.clock.take()
         start = time.perf_counter()
@@ -144,7 +144,7 @@ class Case:
         }
 
     def _idle(self) -> float | None:
-        """Return the share of an iteration in which the GPU runs nothing; None on the processor."""
+        """Return the share of an iteration in which the GPU runs nothing; None on the CPU."""
         if self.device.type != "cuda":
             return None
         activities = [torch.profiler.ProfilerActivity.CUDA]
@@ -159,7 +159,7 @@ class Case:
 
 
 def union(spans: list[tuple[float, float]]) -> float:
-    """Return the length of what intervals cover, which are sorted by their beginnings."""
+    """Return the length of the union of intervals, which are sorted by their starts."""
     covered, reached = 0.0, float("-inf")
     for start, end in spans:
         covered += max(0.0, end - max(start, reached))
@@ -177,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda:0", help="of the physics and, unless it is warp:cpu, of the learner")
     args = parser.parse_args(arguments)
     learner = args.device if args.device.startswith("cuda") else "cpu"
-    print(torch.cuda.get_device_name(learner) if learner != "cpu" else "on the processor, without a GPU")
+    print(torch.cuda.get_device_name(learner) if learner != "cpu" else "on the CPU, without a GPU")
     heads = "".join(f"{name:>10}" for name in PARTS)
     print(f"{'task':13}{'N':>6}{'steps/s':>11}{'env only':>11}{heads}  (ms/iteration){'ratio':>8}{'idle':>7}")
     results = []
@@ -198,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _aim(task: str, num_envs: int, row: dict[str, Any]) -> str:
-    """Return how a row stands to what is aimed at; empty where nothing is, or without a GPU."""
+    """Return a row compared with the target; empty without a target or without a GPU."""
     if row["idle"] is None:
         return ""
     notes = []

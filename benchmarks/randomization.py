@@ -1,15 +1,15 @@
-"""What domain randomisation costs an environment's step.
+"""Cost of domain randomisation in an environment's step.
 
     python benchmarks/randomization.py
     python benchmarks/randomization.py --num-envs 64 --rounds 10
 
-Two environments of PushCube under the same law of actions: one draws friction, mass, the drives' gains and the cube's
-colour at every reset, and the other only what the task draws. The four are measured together, together from ranges of
-one value (so that the physics, which is faster or slower with other frictions, stays the same), and each alone.
-Episodes are spread over their whole length, so that in nearly every step some end and reset. The two take turns, step
-by step, so that a busy machine slows both. The cost is (median step with) / (median step without) - 1 of a round, by
-the clock and by the processor's time, which other processes on the machine change less; the table has the medians
-over the rounds, with the quartiles of the latter. The last line is JSON.
+Two environments of PushCube get the same random actions: one also draws friction, mass, the drives' gains and the
+cube's colour at every reset. The benchmark measures the four together, the four together from ranges of one value (so
+that the physics, which is faster or slower with other frictions, stays the same), and each alone. Episodes are spread
+over their whole length, so that some end and reset in nearly every step. The two environments alternate step by step,
+so that a busy machine slows both. The cost is (median step with) / (median step without) - 1 of a round, in wall time
+and in CPU time, on which other processes have less influence; the table has the medians over the rounds, with the
+quartiles of the latter. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "randomize_visual_material": {"entity_cfg": CUBE, "base_color_range": [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]},
     "randomize_rigid_object_scale": {"entity_cfg": CUBE, "scale_factor_range": [[0.9], [1.1]]},
 }
-# What is drawn and written, and changes nothing: the physics itself is slower or faster with other frictions and gains.
+# Ranges of one value: drawn and written, but without effect on the physics, whose speed depends on them.
 TO_NO_EFFECT: dict[str, dict[str, Any]] = {
     "randomize_rigid_object_friction": {"friction_range": [0.0, 0.0], "relative": True},
     "randomize_rigid_object_mass": {"mass_range": [0.0, 0.0], "relative": True},
@@ -85,7 +85,7 @@ def build(num_envs: int, terms: list[str], to_no_effect: bool = False) -> Embodi
 
 
 def timed_step(env: EmbodiedEnv, generator: torch.Generator) -> tuple[float, float]:
-    """Return the time of a step under random actions by the clock and by the processor, s."""
+    """Return the time of a step under random actions in wall time and in CPU time, s."""
     shape = (env.num_envs, env.action_manager.total_action_dim)
     action = 2.0 * torch.rand(shape, generator=generator) - 1.0
     start, busy = time.perf_counter(), time.process_time()
@@ -94,10 +94,10 @@ def timed_step(env: EmbodiedEnv, generator: torch.Generator) -> tuple[float, flo
 
 
 def measure(num_envs: int, terms: list[str], to_no_effect: bool, steps: int, rounds: int) -> dict[str, float]:
-    """Return the medians over the rounds: processor's milliseconds, and the share that the randomisation adds."""
+    """Return the medians over the rounds: CPU milliseconds, and the share that the randomisation adds."""
     envs = [build(num_envs, []), build(num_envs, terms, to_no_effect)]
     generators = [torch.Generator().manual_seed(0) for _ in envs]
-    # Medians of each round: by the clock and by the processor, without and with.
+    # Medians of each round: wall time and CPU time, without and with randomisation.
     medians: list[list[list[float]]] = []
     for i in range(-1, rounds):
         of_round: list[list[tuple[float, float]]] = [[], []]
@@ -129,7 +129,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)  # as the collector does
     print(f"PushCubeRL, N = {args.num_envs}")
-    print(f"{'drawn at every reset':32}{'plain ms':>10}{'random ms':>11}{'by clock':>10}{'cost':>8}  (quartiles)")
+    print(f"{'drawn at every reset':32}{'plain ms':>10}{'random ms':>11}{'wall time':>10}{'cost':>8}  (quartiles)")
     results = []
     for name in args.cases:
         terms = CASES[name]

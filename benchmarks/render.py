@@ -1,11 +1,11 @@
-"""How many images a second cameras give, in the PushCube scene.
+"""Images per second of cameras in the PushCube scene.
 
     python benchmarks/render.py
     python benchmarks/render.py --rays --num-envs 16
     python benchmarks/render.py --size 256 --num-envs 64 --depth --mask --threads 4
 
-The arm moves between the images, so that all of them are drawn anew; only the drawing counts. Beside the images by the
-clock there are those by the processor's time, which other processes on the machine change less: images for each second
+The arm moves between the images, so that all of them are rendered again; only the rendering counts. The benchmark
+prints images per second of wall time, and of CPU time, on which other processes have less influence: images per second
 of one core, times the threads. The last line is JSON.
 """
 
@@ -28,7 +28,7 @@ from embodichain.utils.configclass import replace
 
 
 def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool) -> dict[str, float]:
-    """Return the median over the rounds of images a second, by the clock and by the processor's time."""
+    """Return the median over the rounds of images per second of wall time and of CPU time."""
     cfg = default_cfg("push_cube")()
     cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays))
     env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=64)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--depth", action="store_true", help="draw depth too")
-    parser.add_argument("--mask", action="store_true", help="draw the mask too")
+    parser.add_argument("--depth", action="store_true", help="render depth too")
+    parser.add_argument("--mask", action="store_true", help="render the mask too")
     parser.add_argument("--rays", action="store_true", help="trace rays (enable_rt), with shadows")
     args = parser.parse_args()
     focal = 0.95 * args.size
@@ -72,8 +72,8 @@ def main() -> None:
     method = "ray-traced" if args.rays else "OpenGL"
     kinds = ["color"] + ["depth"] * args.depth + ["mask"] * args.mask
     print(f"{method} {' + '.join(kinds)} {args.size}x{args.size}, {args.num_envs} environments, {args.threads} threads")
-    print(f"{result['by_clock']:8.0f} images/s by the clock")
-    print(f"{result['by_processor']:8.0f} images/s by the processor's time")
+    print(f"{result['by_clock']:8.0f} images/s of wall time")
+    print(f"{result['by_processor']:8.0f} images/s of CPU time")
     print(json.dumps({"benchmark": "render", **vars(args), **result}))
 
 

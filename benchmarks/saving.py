@@ -1,8 +1,9 @@
-"""What saving costs: the part of a training's wall time that copying the state and writing checkpoints takes.
+"""Cost of saving: the share of a training's wall time for copying the state and writing checkpoints.
 
     python benchmarks/saving.py configs/agents/rl/push_cube/train_config.json trainer.iterations=4
 
-The copy is made after every iteration, the file is written when ``trainer.save_freq`` says so, and after the last one.
+The state is copied after every iteration; the file is written every ``trainer.save_freq`` steps, and after the last
+iteration.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
         setattr(Trainer, method, timed(name, getattr(Trainer, method)))
     folder = Path.cwd()
     with tempfile.TemporaryDirectory(dir=folder) as place:  # on the disk of the working directory
-        if (folder / "configs").exists():  # a config may name its environment's by a path from here
+        if (folder / "configs").exists():  # a training config may name its environment config by a path from here
             (Path(place) / "configs").symlink_to(folder / "configs")
         os.chdir(place)
         try:
@@ -60,8 +61,8 @@ def main() -> None:
     for name, seconds in SPENT.items():
         print(f"{name:8} {COUNTS[name]:>6} {seconds:>9.3f} {seconds / SPENT['train']:>7.2%}")
     print(f"saving: {share:.2%} of the wall time; a checkpoint has about {size} kB")
-    figures = {"seconds": SPENT, "calls": COUNTS, "share": share, "kilobytes": size}
-    print(json.dumps({"steps": summary["env_steps"], **figures}))
+    metrics = {"seconds": SPENT, "calls": COUNTS, "share": share, "kilobytes": size}
+    print(json.dumps({"steps": summary["env_steps"], **metrics}))
 
 
 if __name__ == "__main__":

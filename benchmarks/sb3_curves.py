@@ -1,15 +1,15 @@
-"""PPO's learning curves beside those of Stable-Baselines3's PPO: same environment, same hyperparameters, several seeds.
+"""PPO's learning curves compared with Stable-Baselines3's PPO: same environment and hyperparameters, several seeds.
 
 pip install stable-baselines3
 python benchmarks/sb3_curves.py configs/agents/rl/basic/cart_pole/train_config_quickstart.json --eval-every 2
 python benchmarks/sb3_curves.py configs/agents/rl/push_cube/train_config_quickstart.json
 
 Every ``--eval-every`` iterations both are evaluated on the same 200 fixed episodes, without exploration. The plot shows
-the median and the range of the seeds; the last line printed is JSON. Each training is a process of its own, and one
-thread, so that ``--jobs 2`` of them can run side by side: what is compared is learning over steps, not over time.
+the median and the range of the seeds; the last line printed is JSON. Each training is a separate process with one
+thread, so that ``--jobs 2`` of them can run side by side: the comparison is of learning over steps, not over time.
 
-Where the two still differ: Stable-Baselines3 normalises advantages over each minibatch, updates its observation
-normaliser at every step of a rollout instead of after it, and bootstraps a truncated step inside the reward.
+Remaining differences: Stable-Baselines3 normalises advantages over each minibatch, updates its observation normalizer
+at every step of a rollout instead of after it, and bootstraps a truncated step inside the reward.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Curve:
 
 
 class EvaluationSink:
-    """Of all that is logged, prints the evaluations."""
+    """A sink of the log that prints the evaluations."""
 
     def write(self, scalars: dict[str, float], step: int) -> None:
-        """Take scalars."""
+        """Print the scalars of an evaluation."""
         if "eval/success_rate" in scalars:
             Curve.print_point(step, scalars["eval/success_rate"], scalars["eval/avg_reward"])
 
     def close(self) -> None:
-        """Nothing to finish."""
+        """Close nothing."""
 
 
 def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
@@ -128,7 +128,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
         gae_lambda=algo["gae_lambda"],
         clip_range=algo["clip_coef"],
         ent_coef=algo["ent_coef"],
-        vf_coef=algo["vf_coef"] / 2,  # our value loss has the factor 1/2, theirs has not
+        vf_coef=algo["vf_coef"] / 2,  # our value loss has the factor 1/2, theirs does not
         max_grad_norm=algo["max_grad_norm"],
         policy_kwargs={
             "net_arch": {"pi": hidden, "vf": hidden},
@@ -161,7 +161,7 @@ def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
             return {"action": torch.as_tensor(action)}
 
     class AfterIteration(BaseCallback):  # type: ignore[misc]
-        """Evaluates where an iteration's update is over: at the next rollout's start, and at the end."""
+        """Evaluates after an iteration's update: at the start of the next rollout, and at the end."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -194,7 +194,7 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
 
 
 def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, float]]:
-    """Run one training in a process of its own, and return its curve."""
+    """Run one training in a separate process, and return its curve."""
     command = [sys.executable, __file__, args.config, "--one", learner, "--seeds", str(seed)]
     command += ["--eval-every", str(args.eval_every), *(f"--override={o}" for o in args.override)]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--eval-every", type=int, default=10, metavar="ITERATIONS")
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, one core each")
     parser.add_argument("--override", action="append", default=[], metavar="key=value")
-    parser.add_argument("--picture", type=Path, help="png to draw (default: outputs/sb3_curves_<exp_name>.png)")
+    parser.add_argument("--picture", type=Path, help="plot to write, png (default: outputs/sb3_curves_<exp_name>.png)")
     parser.add_argument("--one", choices=LEARNERS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:

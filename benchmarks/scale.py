@@ -1,13 +1,13 @@
-"""What a step costs, in time and memory, for few and many environments, and short and long rollouts.
+"""Time and memory per step, for few and many environments, and short and long rollouts.
 
     python benchmarks/scale.py
     python benchmarks/scale.py --config configs/agents/rl/reach/train_config.json --sizes 64:64 4096:64
 
-A size is a number of environments and a number of steps of a rollout. Each is trained for some iterations in a process
-of its own, without evaluations; the first iteration is not counted. Times are for each environment step, of one
-rollout's collection and of its update (the same epochs and minibatches for all sizes, but for rollouts that are smaller
-than a minibatch). Memory is the process's largest, and what each environment and each stored step add to it, by least
-squares over all sizes. The last line printed is JSON.
+A size is a number of environments and a number of rollout steps. Each size is trained for some iterations in a separate
+process, without evaluations; the first iteration is not counted. Times are per environment step, of one rollout's
+collection and of its update (the same epochs and minibatches for all sizes, except for rollouts that are smaller than a
+minibatch). Memory is the process's peak, and what each environment and each stored step add to it, by least squares
+over all sizes. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from embodichain.agents.rl.run_config import load_run_config
 
 CONFIG = "configs/agents/rl/push_cube/train_config_quickstart.json"
 SIZES = ["16:64", "64:64", "256:64", "1024:64", "4096:64", "16384:16", "64:16", "64:256", "64:1024"]
-STEPS = 60_000  # that are counted at least
+STEPS = 60_000  # counted, at least
 MOST_ITERATIONS = 12
 
 

@@ -1,16 +1,16 @@
-"""What several processes bring and cost: weak scaling, bytes per update, and a model of the cost beyond this machine.
+"""Speed-up and cost of several processes: weak scaling, bytes per update, and a model for more processes.
 
     nice -n -15 python benchmarks/scaling.py
     python benchmarks/scaling.py --rounds 5 --iterations 20 --num-envs 64
 
-Weak scaling: each process has the same number of environments, one thread for everything and a core of its own; the
-efficiency of two is their steps/s together over twice those of one. In a round one process, two that train by
-themselves at the same time, and two that share a training run in turn, so that a busy machine slows all. The two by
-themselves show what the machine loses when both cores work (clock, caches, memory); what is lost beyond that is the
-price of sharing.
+Weak scaling: each process has the same number of environments, one thread for everything and its own core; the
+efficiency of two is their steps/s together over twice those of one. A round runs one process, two independent processes
+at the same time, and two that share a training, one after another, so that a busy machine slows all. The two
+independent processes show what the machine loses when both cores work (clock, caches, memory); the loss beyond that is
+the cost of sharing.
 
 The model is a ring all-reduce: with W ranks, an operation of n bytes takes 2 (W - 1) (latency + n / (W bandwidth)). The
-waiting for the slowest rank is that measured here, once for each doubling of W. The last line is JSON.
+waiting for the slowest rank is the measured one, once for each doubling of W. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def start(count: int, is_shared: bool, arguments: list[str]) -> list[dict[str, Any]]:
-    """Run so many processes at once, each on a core of its own; return what they say, by rank."""
+    """Run ``count`` processes at once, each on its own core; return their outputs, by rank."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -106,7 +106,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
     Trainer._iterate = timed  # type: ignore[method-assign]
     config = str(Path(args.config).resolve())
     changes = {"iterations": args.iterations, "num_envs": args.num_envs, "enable_eval": "false", "device": "cpu"}
-    os.chdir(ROOT)  # where the shipped configs' paths lead from
+    os.chdir(ROOT)  # the shipped configs' paths are relative to it
     is_shared = "RANK" in os.environ
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "configs").symlink_to(ROOT / "configs")
@@ -136,7 +136,7 @@ def time_of_sum(ranks: ProcessRanks, size: int) -> float:
 
 
 def summarise(runs: dict[str, list[list[dict[str, Any]]]], sums: dict[str, float]) -> dict[str, Any]:
-    """Return the figures of all rounds."""
+    """Return the results of all rounds."""
     speed = {kind: [sum(r["steps_per_second"] for r in ranks) for ranks in rounds] for kind, rounds in runs.items()}
 
     def ratios(of: str, to: str, factor: float) -> list[float]:
@@ -144,7 +144,7 @@ def summarise(runs: dict[str, list[list[dict[str, Any]]]], sums: dict[str, float
 
     last, one = runs["two together"][-1][0], statistics.median(r[0]["seconds"] for r in runs["one"])
     sharing = ratios("two together", "two apart", 1)
-    # What two lose to each other beyond the operations themselves: the waiting for the slower one.
+    # The loss of two beyond the operations themselves: the waiting for the slower one.
     steps = max(1, round(last["bytes"] / last["gradient"]))
     operations = steps * (sums["4 B"] + (sums["1 MB"] - sums["4 B"]) * last["gradient"] / 2**20)
     waiting = max(0.0, one * (1 / statistics.median(sharing) - 1) - operations)
@@ -184,7 +184,7 @@ def model(
 
 
 def report(result: dict[str, Any]) -> None:
-    """Print the figures."""
+    """Print the results."""
     for kind, value in result["steps_per_second"].items():
         print(f"{kind:14} {value:8,} steps/s")
     for name in ("efficiency", "efficiency_apart", "together_over_apart"):

@@ -1,14 +1,14 @@
-"""Search a quickstart's settings for the success that a given time of training reaches.
+"""Search a quickstart's hyperparameters for the highest success within a given training time.
 
     python benchmarks/search.py --seconds 45 --trials 30
     python benchmarks/search.py --config configs/agents/rl/reach/train_config_quickstart.json --seconds 60 --trials 30
 
-Optuna proposes rollouts, networks, activations, epochs, minibatches, rates, discounts and the rest of ``propose`` (by
-the tree of Parzen estimators, as ``embodichain sweep`` does). Each proposal is trained for a few iterations to see how
-long one takes, and then with as many as fit into ``--seconds``, the learning rate's schedule over all of them; what
-counts is the success of the final evaluation. Every trial has another seed, lest the search learns one seed by heart:
-take the best proposals to ``benchmarks/time_to_success.py`` with several seeds before believing them. Nothing else
-should run meanwhile. The study is kept in ``--out``, from which a stopped search goes on. The last line is JSON.
+Optuna proposes rollouts, networks, activations, epochs, minibatches, learning rates, discounts and the rest of
+``propose`` (by the tree of Parzen estimators, as ``embodichain sweep`` does). Each proposal is trained for a few
+iterations to measure the time of one, and then for as many as fit into ``--seconds``, with the learning rate's schedule
+over all of them. Its value is the success of the final evaluation. Every trial has another seed, so that the search
+does not overfit one: check the best proposals with several seeds in ``benchmarks/time_to_success.py``. Keep the machine
+quiet meanwhile. The study is stored in ``--out``, from which a stopped search continues. The last line is JSON.
 """
 
 from __future__ import annotations

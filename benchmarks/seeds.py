@@ -1,8 +1,8 @@
-"""Train a config with several seeds, one after the other, and print what each reached.
+"""Train a config with several seeds, one after the other, and print the result of each.
 
 python benchmarks/seeds.py configs/agents/rl/push_cube/train_config_quickstart.json --seeds 1 2 3 4 5
 
-Each training is a process of its own in the working directory; its run folder stays in ``outputs``.
+Each training is a separate process in the working directory; its run folder stays in ``outputs``.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What a second thread, and looking for work instead of sleeping, do for a gradient step.
+"""Effect of a second thread, and of spinning instead of sleeping, on the time of an optimizer step.
 
     python benchmarks/threads.py
     python benchmarks/threads.py --spins 0 2000 --widths 256 --batch-sizes 2048
 
-Between two operations OpenMP's workers look for work for a while (``GOMP_SPINCOUNT`` looks) and then sleep, and to be
-woken takes long. One gradient step of an actor and a critic (two hidden layers, ELU, Adam) is timed with one thread and
-with all processors, for several numbers of looks, each in a process of its own; and, as a training does it, with
-threads of our own that each take a part of the rows through all layers (``models/mlp_by_rows.py``) and do not look.
-All by itself, and beside a process that keeps one processor busy. The table has the median in ms; the last line is
+Between two operations OpenMP's idle threads spin for a while (``GOMP_SPINCOUNT`` checks for work) and then sleep;
+waking them takes long. The benchmark times one optimizer step of an actor and a critic (two hidden layers, ELU, Adam)
+with one thread and with all cores, for several spin counts, each in a separate process; and, as in a training, with our
+own threads, each of which computes all layers for a part of the rows (``models/mlp_by_rows.py``) and does not spin.
+Each case runs alone, and beside a process that keeps one core busy. The table has the median in ms; the last line is
 JSON. From it are the number of looks in ``embodichain/__init__.py`` and the work that is worth a thread in
 ``agents/rl/utils/threads.py``.
 """

@@ -1,18 +1,18 @@
-"""How soon variants of a config reach a success rate: the sweep by which the quickstarts' settings are chosen.
+"""Time to success of variants of a config: the sweep that chose the quickstarts' hyperparameters.
 
     python benchmarks/time_to_success.py configs/agents/rl/push_cube/train_config_quickstart.json \\
         --seeds 1 2 3 --steps 900000 --every 65536 \\
         --variant "quickstart" --variant "small networks: policy.actor.network_cfg.hidden_sizes=[128,128] ..."
 
-A variant is a name and, after a colon, overrides of the config. Each training is a process of its own with one thread,
+A variant is a name and, after a colon, overrides of the config. Each training is a separate process with one thread,
 ``--jobs`` of them side by side; it ends after ``--steps`` environment steps, with the learning rate's schedule over all
-of them. After every ``--every`` steps the policy is evaluated on 200 fixed episodes. Time is the processor's, without
-the evaluations: it does not depend on what else the machine does, and two threads take a little more than half of it.
+of them. After every ``--every`` steps the policy is evaluated on 200 fixed episodes. Time is CPU time, without the
+evaluations: it does not depend on other load, and with two threads the wall time is a little more than half of it.
 
 Success is reached at the first of two evaluations in a row at ``--success`` or above. The table has the median over the
 seeds of the steps and seconds until then, and the last evaluation's median. Below it, every other variant is compared
 with the first one: by the interquartile means of the last evaluation and of the whole curve, with intervals.
-``--picture`` draws the curves. The last line printed is JSON.
+``--picture`` plots the curves. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EVAL_EPISODES = 200
 
 
 class TimedEvaluator(Evaluator):
-    """Counts the processor time of the evaluations, and prints how long the training took until each."""
+    """Measures the CPU time of the evaluations, and prints the training time until each."""
 
     seconds = 0.0
 
@@ -93,7 +93,7 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
 
 
 def run_child(task: list[str]) -> list[dict[str, float]]:
-    """Train in a process of its own; return the points of its learning curve."""
+    """Train in a separate process; return the points of its learning curve."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run(
         [sys.executable, __file__, *task], env=environment, capture_output=True, text=True, check=False
@@ -104,7 +104,7 @@ def run_child(task: list[str]) -> list[dict[str, float]]:
 
 
 def time_to(points: list[dict[str, float]], success: float) -> tuple[float, float]:
-    """Return steps and seconds until the first of two points in a row at ``success``; infinite where there is none."""
+    """Return steps and seconds until the first of two points in a row at ``success``; infinite without such points."""
     for point, following in itertools.pairwise(points):
         if min(point["success"], following["success"]) >= success:
             return point["step"], point["seconds"]
@@ -136,7 +136,7 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw(results: list[dict[str, Any]], path: Path) -> None:
-    """Draw each variant's median over its seeds, and their range."""
+    """Plot each variant's median over its seeds, and their range."""
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")
     axis = figure.subplots()
     for result in results:

@@ -1,9 +1,9 @@
-"""Behaviour cloning, then reinforcement learning, with several seeds: what each step reaches, on the same episodes.
+"""Behaviour cloning, then reinforcement learning, with several seeds: success after each, on the same episodes.
 
 python benchmarks/vla.py configs/agents/rl/push_colored_cube/bc_config.json --seeds 1 2 3 4 5
 
-For each seed `embodichain bc` makes a model, and the training that its config names goes on from it. Both evaluate on
-the same set of episodes. Models go to `--folder`, runs to `outputs`.
+For each seed `embodichain bc` creates a model, and the training that its config names continues from it. Both evaluate
+on the same set of episodes. Models go to `--folder`, runs to `outputs`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 
 def run(arguments: list[str]) -> str:
-    """Run a Python module in a process of its own and return what it printed."""
+    """Run a Python module in a separate process and return what it printed."""
     result = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, check=False)
     if result.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{result.stdout}{result.stderr}")
@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> str:
 
 
 def one_seed(config: Path, seed: int, folder: Path, bc: list[str], train: list[str]) -> dict[str, Any]:
-    """Clone and train with one seed, and return the figures."""
+    """Clone and train with one seed, and return the results."""
     model = folder / f"seed_{seed}"
     start = time.perf_counter()
     run(["embodichain.cli", "bc", str(config), "--allow-write", str(folder), f"seed={seed}", f"out={model}", *bc])

@@ -1,9 +1,9 @@
-"""Train CartPoleRL with Stable-Baselines3's PPO through the adapter, and count the successes.
+"""Train CartPoleRL with Stable-Baselines3's PPO through the adapter, and print the success rate.
 
     pip install 'embodichain-mujoco[sb3]'
     python examples/sb3_cart_pole.py
 
-The settings are those of ``configs/agents/rl/basic/cart_pole/train_config_quickstart.json``.
+The hyperparameters are those of ``configs/agents/rl/basic/cart_pole/train_config_quickstart.json``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv
 
 
 def train(steps: int, seed: int) -> tuple[PPO, VecNormalize]:
-    """Train a policy for ``steps`` environment steps; return it with the normaliser of its observations."""
+    """Train a policy for ``steps`` environment steps; return it with its observation normalizer."""
     env = VecNormalize(SB3VecEnv(make("CartPoleRL", num_envs=64)), norm_reward=False)
     model = PPO(
         "MlpPolicy",

@@ -1,6 +1,6 @@
-# Sourced by the set-up scripts: installing Debian packages where that is allowed.
+# Sourced by the set-up scripts: installs Debian packages if that is allowed.
 
-# How to become root here without asking for a password: "" when already root, else "sudo -n"; fails if there is no way.
+# Prints the command prefix to become root without a password: "" when already root, else "sudo -n"; fails if there is no way.
 apt_prefix() {
     command -v apt-get >/dev/null 2>&1 || return 1
     if [ "$(id -u)" = 0 ]; then
@@ -12,7 +12,7 @@ apt_prefix() {
     fi
 }
 
-# apt_install PACKAGE...: installs them. Fails, without a question asked, where it may not or cannot.
+# apt_install PACKAGE...: installs the packages. Fails without asking if it may not or cannot.
 apt_install() {
     prefix=$(apt_prefix) || return 1
     echo "setup: installing $*"

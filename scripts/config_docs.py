@@ -25,10 +25,10 @@ _LIMITS = {
 
 
 def render(text: str) -> str:
-    """Return the document with its tables made anew.
+    """Return the document with its tables written again.
 
-    A table stands between ``<!-- table: KIND WHAT NAME -->`` and ``<!-- end -->``. KIND is that of the file; WHAT is
-    ``class`` and NAME a definition of its schema, or ``functors`` and NAME a block of terms, or ``policy`` or
+    A table stands between ``<!-- table: KIND WHAT NAME -->`` and ``<!-- end -->``. KIND is the kind of the config file.
+    WHAT is ``class`` and NAME a definition of its schema, or ``functors`` and NAME a block of terms, or ``policy`` or
     ``algorithm`` and NAME a registered one, or one of ``file`` and ``env``.
     """
     schemas = {kind: make() for kind, make in SCHEMAS.items()}

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: links from the pages to files of the repository outside ``docs``.
 
-On the site they lead into the repository, where mkdocs.yml names its address (``repo_url``); without one they become
-plain text.
+On the site these links lead to the repository if mkdocs.yml has its address (``repo_url``), and become plain text
+otherwise.
 """
 
 from __future__ import annotations

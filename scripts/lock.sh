@@ -1,11 +1,11 @@
 #!/bin/sh
-# Resolves all versions anew, and writes
+# Resolves all versions again, and writes
 #   requirements.lock    the versions alone, as constraints for an installation by hand
-#   requirements/*.txt   the same versions in parts, each with the SHA-256 of every file that PyPI has of it: what `make` installs
+#   requirements/*.txt   the same versions in parts, each with the SHA-256 of every file on PyPI: what `make` installs
 #   THIRD_PARTY.md       the table of their licences
 # Usage: scripts/lock.sh PYTHON      (Python 3.11, the oldest supported: what it can install, the newer ones can too)
 #
-# PyTorch alone is held at TORCH_VERSION: its wheels are large, so moving to another one is a decision of its own.
+# PyTorch alone is held at TORCH_VERSION: its wheels are large, so moving to another version is a separate decision.
 set -eu
 
 python=${1:-python3}
@@ -24,7 +24,7 @@ trap 'rm -rf "$work"' EXIT
 "$work/tools/bin/python" -m pip install --quiet --disable-pip-version-check \
     --require-hashes --no-deps --only-binary :all: --requirement requirements/tools.txt
 
-# One version of each package, whatever the Python and the platform. uv asks PyPI, not what this machine's pip is told to ask.
+# One version of each package, for every Python and platform. uv asks PyPI, and ignores this machine's pip configuration.
 compile() {
     "$work/tools/bin/uv" pip compile --quiet --universal --fork-strategy fewest --python-version "$python_version" \
         --no-header --no-annotate "$@"

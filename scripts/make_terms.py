@@ -2,7 +2,7 @@
 
     python scripts/make_terms.py
 
-A test holds that the committed page is what this writes.
+A test compares the committed page with the output of this script.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ What can be named by `func` in an environment config, with its `params`. A thing
 (w, x, y, z). Everything random is drawn by environment and episode, so it does not depend on the number of
 environments. A term of your own is named by its dotted path: see [CONTRIBUTING](../CONTRIBUTING.md).
 """
-# What managers pass themselves.
+# Parameters that the managers pass.
 LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}
-# How annotations read to somebody who writes JSON.
+# Annotations in the words of JSON.
 TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
     "CameraEntity": '`{"uid": str}`',
@@ -100,7 +100,7 @@ def parameters(term: Any) -> list[inspect.Parameter]:
 
 
 def split_docstring(text: str) -> tuple[str, dict[str, str], str]:
-    """Return what a docstring says before its sections, its ``Args`` by name, and its ``Returns``."""
+    """Return the text of a docstring before its sections, its ``Args`` by name, and its ``Returns``."""
     about, *sections = re.split(r"\n\n(?=(?:Args|Returns|Raises):\n)", text)
     meanings: dict[str, str] = {}
     returns = ""
@@ -132,7 +132,7 @@ def markdown(text: str) -> str:
 
 
 def type_text(annotation: str) -> str:
-    """Return an annotation for somebody who writes JSON."""
+    """Return an annotation in the words of JSON."""
     for name, text in TYPES.items():
         annotation = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w)", text, annotation)
     annotation = annotation.replace("Sequence[", "list[")

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Writes sbom.cdx.json, a CycloneDX bill of materials: what is installed in VENV, with licences and what needs what.
+# Writes sbom.cdx.json, a CycloneDX bill of materials: the packages installed in VENV, with licences and dependencies.
 # Usage: scripts/sbom.sh VENV
 set -eu
 
 venv=$1
 cd "$(dirname "$0")/.."
 
-# In an environment of its own, so that the tool is not in its own list.
+# In a separate environment, so that the tool is not in the list.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$venv/bin/python" -m venv "$work/tools"

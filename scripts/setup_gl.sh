@@ -1,18 +1,18 @@
 #!/bin/sh
-# Sees to OpenGL without a screen (EGL), which draws the videos. Training itself does not need it.
+# Installs OpenGL without a screen (EGL), which renders the videos, if it is missing. Training itself does not need it.
 # Usage: scripts/setup_gl.sh VENV_PYTHON
-# Always exits 0: where nothing may be installed from here, it prints the one command to run, and the work goes on.
+# Always exits 0: if it may not install packages, it prints the command to run, and `make train` continues.
 set -eu
 
 python=${1:-.venv/bin/python}
-# libgl1 and libegl1 are the front doors, and by themselves bring Mesa's driver, which draws on the processor too.
+# libgl1 and libegl1 depend on Mesa's driver, which also renders on the CPU.
 packages="libegl1 libgl1"
 . "$(dirname "$0")/apt.sh"
 
-# macOS has its own way of drawing off-screen.
+# macOS has its own off-screen rendering.
 [ "$(uname -s)" = Linux ] || exit 0
 
-# The only test worth having: draw a frame.
+# The only reliable test: render a frame.
 renders() {
     "$python" - >/dev/null 2>&1 <<'PYTHON'
 import os
@@ -34,5 +34,5 @@ renders && exit 0
 if apt_install $packages && renders; then
     exit 0
 fi
-echo "setup: no off-screen OpenGL (EGL) here, so training goes on without pictures; for videos, run this once:"
-echo "setup:     sudo apt-get install $packages        # or what your system calls these libraries"
+echo "setup: no off-screen OpenGL (EGL) here, so no videos are recorded; to get them, run this once:"
+echo "setup:     sudo apt-get install $packages        # or the names of these libraries on your system"

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs PyTorch in the locked version: the one package that may come without a hash to check it by.
+# Installs PyTorch in the locked version: the one package that may be installed without a hash.
 # Usage: scripts/setup_torch.sh PYTHON [INDEX]
 #
-# PyTorch has several builds of each version, one for each kind of processor. requirements/torch.txt has the hashes of PyPI's. An
-# INDEX, or a place that pip is told to look in beside its index, has builds of its own, which pip prefers; their hashes are not known.
+# PyTorch has several builds of each version, one for each kind of processor. requirements/torch.txt has the hashes of PyPI's. Another
+# INDEX, or another place in pip's configuration, has other builds, which pip prefers; the hashes of these are not in the lock.
 set -eu
 
 python=$1
@@ -15,10 +15,10 @@ install() {
 }
 
 if [ -n "$index" ]; then
-    echo "setup: PyTorch is taken from TORCH_INDEX, and not checked by a hash"
+    echo "setup: PyTorch comes from TORCH_INDEX, and is not checked by a hash"
     install --index-url "$index" --constraint requirements.lock torch
 elif "$python" -m pip config list | grep -E '[.](find-links|extra-index-url)=' >/dev/null; then
-    echo "setup: pip is told to look beside its index, too (pip config list): PyTorch is taken as it is, and not checked by a hash"
+    echo "setup: pip is configured to look in other places than its index (pip config list): PyTorch is not checked by a hash"
     install --constraint requirements.lock torch
 else
     install --require-hashes --no-deps --requirement requirements/torch.txt

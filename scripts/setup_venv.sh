@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the virtual environment, unless there is a working one.
+# Creates the virtual environment, unless there is a working one.
 # Usage: scripts/setup_venv.sh PYTHON VENV
-# Exit 2, with one line that says what to do, where the machine lacks something that may not be installed from here.
+# Exits with 2 and one line that names the fix if something is missing and may not be installed.
 set -eu
 
 python=${1:-python3}
@@ -24,12 +24,12 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "'$python' is Python $version; Python >= 3.11 is needed (another name or path: make PYTHON=...)"
 
-# Debian and Ubuntu ship Python without the two modules that a virtual environment is made with.
+# Debian and Ubuntu ship Python without the two modules that create a virtual environment.
 if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
     package="python$version-venv"
     apt_install "$package" ||
-        fail "'$python' cannot make a virtual environment; run this once: sudo apt-get install $package"
+        fail "'$python' cannot create a virtual environment; run this once: sudo apt-get install $package"
 fi
 
-echo "setup: making $venv with Python $version"
+echo "setup: creating $venv with Python $version"
 "$python" -m venv --clear "$venv"

@@ -1,7 +1,7 @@
 """Writes the table of THIRD_PARTY.md from the packages' own metadata: python scripts/third_party.py REPORT
 
-REPORT is what ``pip install --dry-run --report REPORT`` says of all packages in requirements/*.txt; ``make lock`` makes
-both.
+REPORT is the output of ``pip install --dry-run --report REPORT`` for all packages in requirements/*.txt; ``make lock``
+writes both.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def licence(metadata: dict[str, Any]) -> str:
 
 
 def render(document: str, report: dict[str, Any]) -> str:
-    """Return the document with its table made anew from pip's report."""
+    """Return the document with its table written again from pip's report."""
     stated = {normalised(item["metadata"]["name"]): licence(item["metadata"]) for item in report["install"]}
     packages = locked()
     if missing := packages.keys() - stated.keys():

@@ -1,23 +1,23 @@
-"""This library's training beside that of rsl_rl, skrl, Stable-Baselines3, TorchRL and CleanRL's loop.
+"""Training speed of this library, rsl_rl, skrl, Stable-Baselines3, TorchRL and CleanRL's loop.
 
     pip install --no-deps -r benchmarks/peers/requirements.txt
     python -m benchmarks.peers
     python -m benchmarks.peers --task CartPoleRL --learners ours cleanrl --rounds 1
     python -m benchmarks.peers --task CartPoleRL --rounds 1 --iterations 30    # do all of them learn?
 
-All train the same environments with PPO at the same hyperparameters, those of the quickstart configs (see
-``setting.py``), in float32: as many environments, steps, epochs and minibatches, the same networks, observations
-normalised, logs in TensorBoard. Ours is the real trainer, built from the config. Each learner runs in a process of its
-own, with as many threads as there are processors; in a round they run one after another, so that a busy machine slows
-all, and each round begins with another.
+All train the same environments with PPO and the same hyperparameters, those of the quickstart configs (see
+``setting.py``), in float32: the same numbers of environments, steps, epochs and minibatches, the same networks,
+normalised observations, logs in TensorBoard. Ours is the real trainer, built from the config. Each learner runs in a
+separate process, with one thread per core. A round runs them one after another, so that a busy machine slows all, and
+each round begins with another learner.
 
 An iteration is split into ``env.step`` (the environment's own method, the same for all), the update (returns and
 advantages included), and everything else: policy, storage, adapter, logs. A round's value is the median of its counted
-iterations; the table has the medians over the rounds, and the last line is JSON. The floors are what nobody can go
-below: the physics alone, and the update's matrix products alone.
+iterations; the table has the medians over the rounds, and the last line is JSON. The floors are lower bounds for any
+learner: the physics alone, and the update's matrix products alone.
 
-Where other work cannot be kept off the machine, ``--cpu-time`` measures the processor seconds of one thread: what each
-library has to compute, which other work hardly moves. It says nothing of how well threads are used.
+On a busy machine, ``--cpu-time`` measures the CPU seconds of one thread: the work that each library has to compute, on
+which other load has little influence. It does not measure how well a library uses threads.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=[*LEARNERS, FLOORS], default=[*LEARNERS, FLOORS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warm-up", type=int, default=2, help="iterations that are not counted, at least one")
-    parser.add_argument("--iterations", type=int, default=8, help="that are counted, of each process")
+    parser.add_argument("--iterations", type=int, default=8, help="counted iterations of each process")
     parser.add_argument(
-        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="and processors of each process"
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads and cores of each process"
     )
     parser.add_argument(
         "--cpu-time",
         action="store_true",
-        help="measure processor seconds of one thread, which a busy machine hardly moves",
+        help="measure CPU seconds of one thread, on which other load has little influence",
     )
     parser.add_argument("--override", action="append", default=[], metavar="key=value", help="of the training config")
-    parser.add_argument("--picture", type=Path, default=Path("outputs/peers.png"), help="png to draw")
+    parser.add_argument("--picture", type=Path, default=Path("outputs/peers.png"), help="plot to write, png")
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
@@ -67,7 +67,7 @@ def main() -> None:
     if args.cpu_time:
         args.threads = 1  # more would wait for each other, spinning
     if args.warm_up < 1:
-        parser.error("--warm-up: at least 1, since the first iteration holds what is done once")
+        parser.error("--warm-up: at least 1, since the first iteration includes one-time work")
 
     rounds: dict[str, dict[str, list[dict[str, Any]]]] = {task: {x: [] for x in args.learners} for task in args.task}
     for k in range(args.rounds):
@@ -77,8 +77,8 @@ def main() -> None:
                 job = Job(task, learner, args.warm_up, args.iterations, args.cpu_time, args.override)
                 result = spawn(job, args.threads)
                 rounds[task][learner].append(result)
-                figures = " ".join(f"{name} {x:.3f}" for name, x in result.items() if isinstance(x, float))
-                print(f"round {k + 1} of {args.rounds}: {task} {learner}: {figures}", file=sys.stderr, flush=True)
+                shown = " ".join(f"{name} {x:.3f}" for name, x in result.items() if isinstance(x, float))
+                print(f"round {k + 1} of {args.rounds}: {task} {learner}: {shown}", file=sys.stderr, flush=True)
 
     results = {task: summary(rounds[task], load_setting(task, args.override)) for task in args.task}
     for task, result in results.items():
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def spawn(job: Job, threads: int) -> dict[str, Any]:
-    """Do a job in a process of its own, and return what it says."""
+    """Run a job in a separate process, and return its output."""
     environment = process_environment(job.learner, threads)
     processors = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as folder:

@@ -61,13 +61,13 @@ class Agent(nn.Module):
 
 
 class NormalizeObservation:
-    """Running normalisation, brought up to date at every step."""
+    """Running normalisation, updated at every step."""
 
     def __init__(self, dim: int) -> None:
         self.mean, self.var, self.count = torch.zeros(dim), torch.ones(dim), 1e-4
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Take observations [N, O] in, and return them normalised."""
+        """Update the statistics with observations [N, O], and return them normalised."""
         self.take(x)
         return self.apply(x)
 
@@ -76,7 +76,7 @@ class NormalizeObservation:
         return ((x - self.mean) / torch.sqrt(self.var + 1e-8)).clamp(-10, 10)
 
     def take(self, x: torch.Tensor) -> None:
-        """Take observations [N, O] in."""
+        """Update the statistics with observations [N, O]."""
         var, mean = torch.var_mean(x, dim=0, correction=0)
         delta, total = mean - self.mean, self.count + len(x)
         m2 = self.var * self.count + var * len(x) + delta.square() * (self.count * len(x) / total)

@@ -28,9 +28,9 @@ class Iteration:
         seconds: all of it.
         env_step: in the environment's own ``step``.
         update: in the update.
-        gradient_steps: of any optimiser.
+        gradient_steps: of all optimizers.
         threads: of the update.
-        returns: mean return of the episodes that ended in it; None where none did.
+        returns: mean return of the episodes that ended in it; None without such episodes.
     """
 
     seconds: float
@@ -42,22 +42,22 @@ class Iteration:
 
     @property
     def policy(self) -> float:
-        """Seconds in everything else: the policy, the storing of what happened, adapters, logs."""
+        """Seconds in everything else: policy, storage, adapters, logs."""
         return self.seconds - self.env_step - self.update
 
 
 class Clock:
     """Watches an environment's ``step`` and a learner's update.
 
-    What the clock itself does at a step (it keeps the rewards, to see that the learner learns), and ``on_iteration``,
-    are in none of the times.
+    The clock's own work at a step (it stores the rewards, to check that the learner learns), and ``on_iteration``, are
+    in none of the times.
 
     Attributes:
-        iterations: those that have ended.
-        act: set by a learner that can be evaluated: the most likely actions [N, A] of flat observations [N, O].
+        iterations: the finished ones.
+        act: set by a learner that can be evaluated: the deterministic actions [N, A] of flat observations [N, O].
 
     Args:
-        now: tells the time, s.
+        now: returns the time, s.
         on_iteration: called after each iteration.
     """
 
@@ -101,8 +101,8 @@ class Clock:
         """Count a method of a learner as part of its update.
 
         Args:
-            owner: has the method.
-            name: the method's.
+            owner: object with the method.
+            name: of the method.
             is_last: the iteration ends with it.
         """
         method: Callable[..., Any] = getattr(owner, name)
@@ -115,7 +115,7 @@ class Clock:
 
     @contextmanager
     def updating(self, is_last: bool = False) -> Iterator[None]:
-        """Count what happens inside as part of the update; ``is_last``: the iteration ends with it."""
+        """Count the block as part of the update; ``is_last``: the iteration ends with it."""
         begun = self._now()
         yield
         end = self._now()
@@ -138,7 +138,7 @@ class Clock:
         self._begin()
 
     def _mean_return(self) -> float | None:
-        """Follow the episodes through the steps seen; return the mean return of those that ended."""
+        """Accumulate returns over the recorded steps; return the mean return of the episodes that ended."""
         ended: list[float] = []
         for reward, done in self._seen:
             rewards, dones = reward.double().cpu().numpy(), done.cpu().numpy()

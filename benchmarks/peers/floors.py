@@ -1,4 +1,4 @@
-"""What no learner can go below: the bare physics of a rollout, and the matrix products of an update.
+"""Lower bounds for any learner: the bare physics of a rollout, and the matrix products of an update.
 
 Legend: B minibatch, I inputs and U units of a layer.
 """
@@ -20,7 +20,7 @@ __all__ = ["gemm_shapes", "measure"]
 
 
 def gemm_shapes(widths: Sequence[int], batch: int) -> list[tuple[int, int, int]]:
-    """Return the products of one gradient step of an MLP, as (m, k, n) for [m, k] x [k, n].
+    """Return the products of one optimizer step of an MLP, as (m, k, n) for [m, k] x [k, n].
 
     Each layer has the output, [B, I] x [I, U], and the gradient of its weights, [U, B] x [B, I]; all but the first have
     the gradient of their input, [B, U] x [U, I].
@@ -43,7 +43,7 @@ def measure(
     """Return median seconds of an iteration's physics, alone and in ``env.step`` alone, and of its matrix products.
 
     Physics and ``env.step`` are those of ``benchmarks/env_step.py``, under random actions, with one torch thread; the
-    products are computed with all of torch's threads, into tensors that are there. ``now`` tells the time, s.
+    products are computed with all of torch's threads, into preallocated tensors. ``now`` returns the time, s.
     """
     widths = [env.flattened_observation_space.shape[-1], *setting.hidden_sizes]
     shapes = gemm_shapes([*widths, env.single_action_space.shape[0]], setting.batch_size)
@@ -73,7 +73,7 @@ def measure(
 
 
 def _products(shapes: Sequence[tuple[int, int, int]], repeats: int) -> Callable[[], None]:
-    """Return a function that computes the products so many times."""
+    """Return a function that computes the products ``count`` times."""
     operands = [(torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)) for m, k, n in shapes]
 
     def run() -> None:

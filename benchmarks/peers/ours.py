@@ -1,4 +1,4 @@
-"""This library, all of it: config, managers, trainer, guards, logs."""
+"""This library's real trainer: config, managers, trainer, guards, logs."""
 
 from __future__ import annotations
 

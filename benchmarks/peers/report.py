@@ -1,4 +1,4 @@
-"""From the rounds' figures to medians, a table and a picture."""
+"""Medians over the rounds, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.peers.worker import FLOORS
 __all__ = ["Rounds", "draw", "print_table", "summary"]
 
 Rounds = Mapping[str, Sequence[Mapping[str, Any]]]
-"""What each learner's process said in each round, by learner."""
+"""Output of each learner's process in each round, by learner."""
 
 NAMES = {
     "ours": "this library",
@@ -39,9 +39,9 @@ def spread(values: Sequence[float], digits: int) -> dict[str, Any]:
 
 
 def summary(rounds: Rounds, setting: Setting) -> dict[str, Any]:
-    """Return the figures of one task.
+    """Return the results of one task.
 
-    ``faster`` is how many times as many steps a second this library makes, round by round.
+    ``faster`` is the ratio of this library's steps/s to the learner's, round by round.
     """
     steps = setting.iteration_steps
     result: dict[str, Any] = {"setting": _describe(setting), "learners": {}}
@@ -80,7 +80,7 @@ def _ends(returns: Sequence[float | None]) -> list[float]:
 
 
 def print_table(task: str, result: Mapping[str, Any]) -> None:
-    """Print the figures of one task: medians over rounds."""
+    """Print the results of one task: medians over rounds."""
     print(f"\n{task}: {result['setting']}")
     print(
         f"{'':20}{'iteration s':>12}{'env.step s':>12}{'policy s':>10}{'update s':>10}"
@@ -109,7 +109,7 @@ def _range(values: Mapping[str, Any], form: str) -> str:
 
 
 def draw(results: Mapping[str, Mapping[str, Any]], picture: Path) -> None:
-    """Draw each task's iterations as stacked bars, and the floors below them."""
+    """Plot each task's iterations as stacked bars, and the floors below them."""
     height = 1.3 + 0.36 * max(len(result["learners"]) + 1 for result in results.values())
     figure = Figure(figsize=(6.5 * len(results), height), layout="constrained")
     for axis, (task, result) in zip(figure.subplots(1, len(results), squeeze=False)[0], results.items(), strict=True):

@@ -1,4 +1,4 @@
-"""What is equal for all learners: the environment and the hyperparameters, from a training config of ours."""
+"""The environment and hyperparameters that all learners share, from one of our training configs."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ TASKS = {
     ),
     "CartPoleRL": ("basic/cart_pole", ["algorithm.cfg.lr_schedule=constant"]),
 }
-"""Folder of each task's quickstart, and what is changed in it for the comparison of iterations."""
+"""Folder of each task's quickstart, and its overrides for the comparison of iterations."""
 SUCCESS_TASKS: dict[str, tuple[str, list[str]]] = {
     "PushCubeRL": ("push_cube", []),
     "ReachRL": ("reach", []),
     "OpenDrawerRL": ("open_drawer", []),
 }
-"""The same for the comparison of the time to success: the quickstarts as they are."""
+"""The same for the comparison of the time to success: the quickstarts without changes."""
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
@@ -49,11 +49,11 @@ class Setting:
     """The hyperparameters of a PPO with an actor and a critic of the same shape.
 
     Attributes:
-        run: our own config, all of it.
+        run: our whole config.
         num_envs: environments.
-        num_steps: of each of them in a rollout.
-        num_minibatches: in an epoch.
-        anneals: whether the learning rate falls to 0 over the training.
+        num_steps: rollout steps per environment.
+        num_minibatches: per epoch.
+        anneals: whether the learning rate decays to 0 over the training.
         value_coef: of the mean squared error, without a factor 1/2.
     """
 
@@ -106,7 +106,7 @@ def load_setting(
 
     Raises:
         ConfigError: the overrides are wrong.
-        ValueError: they ask for something that not every learner can do.
+        ValueError: not every learner supports them.
     """
     folder, changes = tasks[task]
     quiet = ["trainer.enable_eval=false", "trainer.events={}", "trainer.device=cpu", 'trainer.save_freq="1000000 it"']
@@ -117,10 +117,10 @@ def load_setting(
     if policy["critic"]["network_cfg"] != network:
         raise ValueError("actor and critic must have the same shape")
     if (schedule := algo.get("lr_schedule", "constant")) == "adaptive":
-        raise ValueError("the learning rate must be constant, or fall to 0")
+        raise ValueError("the learning rate must be constant, or decay to 0")
     steps = run.env.num_envs * trainer.buffer_size
     if steps % algo["batch_size"]:
-        raise ValueError(f"{steps} steps do not divide into minibatches of {algo['batch_size']}: not all can do that")
+        raise ValueError(f"{steps} steps do not divide into minibatches of {algo['batch_size']}: not every learner can")
     return Setting(
         run=run,
         num_envs=run.env.num_envs,

@@ -1,14 +1,14 @@
-"""How soon this library, CleanRL's loop and Stable-Baselines3 solve the manipulation tasks.
+"""Time to success of this library, CleanRL's loop and Stable-Baselines3 on the manipulation tasks.
 
     pip install --no-deps -r benchmarks/peers/requirements.txt
     python -m benchmarks.peers.success --seeds 1 2 3
 
-All train the same environments at the same hyperparameters, those of the quickstart configs, over as many steps as the
-quickstart takes; the learning rate falls to 0 in all of them. Every few iterations the most likely actions are played
-through the same 200 episodes, outside the time. Success is reached at the first of two evaluations in a row at
-``--success`` or above. Each training is a process of its own on one processor, ``--jobs`` of them side by side; the
-time is the processor's. With ``--clock`` they run one after another with all processors, for physics and for torch, and
-OpenMP as each learner's users have it; the time is the clock's, and the machine has to be quiet. The last line is JSON.
+All train the same environments with the same hyperparameters, those of the quickstart configs, for the same number of
+steps; the learning rate decays to 0 in all of them. Every few iterations the deterministic policy is evaluated on the
+same 200 episodes, not counted in the time. Success is reached at the first of two evaluations in a row at ``--success``
+or above. Each training is a separate process on one core, ``--jobs`` of them side by side, and the time is CPU time.
+With ``--clock`` they run one after another on all cores, for physics and for torch, with each learner's OpenMP
+defaults; the time is wall time, and the machine has to be quiet. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from embodichain.agents.rl.trainer.evaluation import Evaluator
 
 
 class Deterministic(Policy):
-    """The most likely actions of whatever a clock was given."""
+    """A policy with the deterministic actions that a clock was given."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -54,18 +54,18 @@ class Deterministic(Policy):
         return td
 
     def get_value(self, td: TensorDict) -> TensorDict:
-        """Nothing is valued."""
+        """Compute no values."""
         raise NotImplementedError
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        """Nothing is learned."""
+        """Learn nothing."""
         raise NotImplementedError
 
 
 def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
     """Train in this process, and print the points of the learning curve.
 
-    The time is the clock's, with one thread the processor's.
+    The time is wall time, with one thread CPU time.
     """
     torch.set_num_threads(threads)
     overrides = ["trainer.enable_eval=true", f"trainer.seed={seed}", f"env.sim_cfg.num_threads={threads}"]
@@ -92,7 +92,7 @@ def train(task: str, learner: str, seed: int, every: int, threads: int) -> None:
 
 
 def run_child(task: str, learner: str, seed: int, every: int, threads: int) -> list[dict[str, float]]:
-    """Train in a process of its own; return the points of its learning curve."""
+    """Train in a separate process; return the points of its learning curve."""
     environment = process_environment(learner, threads)
     options = map(str, (task, learner, seed, every, threads))
     command = [sys.executable, "-m", "benchmarks.peers.success", "--child", *options]
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--success", type=float, default=0.95)
     parser.add_argument("--every", type=int, default=6, help="iterations between evaluations")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--clock", action="store_true", help="time by the clock, with all processors")
+    parser.add_argument("--clock", action="store_true", help="wall time, with all cores")
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -122,7 +122,7 @@ def main() -> None:
         return
     threads, jobs = (len(os.sched_getaffinity(0)), 1) if args.clock else (1, args.jobs)
     results: list[dict[str, Any]] = []
-    print(f"{'task':14}{'learner':10}{'s to success':>13}{'in time':>9}{'at the end':>12}{'all of it s':>13}")
+    print(f"{'task':14}{'learner':10}{'s to success':>13}{'in time':>9}{'at the end':>12}{'whole run s':>13}")
     with ThreadPoolExecutor(jobs) as pool:
         runs = {
             (task, learner): [pool.submit(run_child, task, learner, seed, args.every, threads) for seed in args.seeds]

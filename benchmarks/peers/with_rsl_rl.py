@@ -17,7 +17,7 @@ from embodichain.utils.observations import flatten_dict_observation
 
 
 class RslRlEnv(VecEnv):  # type: ignore[misc]
-    """Our environment as rsl_rl's; it resets itself in the same step, as rsl_rl expects."""
+    """Our environment with rsl_rl's interface; it resets itself in the same step, as rsl_rl expects."""
 
     def __init__(self, env: EmbodiedEnv) -> None:
         self.env = env
@@ -34,7 +34,7 @@ class RslRlEnv(VecEnv):  # type: ignore[misc]
         return self.env.elapsed_steps
 
     def get_observations(self) -> TensorDict:
-        """Return the present observation."""
+        """Return the current observation."""
         return self._obs
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:

@@ -20,20 +20,20 @@ from embodichain.utils.observations import flatten_dict_observation
 
 
 class SkrlEnv(Wrapper):  # type: ignore[misc]
-    """Our environment as skrl's; it resets itself in the same step, as those of Isaac Lab do."""
+    """Our environment with skrl's interface; it resets itself in the same step, like Isaac Lab's."""
 
     @property
     def observation_space(self) -> Any:
-        """Of one environment, flat."""
+        """Observation space of one environment, flat."""
         return self._env.flattened_observation_space
 
     @property
     def action_space(self) -> Any:
-        """Of one environment."""
+        """Action space of one environment."""
         return self._env.single_action_space
 
     def reset(self) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Begin."""
+        """Return the first observation."""
         obs, info = self._env.reset()
         return flatten_dict_observation(obs), info
 
@@ -44,7 +44,7 @@ class SkrlEnv(Wrapper):  # type: ignore[misc]
         return flatten_dict_observation(obs), *columns, info  # type: ignore[return-value]
 
     def state(self) -> None:
-        """Return nothing: there is no other state than the observation."""
+        """Return None: there is no state beside the observation."""
 
     def render(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
@@ -63,7 +63,7 @@ def _mlp(setting: Setting, in_dim: int, out_dim: int) -> nn.Sequential:
 
 
 class Actor(GaussianMixin, Model):  # type: ignore[misc]
-    """The policy, as skrl's examples write it."""
+    """The policy, as in skrl's examples."""
 
     def __init__(self, setting: Setting, **spaces: Any) -> None:
         Model.__init__(self, **spaces)
@@ -77,7 +77,7 @@ class Actor(GaussianMixin, Model):  # type: ignore[misc]
 
 
 class Critic(DeterministicMixin, Model):  # type: ignore[misc]
-    """The value, as skrl's examples write it."""
+    """The value function, as in skrl's examples."""
 
     def __init__(self, setting: Setting, **spaces: Any) -> None:
         Model.__init__(self, **spaces)

@@ -1,7 +1,7 @@
-"""TorchRL's PPO, in the manner of its ``sota-implementations/ppo/ppo_mujoco.py``, with TensorBoard.
+"""TorchRL's PPO, after its ``sota-implementations/ppo/ppo_mujoco.py``, with TensorBoard.
 
-Apart from that recipe, so that the work is equal: advantages are computed once an iteration instead of once an epoch,
-actions are not squashed, gradients are clipped, learning rate and clip range are constant. Nothing is compiled.
+Differences from that recipe, so that the work is equal: advantages are computed once per iteration instead of once per
+epoch, actions are not squashed, gradients are clipped, learning rate and clip range are constant. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from embodichain.utils.observations import flatten_dict_observation
 
 
 class TorchRLEnv(EnvBase):  # type: ignore[misc]
-    """Our environment as TorchRL's.
+    """Our environment with TorchRL's interface.
 
-    TorchRL resets the environments that are done itself, after the step; ours have done so in it, so that ``_step``
-    returns the last observation of the episodes that ended, and ``_reset`` the first ones of the new.
+    TorchRL itself resets the environments that are done, after the step; ours reset within the step. So ``_step``
+    returns the last observation of the episodes that ended, and ``_reset`` the first one of the new episodes.
     """
 
     def __init__(self, env: EmbodiedEnv) -> None:

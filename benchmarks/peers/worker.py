@@ -1,4 +1,4 @@
-"""One learner in a process of its own: build the environment, train for some iterations, say how long they took."""
+"""One learner in a separate process: build the environment, train for some iterations, report their times."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ FLOORS = "floors"
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What a process does.
+    """The work of one process.
 
     Attributes:
         task: one of ``setting.TASKS``.
         learner: one of ``LEARNERS``, or ``FLOORS``.
         warm_up: iterations that are not counted.
-        iterations: those that are.
-        cpu_time: measure seconds of the process on processors instead of those that pass.
+        iterations: counted iterations.
+        cpu_time: measure CPU seconds instead of wall time.
         overrides: of the training config.
     """
 
@@ -63,8 +63,8 @@ class Job:
 def process_environment(learner: str, threads: int) -> dict[str, str]:
     """Return the environment variables of a learner's process.
 
-    OpenMP is as each learner's users have it: our entry makes its workers sleep sooner than they do of themselves,
-    which costs less where another process wants a processor, and more where none does.
+    Each learner has the OpenMP of its users: our commands let idle threads sleep sooner than the default, which is
+    faster on a busy machine and slower on an idle one.
     """
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -75,10 +75,10 @@ def process_environment(learner: str, threads: int) -> dict[str, str]:
 
 
 def run_job(job: Job, folder: Path) -> dict[str, Any]:
-    """Do a job, with ``folder`` as working directory, where logs go.
+    """Run a job, with ``folder`` as working directory, where logs go.
 
     Raises:
-        RuntimeError: the learner did not do the work that it was asked for.
+        RuntimeError: the learner made another number of iterations or optimizer steps.
     """
     setting = load_setting(job.task, job.overrides)
     torch.manual_seed(setting.seed)
@@ -101,7 +101,7 @@ def run_job(job: Job, folder: Path) -> dict[str, Any]:
 
 
 def check_work(iterations: Sequence[Iteration], setting: Setting, job: Job) -> None:
-    """Check that as many iterations and gradient steps were made as the setting says."""
+    """Check the number of iterations and optimizer steps against the setting."""
     made = [iteration.gradient_steps for iteration in iterations]
     if made != [setting.gradient_steps] * (job.warm_up + job.iterations):
         raise RuntimeError(

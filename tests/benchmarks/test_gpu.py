@@ -14,7 +14,7 @@ from tests.lab.warp_scenes import needs_warp
 def test_smallest_size_runs_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--task", "CartPoleRL", "--device", "warp:cpu", "--num-envs", "64", "--steps", "4", "--iterations", "1"])
     *table, last = capsys.readouterr().out.splitlines()
-    assert table[0] == "on the processor, without a GPU"
+    assert table[0] == "on the CPU, without a GPU"
     assert table[2].split()[:2] == ["CartPoleRL", "64"]
     (row,) = json.loads(last)["results"]
     assert set(row["seconds"]) == set(PARTS)
