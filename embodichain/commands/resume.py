@@ -6,6 +6,7 @@ import argparse
 
 from embodichain.agents.rl.config.arguments import add_options
 from embodichain.agents.rl.train import train_as_command
+from embodichain.commands.train import EXIT_CODES  # noqa: F401 (the help text reads it)
 
 EXAMPLES = ("latest", "outputs/cart_pole_quickstart_20260101_120000 trainer.iterations=200")
 
