@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from embodichain.utils.openmp import limit_openmp_spinning
+
+limit_openmp_spinning()  # as the entry points do, before a test imports torch
+
 
 def _has_offscreen_gl() -> bool:
     """Whether EGL and OpenGL load; with MUJOCO_GL=egl and either one missing, MuJoCo cannot even be imported."""
