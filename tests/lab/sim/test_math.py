@@ -10,14 +10,17 @@ import pytest
 import torch
 
 from embodichain.lab.sim.math import (
+    look_at,
     matrix_from_euler,
     matrix_from_quat,
     pose_from_pos_matrix,
     pose_from_pos_quat,
+    pose_from_row,
     quat_from_euler,
     quat_from_matrix,
     quat_mul,
     rotation_vector,
+    row_from_pose,
 )
 
 HALF = math.sqrt(0.5)
@@ -120,3 +123,16 @@ def test_rotation_vector_is_the_axis_times_the_angle() -> None:
         quat = torch.cat((torch.tensor([math.cos(angle / 2)]), math.sin(angle / 2) * axis))
         vector = rotation_vector(matrix_from_quat(quat[None]))
         torch.testing.assert_close(vector[0], angle * axis, atol=2e-6, rtol=1e-4)
+
+
+def test_rows_and_poses_are_two_forms_of_one() -> None:
+    row = torch.tensor([[1.0, 2.0, 3.0, 0.6, 0.0, 0.8, 0.0]])
+    torch.testing.assert_close(row_from_pose(pose_from_row(row)), row)
+
+
+def test_camera_looks_at_its_target_with_up_upwards() -> None:
+    eye, target, up = torch.tensor([2.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0])
+    pose = look_at(eye, target, up)
+    torch.testing.assert_close(pose[:3, 3], eye)
+    torch.testing.assert_close(pose[:3, 2], torch.tensor([1.0, 0.0, 0.0]))  # it looks along its own -z
+    torch.testing.assert_close(pose[:3, 1], up)
