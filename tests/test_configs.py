@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.agents.rl.algo import AlgorithmCfg
+from embodichain.agents.rl.algo import AlgorithmCfg, get_registered_algo_names
+from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.build import build_envs, build_learner
+from embodichain.agents.rl.models import get_registered_policy_names
+from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.registry import find_env_class
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import collected
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import tiny_config, write_config
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TRAIN_CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
@@ -102,21 +109,36 @@ NEEDED = {
     "policy.name": "policy.name: required, but missing",
     "policy.actor": "the block has no 'actor'",
     "policy.critic": "the block has no 'critic'",
+    "algorithm.name": "algorithm.name: required, but missing",
+    "trainer.events.eval.record_camera.func": "record_camera.func: required, but missing",
 }
 NEEDED_OF_CHUNKS = {"trainer.buffer_size": "cannot be divided into chunks of 5 actions"}
 
 
+def keys_in(node: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
+    """Yield the path of every key inside a config, at any depth."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        if isinstance(node, dict):
+            yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from keys_in(value, *path, key)
+
+
+def without(config: dict[str, Any], path: tuple[str | int, ...]) -> dict[str, Any]:
+    """Return a copy of a config without a key."""
+    left = copy.deepcopy(config)
+    node: Any = left
+    for key in path[:-1]:
+        node = node[key]
+    del node[path[-1]]
+    return left
+
+
 def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a config without each of its keys, once without all of the algorithm's settings, and each key's path."""
-    paths: list[tuple[str, ...]] = [(block, key) for block in ("trainer", "policy") for key in config[block]]
-    paths += [("algorithm", "cfg"), *(("algorithm", "cfg", key) for key in config["algorithm"]["cfg"])]
-    for *blocks, key in paths:
-        left = copy.deepcopy(config)
-        node = left
-        for block in blocks:
-            node = node[block]
-        del node[key]
-        yield ".".join([*blocks, key]), left
+    for path in keys_in(config):
+        if path[1:]:
+            yield ".".join(map(str, path)), without(config, path)
     yield "all of algorithm.cfg", config | {"algorithm": config["algorithm"] | {"cfg": {}}}
 
 
@@ -145,20 +167,64 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
     env.close()
 
 
-@pytest.mark.parametrize(
-    ("policy", "algorithm", "num_envs"),
-    [("actor_critic", "ppo", 2), ("actor_critic_recurrent", "ppo", 2), ("actor_only", "grpo", 8)],
+# What an environment's config needs, as the errors say it: a thing's or term's own keys, and what others name.
+IS_NEEDED = re.compile(
+    r"required, but missing|is needed, got None|at least one action term is needed|must be 'modify', got 'add'"
+    r"|unknown entry|no '\w+' in the scene|no control part|needs an arm|extract tag using discriminator 'shape_type'"
+    r"|eye and target belong together"
 )
+
+
+@pytest.mark.parametrize("path", ENV_CONFIGS, ids=name_of)
+def test_every_key_of_an_environment_with_a_default_may_be_left_out(path: Path) -> None:
+    config = load_json(path)
+    env_class = find_env_class(config["id"])
+    needed = 0
+    for key in keys_in(config):
+        problems: list[str] = []
+        with collected(problems):
+            config_to_cfg(without(config, key), env_class=env_class)
+        assert all(map(IS_NEEDED.search, problems)), (key, problems)
+        needed += bool(problems)
+    assert needed < 0.6 * len(list(keys_in(config)))
+
+
+SMALLEST = [
+    ("actor_critic", "ppo", "basic/cart_pole", 2),
+    ("actor_critic_recurrent", "ppo", "basic/cart_pole", 2),
+    ("actor_only", "grpo", "basic/cart_pole", 8),
+    ("vla", "ppo", "push_colored_cube", 2),
+]
+NETWORKS: dict[str, Any] = {"actor_only": {"actor": {}}, "vla": {}}
+
+
+def test_smallest_configs_are_of_every_shipped_algorithm_and_policy() -> None:
+    policies = {name: get_policy_class(name).__module__ for name in get_registered_policy_names()}
+    algorithms = {name: get_algo_class(name).__module__ for name in get_registered_algo_names()}
+    for i, modules in enumerate((policies, algorithms)):
+        assert {name for name in modules if modules[name].startswith("embodichain.")} == {row[i] for row in SMALLEST}
+
+
+@pytest.mark.parametrize(("policy", "algorithm", "task", "num_envs"), SMALLEST)
 def test_training_needs_sizes_alone(
-    policy: str, algorithm: str, num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: str, algorithm: str, task: str, num_envs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    gym_config = str(REPOSITORY / "configs/agents/rl/basic/cart_pole/gym_config.json")
-    sizes = {"gym_config": gym_config, "num_envs": num_envs, "iterations": 1, "buffer_size": 4}
-    networks: dict[str, Any] = {"actor": {}} if policy == "actor_only" else {"actor": {}, "critic": {}}
+    gym_config = str(REPOSITORY / "configs/agents/rl" / task / "gym_config.json")
+    sizes = {"gym_config": gym_config, "num_envs": num_envs, "iterations": 1, "buffer_size": 8}
+    networks = NETWORKS.get(policy, {"actor": {}, "critic": {}})
     config = {"trainer": sizes, "policy": {"name": policy} | networks, "algorithm": {"name": algorithm}}
     Path("train.json").write_text(json.dumps(config), encoding="utf-8")
     assert main(["--config", "train.json"]) == 0
+
+
+OPTIONAL = ["trainer.eval_freq", "policy.normalize_obs", "algorithm.cfg"]
+
+
+@pytest.mark.parametrize("key", OPTIONAL)
+def test_training_runs_without_an_optional_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--config", write_config(tmp_path, without(tiny_config(), tuple(key.split("."))))]) == 0
 
 
 def test_loading_takes_no_time_to_speak_of() -> None:
