@@ -21,7 +21,7 @@ from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.registry import find_env_class
+from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected
 from embodichain.utils.observations import flatten_dict_observation
@@ -178,7 +178,7 @@ IS_NEEDED = re.compile(
 @pytest.mark.parametrize("path", ENV_CONFIGS, ids=name_of)
 def test_every_key_of_an_environment_with_a_default_may_be_left_out(path: Path) -> None:
     config = load_json(path)
-    env_class = find_env_class(config["id"])
+    env_class = get_env_spec(config["id"]).cls
     needed = 0
     for key in keys_in(config):
         problems: list[str] = []
