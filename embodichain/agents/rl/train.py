@@ -133,12 +133,9 @@ def _exit_code(args: argparse.Namespace) -> int:
             args.allow_write,
             args.processes,
         )
-    except ConfigError as error:
+    except (ConfigError, NonFiniteError, UnsavedTrainingError, LostProcessError, FailedProcessError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (NonFiniteError, UnsavedTrainingError, LostProcessError, FailedProcessError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return getattr(error, "exit_code", 1)
+        return 2 if isinstance(error, ConfigError) else getattr(error, "exit_code", 1)
     except KeyboardInterrupt as interrupt:  # InterruptedTraining is one, with the code of its signal
         print("interrupted", file=sys.stderr)
         return interrupt.exit_code if isinstance(interrupt, InterruptedTraining) else 130
