@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.distributed import ProcessRanks, get_ranks, join_ranks
+from embodichain.agents.rl.distributed import TorchProcessGroup, get_process_group, join_process_group
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
 
@@ -96,10 +96,10 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 
     def timed(trainer: Trainer) -> dict[str, float]:
         nonlocal parameters
-        before, begun = getattr(get_ranks(), "bytes_shared", 0), time.perf_counter()
+        before, begun = getattr(get_process_group(), "bytes_shared", 0), time.perf_counter()
         result = iterate(trainer)
         seconds.append(time.perf_counter() - begun)
-        shared.append(getattr(get_ranks(), "bytes_shared", 0) - before)
+        shared.append(getattr(get_process_group(), "bytes_shared", 0) - before)
         parameters = sum(p.numel() * p.element_size() for p in trainer.policy.parameters())
         return result
 
@@ -121,11 +121,11 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 
 def probe() -> dict[str, float]:
     """Return how long an all-reduce takes here, of 4 bytes and of a megabyte, s."""
-    with join_ranks() as ranks:
+    with join_process_group() as ranks:
         return {"4 B": time_of_sum(ranks, 1), "1 MB": time_of_sum(ranks, 2**18)}
 
 
-def time_of_sum(ranks: ProcessRanks, size: int) -> float:
+def time_of_sum(ranks: TorchProcessGroup, size: int) -> float:
     """Return the median time of 200 sums, s."""
     x, times = torch.zeros(size), []
     for _ in range(200):

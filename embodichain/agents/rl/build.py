@@ -15,7 +15,7 @@ from embodichain.agents.rl.build_checks import check_built_policy
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy
@@ -151,7 +151,7 @@ def build_learner(
     if not is_resumed and getattr(run.policy, "init_from", None) is not None:
         init_policy(policy, run.policy)  # before the algorithm is made, which may keep a copy of it
     check_built_policy(run, env, policy, device)
-    is_shared = get_ranks().world_size > 1
+    is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, to_dict(run.algorithm), policy, device, distributed=is_shared)
     check_sequences(policy, run.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
     return policy, algorithm
@@ -181,13 +181,13 @@ def build_trainer(
     Raises:
         ConfigError: the folder cannot be written, or the checkpoint does not hold this training's state.
     """
-    cfg, ranks = run.trainer, get_ranks()
+    cfg, process_group = run.trainer, get_process_group()
     env.write_into(folder.path, allowed_writes)
     if eval_env is not None:
         eval_env.write_into(folder.path / "eval", allowed_writes)
     with ExitStack() as undo:
         undo.enter_context(writing_into(folder))
-        if resume is None and ranks.is_main:
+        if resume is None and process_group.is_main:
             undo.callback(folder.remove)
         log = RunLog()
         undo.callback(log.close)
@@ -203,7 +203,7 @@ def build_trainer(
                 max_staleness=collection.max_staleness,
             )
         viewer = Viewer()
-        if cfg.viewer and ranks.is_main:
+        if cfg.viewer and process_group.is_main:
             assert isinstance(env, EmbodiedEnv)  # the config refuses a viewer of environments in another process
             viewer = BrowserViewer(partial(LiveScene, backend=env.sim.backend, appearance=env.sim.appearance))
             undo.callback(viewer.close)
@@ -218,9 +218,9 @@ def build_trainer(
             exp_name=cfg.exp_name,
             eval_env=eval_env,
             num_eval_episodes=cfg.num_eval_episodes,
-            distributed=ranks.world_size > 1,
-            rank=ranks.rank,
-            world_size=ranks.world_size,
+            distributed=process_group.world_size > 1,
+            rank=process_group.rank,
+            world_size=process_group.world_size,
             cfg=cfg,
             config=run.resolved,
             log=log,
@@ -232,7 +232,7 @@ def build_trainer(
             with loading(resume.checkpoint):
                 trainer.load_state_dict(resume.content)
             trainer.last_checkpoint = resume.checkpoint
-        if ranks.is_main:
+        if process_group.is_main:
             begin_writing(run, folder, env, trainer, log, resume)
         undo.pop_all()
     return trainer

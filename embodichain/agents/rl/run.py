@@ -17,7 +17,7 @@ from embodichain.agents.rl.build import build_env_sets, build_envs, build_learne
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.config_changes import changes_of_env_file, check_resumed_config
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -34,7 +34,7 @@ def load_training(
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     resume: str | None,
-    ranks: Ranks,
+    process_group: ProcessGroup,
     placement: Placement | None,
     lock: RunLock,
 ) -> tuple[RunConfig, SavedRun | None]:
@@ -48,7 +48,7 @@ def load_training(
     run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
     point = None
     if resume is not None or (placement is not None and placement.launch is not None):
-        point = take_run(resume, None if run is None else run.trainer.exp_name, ranks, placement, lock)
+        point = take_run(resume, None if run is None else run.trainer.exp_name, process_group, placement, lock)
     if run is None:
         assert point is not None
         config = point.content["config"]
@@ -68,7 +68,7 @@ def run_training(
     run: RunConfig,
     point: SavedRun | None,
     device: torch.device,
-    ranks: Ranks,
+    process_group: ProcessGroup,
     placement: Placement | None,
     lock: RunLock,
     allowed_writes: Sequence[str],
@@ -79,11 +79,11 @@ def run_training(
         ConfigError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as ``train_from_config``.
     """
     cfg, start = run.trainer, time.monotonic()
-    if point is not None and (finished := ranks.run_on_main(lambda: finished_summary(point, cfg.iterations))):
+    if point is not None and (finished := process_group.run_on_main(lambda: finished_summary(point, cfg.iterations))):
         return finished
-    torch.manual_seed(cfg.seed + ranks.rank)
-    np.random.seed((cfg.seed + ranks.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
-    random.seed(cfg.seed + ranks.rank)
+    torch.manual_seed(cfg.seed + process_group.rank)
+    np.random.seed((cfg.seed + process_group.rank) % 2**32)  # noqa: NPY002 (the generator that users' code draws from)
+    random.seed(cfg.seed + process_group.rank)
     new_folder: RunFolder | None = None
     try:
         with ExitStack() as at_end:
@@ -96,28 +96,28 @@ def run_training(
                 at_end.callback(env_set.close)
             policy, algorithm = build_learner(run, env, device, point is not None)
             with StopSignals() as stop:
-                path = ranks.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))
+                path = process_group.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))
                 folder = RunFolder(Path(path))
-                new_folder = folder if point is None and ranks.is_main else None
+                new_folder = folder if point is None and process_group.is_main else None
                 trainer = build_trainer(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
                 trainer.checkpoints.on_made_again = lambda: _refill(folder, run, lock)
                 at_end.callback(trainer.viewer.close)
                 at_end.callback(trainer.log.close)
-                if cfg.profile and ranks.is_main:
+                if cfg.profile and process_group.is_main:
                     profiler = Profiler(folder.path, cfg.profile == "trace")
                     profiler.start()
                     at_end.callback(_save_profile, profiler)
-                logger.speak_as(ranks.rank, is_started=True)
+                logger.speak_as(process_group.rank, is_started=True)
                 with _rescuing(trainer, stop):
-                    trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * ranks.world_size)
+                    trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs * process_group.world_size)
     except InterruptedTraining:
         if new_folder is not None and not new_folder.has_results():
             new_folder.remove()
         raise
-    with ranks.busy():
-        return ranks.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
+    with process_group.busy():
+        return process_group.run_on_main(lambda: conclude(trainer, folder, cfg.exp_name, time.monotonic() - start))
 
 
 @contextmanager

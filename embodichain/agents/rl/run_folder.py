@@ -17,7 +17,7 @@ import torch
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run_folder, load_resumed_run
 from embodichain.agents.rl.collector import ProcessEnv
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
@@ -174,7 +174,7 @@ def writing_into(folder: RunFolder) -> Iterator[None]:
 
 
 def take_run(
-    resume: str | None, exp_name: str | None, ranks: Ranks, placement: Placement | None, lock: RunLock
+    resume: str | None, exp_name: str | None, process_group: ProcessGroup, placement: Placement | None, lock: RunLock
 ) -> SavedRun | None:
     """Find the run to continue, lock it and read its checkpoint, on rank 0; return it on all ranks.
 
@@ -189,7 +189,7 @@ def take_run(
         ConfigError: there is no such run, it cannot be read, or another process trains in it.
     """
     restarts = 0 if placement is None else placement.restarts
-    is_restart = bool(ranks.gather(torch.tensor(restarts)).max() > 0)
+    is_restart = bool(process_group.gather(torch.tensor(restarts)).max() > 0)
 
     def find() -> tuple[str, str, dict[str, Any]] | None:
         begun = None if placement is None else find_launched_run(exp_name, placement, is_restart)
@@ -202,7 +202,7 @@ def take_run(
         saved = load_resumed_run(folder, target)
         return str(saved.folder), str(saved.checkpoint), saved.content
 
-    found = ranks.run_on_main(find)
+    found = process_group.run_on_main(find)
     return None if found is None else SavedRun(Path(found[0]), Path(found[1]), found[2])
 
 

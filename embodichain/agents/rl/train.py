@@ -23,7 +23,7 @@ from typing import Any
 from embodichain.agents.rl.build import for_rank
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.arguments import parse_args
-from embodichain.agents.rl.distributed import LostProcessError, Ranks, join_ranks
+from embodichain.agents.rl.distributed import LostProcessError, ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import FailedProcessError, as_arguments, hand_back, start_local_processes
 from embodichain.agents.rl.distributed.placement import (
     Placement,
@@ -86,19 +86,19 @@ def train_from_config(
     logger.speak_as(0 if placement is None else placement.rank)
     imports = [*allowed_imports, *imports_allowed_by_environment()]
     with ExitStack() as stack:
-        ranks = Ranks() if placement is None else stack.enter_context(join_ranks())
+        process_group = ProcessGroup() if placement is None else stack.enter_context(join_process_group())
         lock = RunLock()
         stack.callback(lock.release)
-        run, point = load_training(config_path, overrides, imports, resume, ranks, placement, lock)
+        run, point = load_training(config_path, overrides, imports, resume, process_group, placement, lock)
         is_distributed = run.trainer.distributed if distributed is None else distributed
         run.trainer.check_distributed(is_distributed)
         device = rank_device(run.trainer.device, placement)
         count = count_processes(is_distributed, processes, device, placement)
         if count == 1:
             if placement is not None:
-                ranks.use(device, run.trainer.hang_seconds)
+                process_group.use(device, run.trainer.hang_seconds)
                 run = for_rank(run, placement, share_processors(placement), device)
-            return run_training(run, point, device, ranks, placement, lock, allowed_writes)
+            return run_training(run, point, device, process_group, placement, lock, allowed_writes)
     # The processes that are started take the lock themselves.
     return start_local_processes(count, as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes))
 

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.macro_steps import chunk_rewards
-from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
 
 __all__ = [
     "alive_mask",
@@ -92,11 +92,11 @@ def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | 
 
 def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
     """Shift and scale advantages [...] to mean 0 and std 1 over all their samples, of all processes."""
-    ranks = get_ranks()
-    if ranks.world_size == 1:
+    process_group = get_process_group()
+    if process_group.world_size == 1:
         std, mean = torch.std_mean(advantages, correction=0)
     else:
-        count, mean, m2 = merged_moments(ranks.gather(moments(advantages.reshape(-1, 1).double())))
+        count, mean, m2 = merged_moments(process_group.gather(moments(advantages.reshape(-1, 1).double())))
         std, mean = (m2 / count).sqrt().squeeze().float(), mean.squeeze().float()
     return (advantages - mean) / (std + EPS)
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils.profiling import section
 
 __all__ = [
@@ -61,7 +61,7 @@ def gradient_step(
     # The factor is 1, or not-a-number for a loss that is not finite: so the gradients alone tell, and still do when
     # they have been averaged over processes.
     (loss * (1 + 0 * loss.detach())).backward()
-    get_ranks().average_gradients([*parameters, *stepped], samples)
+    get_process_group().average_gradients([*parameters, *stepped], samples)
     for watch in _WATCHERS:
         watch(loss)
     norm = nn.utils.clip_grad_norm_(parameters, max_norm)

@@ -24,7 +24,7 @@ from embodichain.agents.rl.algo.on_policy import (
 from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.profiling import section
@@ -179,7 +179,7 @@ class PPO(OnPolicyAlgorithm):
                 metrics = self._step(minibatch, adapts=self._adapts and bool(epoch or kls))
                 means.add(metrics)
                 kls.append(metrics["approx_kl"])
-            if cfg.max_kl is not None and get_ranks().mean(_finite_mean(kls)) > cfg.max_kl:
+            if cfg.max_kl is not None and get_process_group().mean(_finite_mean(kls)) > cfg.max_kl:
                 break
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
@@ -268,7 +268,7 @@ class PPO(OnPolicyAlgorithm):
         metrics: dict[str, torch.Tensor] = {}
         if self._adapts:
             kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
-            metrics["kl"] = get_ranks().mean(masked_mean(kl, rows.action_mask))
+            metrics["kl"] = get_process_group().mean(masked_mean(kl, rows.action_mask))
         if isinstance(rows.weight, torch.Tensor):
             is_capped = rows.weight >= self.cfg.behaviour_weight_cap
             metrics["behaviour_weight"] = masked_mean(rows.weight, rows.mask)

@@ -116,7 +116,7 @@ def build_algo(
         cfg_kwargs: ``algorithm.cfg``, the arguments of the algorithm's config class.
         policy: the policy to improve, on ``device``.
         device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
-        distributed: the processes that have met share each update, in ``join_ranks`` or in a process group that the
+        distributed: the processes that have met share each update, in ``join_process_group`` or in a group that the
             program has initialized; all begin with rank 0's policy.
 
     Raises:

@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.rollout_buffer import transition_view
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils import ConfigError
 
 __all__ = ["BatchReader", "check_sequences", "iterate_minibatches", "learning_batch", "minibatch_sizes"]
@@ -91,7 +91,7 @@ def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device 
     length = flat.batch_size[1] if flat.batch_dims > 1 else 1
     _check_minibatch(batch_size, length)
     order = torch.randperm(flat.batch_size[0], device=flat.device)
-    counts = [count for (count,) in get_ranks().gather(torch.tensor([len(order)])).tolist()]
+    counts = [count for (count,) in get_process_group().gather(torch.tensor([len(order)])).tolist()]
     for rows in order.split(minibatch_sizes(len(order), batch_size // length, counts)):
         yield _rows(flat, rows).to(device)
 

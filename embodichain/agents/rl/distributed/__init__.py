@@ -3,24 +3,30 @@
 from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
 from embodichain.agents.rl.distributed.moments import merged_moments, moments
 from embodichain.agents.rl.distributed.process_group import (
-    ProcessRanks,
-    Ranks,
+    ProcessGroup,
+    TorchProcessGroup,
     adopt_process_group,
     forget_process_group,
-    get_ranks,
-    join_ranks,
+    get_process_group,
+    join_process_group,
 )
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
+
+# The names in version 0.1, which users' algorithms have.
+get_ranks = get_process_group
+join_ranks = join_process_group
 
 __all__ = [
     "RENDEZVOUS",
     "HungProcessError",
     "LostProcessError",
-    "ProcessRanks",
-    "Ranks",
+    "ProcessGroup",
+    "TorchProcessGroup",
     "adopt_process_group",
     "forget_process_group",
+    "get_process_group",
     "get_ranks",
+    "join_process_group",
     "join_ranks",
     "merged_moments",
     "moments",

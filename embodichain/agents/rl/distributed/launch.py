@@ -160,7 +160,7 @@ def _rank_variables(rank: int, count: int, folder: Path) -> dict[str, str]:
         RENDEZVOUS: str(folder),
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
-        "TORCHELASTIC_ERROR_FILE": str(folder / _ERROR.format(rank)),  # where join_ranks says why it fails
+        "TORCHELASTIC_ERROR_FILE": str(folder / _ERROR.format(rank)),  # where join_process_group says why it fails
         **{name: str(number) for name, number in numbers.items()},
     }
 

@@ -1,7 +1,7 @@
 """Several processes that share one training: what they tell each other.
 
-Everything goes through ``get_ranks()``, which stands for all processes of the training; with one process, nothing is
-shared, and the same calls return what they were given. Results are the same on every rank to the last bit.
+Everything goes through ``get_process_group()``, which stands for all processes of the training; with one process,
+nothing is shared, and the same calls return what they were given. Results are the same on every rank to the last bit.
 
 Legend: W processes, K tensors; ... any shape.
 """
@@ -33,7 +33,14 @@ from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import discard_unwritten_output
 
-__all__ = ["ProcessRanks", "Ranks", "adopt_process_group", "forget_process_group", "get_ranks", "join_ranks"]
+__all__ = [
+    "ProcessGroup",
+    "TorchProcessGroup",
+    "adopt_process_group",
+    "forget_process_group",
+    "get_process_group",
+    "join_process_group",
+]
 
 T = TypeVar("T")
 
@@ -46,8 +53,8 @@ _POLL = timedelta(seconds=1)
 _AWAKE = 0.01
 
 
-class Ranks:
-    """One process: nothing is shared. Several are :class:`ProcessRanks`.
+class ProcessGroup:
+    """One process: nothing is shared. Several are :class:`TorchProcessGroup`.
 
     Attributes:
         rank: number of this process.
@@ -132,7 +139,7 @@ class Ranks:
         return nullcontext()
 
 
-class ProcessRanks(Ranks):
+class TorchProcessGroup(ProcessGroup):
     """The processes of a ``torch.distributed`` group.
 
     Tensors on the CPU go by gloo, those on a GPU by NCCL. Who waits for others by gloo waits as long as they show signs
@@ -157,7 +164,7 @@ class ProcessRanks(Ranks):
         self._nccl: dist.ProcessGroup | None = None  # for tensors on GPUs
 
     def use(self, device: torch.device, hang_seconds: float) -> None:
-        """Set up for work; see ``Ranks``."""
+        """Set up for work; see ``ProcessGroup``."""
         self._heartbeat.limit = hang_seconds
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -165,20 +172,20 @@ class ProcessRanks(Ranks):
             self._nccl = dist.new_group(backend="nccl", timeout=timeout)
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sum; see ``Ranks``."""
+        """Return the sum; see ``ProcessGroup``."""
         total = x.detach().clone()
         self._finish(dist.all_reduce(total, group=self._group(total), async_op=True), "sum", total)
         return total
 
     def gather(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the ranks' tensors; see ``Ranks``."""
+        """Return the ranks' tensors; see ``ProcessGroup``."""
         parts = x.new_empty((self.world_size, *x.shape))
         own = x.detach().contiguous()
         self._finish(dist.all_gather(list(parts), own, group=self._group(own), async_op=True), "gather", own)
         return parts
 
     def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
-        """Return what each rank has; see ``Ranks``."""
+        """Return what each rank has; see ``ProcessGroup``."""
         own = packed(data)
         sizes = self.gather(torch.tensor(len(own))).tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
@@ -193,7 +200,7 @@ class ProcessRanks(Ranks):
         return [unpacked(part[:size]) for part, size in zip(parts, sizes, strict=False)]
 
     def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Write rank 0's tensors into those of all ranks; see ``Ranks``."""
+        """Write rank 0's tensors into those of all ranks; see ``ProcessGroup``."""
         for tensor in tensors:
             contiguous = tensor.detach().contiguous()
             work = dist.broadcast(contiguous, src=0, group=self._group(contiguous), async_op=True)
@@ -201,7 +208,7 @@ class ProcessRanks(Ranks):
             tensor.detach().copy_(contiguous)
 
     def broadcast_data(self, data: T) -> T:
-        """Return what rank 0 has; see ``Ranks``."""
+        """Return what rank 0 has; see ``ProcessGroup``."""
         own = packed(data if self.is_main else None)
         size = torch.tensor(len(own))
         self.broadcast([size])
@@ -211,7 +218,7 @@ class ProcessRanks(Ranks):
         return received
 
     def run_on_main(self, function: Callable[[], T]) -> T:
-        """Run a function on rank 0; see ``Ranks``."""
+        """Run a function on rank 0; see ``ProcessGroup``."""
         result: T | None = None
         error: ConfigError | None = None
         if self.is_main:
@@ -225,7 +232,7 @@ class ProcessRanks(Ranks):
         return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Average the gradients; see ``Ranks``."""
+        """Average the gradients; see ``ProcessGroup``."""
         self.step()
         for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
             flat = bucket.flatten()
@@ -237,20 +244,20 @@ class ProcessRanks(Ranks):
             bucket.write(total[:-1] / total[-1].clamp(min=1))
 
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-        """Return the names of those that differ; see ``Ranks``."""
+        """Return the names of those that differ; see ``ProcessGroup``."""
         sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
         return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
 
     def step(self) -> None:
-        """Note that the work has got on; see ``Ranks``."""
+        """Note that the work has got on; see ``ProcessGroup``."""
         self._heartbeat.step()
 
     def settle(self) -> None:
-        """Note that the beginning is over; see ``Ranks``."""
+        """Note that the beginning is over; see ``ProcessGroup``."""
         self._heartbeat.settle()
 
     def busy(self) -> AbstractContextManager[None]:
-        """Mark work without steps; see ``Ranks``."""
+        """Mark work without steps; see ``ProcessGroup``."""
         return self._heartbeat.busy()
 
     def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
@@ -284,47 +291,47 @@ class ProcessRanks(Ranks):
                 self._heartbeat.check_others(since)
 
 
-_RANKS = Ranks()
+_PROCESS_GROUP = ProcessGroup()
 
 
-def get_ranks() -> Ranks:
+def get_process_group() -> ProcessGroup:
     """Return the processes that share this training: this one alone, unless several have joined or been adopted."""
-    return _RANKS
+    return _PROCESS_GROUP
 
 
-def adopt_process_group(device: torch.device) -> Ranks:
+def adopt_process_group(device: torch.device) -> ProcessGroup:
     """Return the processes of the group that the program itself has initialized; on all ranks.
 
-    They are watched over by nothing but that group's own time limits. Once ``join_ranks`` has been entered, that is
-    what counts.
+    They are watched over by nothing but that group's own time limits. Once ``join_process_group`` has been entered,
+    that is what counts.
 
     Raises:
         ConfigError: there is no process group.
     """
-    global _RANKS
-    if isinstance(_RANKS, ProcessRanks):
-        return _RANKS
+    global _PROCESS_GROUP
+    if isinstance(_PROCESS_GROUP, TorchProcessGroup):
+        return _PROCESS_GROUP
     if not (dist.is_available() and dist.is_initialized()):
         raise ConfigError(
             "distributed=True: the processes have not met: call torch.distributed.init_process_group() first, or enter "
-            "join_ranks()"
+            "join_process_group()"
         )
     # Both kinds of group are made anew: the program's own may be of one kind alone.
-    ranks = ProcessRanks(NoHeartbeat(), dist.new_group(backend="gloo"))
-    ranks.use(device, _ADOPTED_LIMIT)
-    _RANKS = ranks
-    return ranks
+    process_group = TorchProcessGroup(NoHeartbeat(), dist.new_group(backend="gloo"))
+    process_group.use(device, _ADOPTED_LIMIT)
+    _PROCESS_GROUP = process_group
+    return process_group
 
 
 def forget_process_group() -> None:
-    """Stand alone again, after an adopted process group; inside ``join_ranks`` nothing changes."""
-    global _RANKS
-    if isinstance(_RANKS, ProcessRanks) and not dist.is_initialized():
-        _RANKS = Ranks()
+    """Stand alone again, after an adopted process group; inside ``join_process_group`` nothing changes."""
+    global _PROCESS_GROUP
+    if isinstance(_PROCESS_GROUP, TorchProcessGroup) and not dist.is_initialized():
+        _PROCESS_GROUP = ProcessGroup()
 
 
 @contextmanager
-def join_ranks() -> Iterator[ProcessRanks]:
+def join_process_group() -> Iterator[TorchProcessGroup]:
     """Meet the other processes, as ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` say (see torchrun).
 
     With ``RENDEZVOUS`` in the environment they meet in that folder instead, and no store listens on the network.
@@ -336,7 +343,7 @@ def join_ranks() -> Iterator[ProcessRanks]:
         ConfigError: one of these variables is missing or wrong.
         LostProcessError: some process did not come.
     """
-    global _RANKS
+    global _PROCESS_GROUP
     try:
         store, rank, world_size = meet()
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=_FOREVER)
@@ -349,11 +356,11 @@ def join_ranks() -> Iterator[ProcessRanks]:
     heartbeat.publish()
     dist.barrier()
     heartbeat.start()
-    _RANKS = ranks = ProcessRanks(heartbeat)
+    _PROCESS_GROUP = process_group = TorchProcessGroup(heartbeat)
     try:
-        yield ranks
+        yield process_group
         # Rank 0 may have the store, which all need until the end.
-        ranks.sum(torch.zeros(()))
+        process_group.sum(torch.zeros(()))
         dist.destroy_process_group()
     except LostProcessError:
         # The operation that has failed cannot be taken back, and the interpreter would wait for it.
@@ -364,7 +371,7 @@ def join_ranks() -> Iterator[ProcessRanks]:
         raise
     finally:
         heartbeat.close()
-        _RANKS = Ranks()
+        _PROCESS_GROUP = ProcessGroup()
 
 
 def _end_hung(error: HungProcessError) -> None:

@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 
 import torch
 
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed import ProcessGroup
 
 __all__ = ["GRACE", "SIGNALS", "InterruptedTraining", "StopSignals", "signals_to", "stopping_together"]
 
@@ -39,7 +39,7 @@ class InterruptedTraining(KeyboardInterrupt):
 
 
 @contextmanager
-def stopping_together(ranks: Ranks) -> Iterator[None]:
+def stopping_together(process_group: ProcessGroup) -> Iterator[None]:
     """Do something without collective operations; where one rank stops in it or before its end, all stop at its end.
 
     Raises:
@@ -50,7 +50,7 @@ def stopping_together(ranks: Ranks) -> Iterator[None]:
         yield
     except InterruptedTraining as stop:
         number = stop.number
-    number = int(ranks.gather(torch.tensor(number)).max())
+    number = int(process_group.gather(torch.tensor(number)).max())
     if number:
         raise InterruptedTraining(number)
 

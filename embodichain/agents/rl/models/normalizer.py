@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import get_ranks, merged_moments, moments
+from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
 
 __all__ = ["Outliers", "RunningNormalizer"]
 
@@ -87,7 +87,7 @@ class RunningNormalizer(nn.Module):
         if not self._is_unremarkable(own):
             is_kept = x.isfinite().all(1)
             own = moments(self._without_outliers(x, is_kept, batch.shape)[is_kept])
-        n, batch_mean, batch_m2 = merged_moments(get_ranks().gather(own))
+        n, batch_mean, batch_m2 = merged_moments(get_process_group().gather(own))
         if not n:
             return
         delta = batch_mean - self.mean

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import num_env_steps
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, RunningNormalizer
 from embodichain.agents.rl.models.normalizer import CLIP
 from embodichain.agents.rl.nan_guard.bundle import save_bundle, space_from_data
@@ -85,7 +85,7 @@ class Guards:
             NonFiniteError: there were no gradient steps for too long, or the parameters are not finite any more.
         """
         self._check_outliers(step)
-        num_diverged = int(get_ranks().sum(torch.tensor(self._check_physics(rollout, step))))
+        num_diverged = int(get_process_group().sum(torch.tensor(self._check_physics(rollout, step))))
         asked, skipped = self._algorithm.take_step_counts()
         broken = not parameters_are_finite(self._policy)
         if skipped or broken:

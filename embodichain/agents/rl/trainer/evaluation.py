@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from embodichain.agents.rl.distributed import Ranks, get_ranks
+from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.trainer.episode_table import EpisodeTable
@@ -100,7 +100,7 @@ class Evaluator:
         seed: int,
         device: torch.device,
         video_folder: Path,
-        ranks: Ranks | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         """Set up.
 
@@ -115,7 +115,7 @@ class Evaluator:
         self._seed = seed
         self._device = device
         self._video_folder = video_folder
-        self._ranks = ranks
+        self._process_group = process_group
 
     @torch.no_grad()
     def run(
@@ -133,19 +133,19 @@ class Evaluator:
             deterministic: take the most likely actions; else explore, as in training.
             on_step: called after every step.
         """
-        env, ranks = self.env, self._ranks or get_ranks()
+        env, process_group = self.env, self._process_group or get_process_group()
         try:
-            if ranks.is_main:
+            if process_group.is_main:
                 env.start_recording(self._video_folder, label)
             # One thread: torch's idle workers would take the physics' cores.
-            with keeping_modes(policy), torch_threads(1), stopping_together(ranks):
+            with keeping_modes(policy), torch_threads(1), stopping_together(process_group):
                 policy.eval()
                 self.table = EpisodeTable(self.num_episodes)
                 self._play(policy, check_stop, deterministic, on_step)
-            results = ranks.sum(self.table.results())
+            results = process_group.sum(self.table.results())
         finally:
-            with ranks.busy():
-                videos = env.stop_recording() if ranks.is_main else []
+            with process_group.busy():
+                videos = env.stop_recording() if process_group.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
         interval = wilson_interval(success, self.num_episodes)
         return Evaluation(success, interval, returns, lengths, self.num_episodes, videos)
@@ -154,13 +154,13 @@ class Evaluator:
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]
     ) -> None:
         """Play this rank's episodes, each to its end."""
-        env, total, ranks = self.env, self.num_episodes, self._ranks or get_ranks()
+        env, total, process_group = self.env, self.num_episodes, self._process_group or get_process_group()
         # The number of each environment's present episode.
-        episode = torch.arange(env.num_envs, device=env.device) * ranks.world_size + ranks.rank
-        obs, _ = env.reset(seed=self._seed, options=_numbering(ranks))
+        episode = torch.arange(env.num_envs, device=env.device) * process_group.world_size + process_group.rank
+        obs, _ = env.reset(seed=self._seed, options=_numbering(process_group))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         take = step_with(env, policy.chunk_length)
-        num_own = len(range(ranks.rank, total, ranks.world_size))
+        num_own = len(range(process_group.rank, total, process_group.world_size))
         while self.table.num_ended < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
             obs, reward, terminated, truncated, info = take(step["action"].to(env.device))
@@ -170,12 +170,12 @@ class Evaluator:
             on_step()
             if state is not None:
                 state = step["next_state"].masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
-            episode[done] += env.num_envs * ranks.world_size
+            episode[done] += env.num_envs * process_group.world_size
 
 
-def _numbering(ranks: Ranks) -> dict[str, Any]:
+def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
     """Return the options of a reset which number the episodes through; alone, all of them."""
-    share = {} if ranks.world_size == 1 else {"share": (ranks.rank, ranks.world_size)}
+    share = {} if process_group.world_size == 1 else {"share": (process_group.rank, process_group.world_size)}
     return {"enumerate_episodes": True, **share}
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_policy_names, load_policy_state
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.utils import ConfigError
@@ -42,7 +42,7 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
         return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
 
     with placed(_PLACE):
-        path, saved, saved_block = get_ranks().run_on_main(read)
+        path, saved, saved_block = get_process_group().run_on_main(read)
     has_critic = hasattr(cfg, "critic")
     if not has_critic:
         saved = {name: value for name, value in saved.items() if not name.startswith("critic.")}

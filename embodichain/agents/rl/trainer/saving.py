@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.shards import with_all_parts
 from embodichain.utils import logger
 from embodichain.utils.profiling import section
@@ -32,7 +32,9 @@ class Saver:
         problem: why the last checkpoint that failed could not be written.
     """
 
-    def __init__(self, folder: CheckpointFolder, ranks: Ranks, stores: Callable[[], dict[str, Tensor]]) -> None:
+    def __init__(
+        self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], dict[str, Tensor]]
+    ) -> None:
         self.finished: dict[str, Any] | None = None
         self.saved_iteration = 0
         self.last: Path | None = None
@@ -40,7 +42,7 @@ class Saver:
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
         self._best_checkpoint: str | None = None  # name of the file of that time
         self._folder = folder
-        self._ranks = ranks
+        self._process_group = process_group
         self._stores = stores
         self._saving = threading.Lock()  # by the training or, where it hangs, by the thread that watches for signals
 
@@ -78,10 +80,10 @@ class Saver:
             OSError: it cannot be written.
         """
         step = content["global_step"]
-        content = with_all_parts(content | {"stores": self._stores()}, self._ranks, is_together)
+        content = with_all_parts(content | {"stores": self._stores()}, self._process_group, is_together)
         with self._saving:
-            if self._ranks.is_main:
-                with self._ranks.busy():
+            if self._process_group.is_main:
+                with self._process_group.busy():
                     self._folder.save(content, step)
             self.last = self._folder.path_of(step)
             self.saved_iteration = content["iteration"]

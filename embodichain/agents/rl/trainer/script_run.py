@@ -13,7 +13,7 @@ from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
 from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.trainer.evaluation import RecordsVideos
@@ -152,7 +152,7 @@ class ScriptRun:
             ConfigError: another process trains in the folder.
         """
         self.config["trainer"]["iterations"] = iterations
-        if not get_ranks().is_main:
+        if not get_process_group().is_main:
             yield
             return
         with RunLock() as lock:
@@ -217,7 +217,7 @@ def _number_envs(env: object, algorithm: BaseAlgorithm, num_envs: int) -> None:
         ConfigError: the environments must be alike in groups, and cannot be.
     """
     group_size = getattr(getattr(algorithm, "cfg", None), "group_size", 1)
-    first_env_id = get_ranks().rank * num_envs
+    first_env_id = get_process_group().rank * num_envs
     if isinstance(env, NumbersEnvs):
         env.number_envs(first_env_id, group_size)
     elif group_size > 1:
@@ -235,11 +235,12 @@ def check_agreement(
     Raises:
         ConfigError: it is another number of processes, or another rank, than those that have met.
     """
-    ranks = get_ranks()
-    if distributed and (rank, world_size) != (ranks.rank, ranks.world_size):
+    process_group = get_process_group()
+    if distributed and (rank, world_size) != (process_group.rank, process_group.world_size):
         raise ConfigError(
-            f"Trainer(distributed=True, rank={rank}, world_size={world_size}): this is rank {ranks.rank} of "
-            f"{ranks.world_size}: the processes meet in build_algo(..., distributed=True), or in join_ranks()"
+            f"Trainer(distributed=True, rank={rank}, world_size={world_size}): this is rank {process_group.rank} of "
+            f"{process_group.world_size}: the processes meet in build_algo(..., distributed=True), or in "
+            "join_process_group()"
         )
     if batch_size not in (None, algorithm.batch_size):
         logger.log_warning(

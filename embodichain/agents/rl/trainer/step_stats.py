@@ -15,7 +15,7 @@ from torch import Tensor
 
 from embodichain.agents.rl.buffer import RolloutOrigin
 from embodichain.agents.rl.buffer.layout import env_steps
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils.state import attributes, load_attributes
 
 __all__ = ["EpisodeStats"]
@@ -67,7 +67,7 @@ class EpisodeStats:
         sums = _sums(info)
         origin = rollout["origin"] if "origin" in rollout.keys() else RolloutOrigin()  # noqa: SIM118 (a TensorDict, not a dict)
         ended = self._follow(rollout, made, info["success"], origin)
-        shared = get_ranks().gather_data((ended, sums, int(made.sum())))
+        shared = get_process_group().gather_data((ended, sums, int(made.sum())))
         # By their steps, and at one step by rank: as they would have ended in a single process.
         for _, own_returns, own_lengths, successes in sorted((e for each, *_ in shared for e in each), key=_step_of):
             self._returns.extend(own_returns)

@@ -18,7 +18,7 @@ from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.schedule import Schedule
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
-from embodichain.agents.rl.distributed import Ranks, get_ranks
+from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.shards import (
     bundle_folder,
     check_in_step,
@@ -156,7 +156,7 @@ class Trainer:
         self._main_evaluates = self._script is not None and distributed and bool(eval_freq)
         if eval_env is not None and eval_freq:
             seed, videos = cfg.seed + EVAL_SEED_OFFSET, run_folder / "videos"
-            players = Ranks() if self._main_evaluates else get_ranks()
+            players = ProcessGroup() if self._main_evaluates else get_process_group()
             self.evaluator = Evaluator(eval_env, num_eval_episodes, seed, algorithm.device, videos, players)
         self.viewer = viewer or Viewer()
         self.global_step = 0
@@ -164,8 +164,8 @@ class Trainer:
         self.last_evaluation: Evaluation | None = None
         self.checkpoints = CheckpointFolder(checkpoint_dir, exp_name, cfg.keep_last)
         self._iteration = 0
-        self._ranks = get_ranks()
-        self._saver = Saver(self.checkpoints, self._ranks, algorithm.stores)
+        self._process_group = get_process_group()
+        self._saver = Saver(self.checkpoints, self._process_group, algorithm.stores)
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
         self.collector.keeps_final_obs = algorithm.reads_final_obs
@@ -174,13 +174,13 @@ class Trainer:
             policy, algorithm.batch_size, buffer_size, torch.get_num_threads()
         )
         self._guards = Guards(
-            bundle_folder(run_folder, self._ranks),
+            bundle_folder(run_folder, self._process_group),
             policy,
             algorithm,
             cfg.max_skipped_updates,
             {"config": config, "spaces": spaces_to_data(env), "num_threads": self._threads},
         )
-        self._steps_per_iteration = buffer_size * env.num_envs * self._ranks.world_size
+        self._steps_per_iteration = buffer_size * env.num_envs * self._process_group.world_size
         self._num_decisions = buffer_size // policy.chunk_length
         self._eval_schedule = Schedule(eval_freq or NEVER, "trainer.eval_freq")
         self._save_schedule = Schedule(save_freq, "trainer.save_freq")
@@ -210,7 +210,7 @@ class Trainer:
                 progress.update(self._iteration, self.log.last)
                 self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
                 self._saver.finished = freeze(self.state_dict())
-                self._ranks.settle()
+                self._process_group.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
                     self._saver.try_to_save(self._saver.finished)
         if self._saver.saved_iteration < self._iteration:
@@ -269,7 +269,7 @@ class Trainer:
 
     def load_state_dict(self, content: dict[str, Any]) -> None:
         """Continue from a checkpoint's content; on another number of ranks the environments begin new episodes."""
-        own = own_part(content, self._ranks)
+        own = own_part(content, self._process_group)
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
         self.train_seconds = state["train_seconds"]
@@ -286,7 +286,7 @@ class Trainer:
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
         self._saver.load_state_dict(state)
-        if self._ranks.is_main and self.algorithm.device.type == "cpu":
+        if self._process_group.is_main and self.algorithm.device.type == "cpu":
             # Checkpoints from before it was kept do not say.
             warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
 
@@ -299,7 +299,7 @@ class Trainer:
         load_generators_state(state["generators"])
 
     def _check_stop(self) -> None:
-        self._ranks.step()
+        self._process_group.step()
         self._stop()
 
     def _on_step(self, step: TensorDict, info: dict[str, Any]) -> None:
@@ -312,7 +312,7 @@ class Trainer:
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread but in the updates: what else is computed is small.
         with printing_may_fail(), script, torch_threads(1):
-            progress = make_progress(iterations, self._iteration, self._ranks.is_main)
+            progress = make_progress(iterations, self._iteration, self._process_group.is_main)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer:
                     self._warm_up()
@@ -345,7 +345,7 @@ class Trainer:
         self._iteration += 1
         num_steps = self._steps_per_iteration
         if self.policy.chunk_length > 1:  # not all that were chosen are executed
-            num_steps = int(self._ranks.sum(torch.tensor(num_env_steps(rollout))))
+            num_steps = int(self._process_group.sum(torch.tensor(num_env_steps(rollout))))
         self.global_step += num_steps
         self.train_seconds += end - start
         metrics = {
@@ -360,14 +360,14 @@ class Trainer:
         }
         assert self._saver.finished is not None  # the state after the iteration before this one, or before the first
         metrics |= self._guards.end_iteration(rollout, self._saver.finished, metrics, self.global_step)
-        with stopping_together(self._ranks):
+        with stopping_together(self._process_group):
             self._check_stop()
         return metrics
 
     @section("collect")
     def _collect(self, num_steps: int) -> TensorDict:
         """Collect a rollout; where one rank is stopped in it, none continues to the update."""
-        with stopping_together(self._ranks):
+        with stopping_together(self._process_group):
             return self.collector.collect(num_steps)
 
     @section("update")
@@ -377,8 +377,8 @@ class Trainer:
         with update_threads(self.policy, self._threads), update_precision(self.cfg.precision, self.algorithm.device):
             losses = self.algorithm.update(rollout)
         self.policy.update_normalizer(rollout["obs"][:, :-1])
-        losses = mean_over_ranks(losses, self._ranks)
-        check_in_step(self.policy, self._ranks)
+        losses = mean_over_ranks(losses, self._process_group)
+        check_in_step(self.policy, self._process_group)
         return losses
 
     def _clock(self) -> float:
@@ -388,7 +388,7 @@ class Trainer:
     @section("evaluate")
     def _evaluate(self, progress: ProgressDisplay) -> dict[str, float]:
         if self._main_evaluates:
-            return self._ranks.run_on_main(lambda: self._run_evaluation(progress))
+            return self._process_group.run_on_main(lambda: self._run_evaluation(progress))
         return self._run_evaluation(progress)
 
     def _run_evaluation(self, progress: ProgressDisplay) -> dict[str, float]:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import rich
 
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
 
@@ -167,7 +167,7 @@ class BrowserViewer(Viewer):
                 check_stop()
                 self._show()  # a page may have been opened meanwhile
 
-            with get_ranks().busy():
+            with get_process_group().busy():
                 self._pause.wait(meanwhile)
             self.paused_seconds = self._pause.seconds
 

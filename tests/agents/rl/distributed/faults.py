@@ -10,7 +10,7 @@ from pathlib import Path
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import PPO, register_algo
-from embodichain.agents.rl.distributed import get_ranks
+from embodichain.agents.rl.distributed import get_process_group
 
 
 @register_algo("ppo_killed")
@@ -22,7 +22,7 @@ class KilledPPO(PPO):
     def update(self, rollout: TensorDict) -> dict[str, float]:
         number = round(self.progress * 8) + 1  # of 8 iterations
         file = Path(f"killed_{number}")
-        if self.faults.get(number) == get_ranks().rank and not file.exists():
+        if self.faults.get(number) == get_process_group().rank and not file.exists():
             file.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().update(rollout)
@@ -34,8 +34,8 @@ class WaitingPPO(PPO):
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         if self.progress >= 2 / 6:  # of 6 iterations
-            Path(f"waiting_{get_ranks().rank}").touch()
+            Path(f"waiting_{get_process_group().rank}").touch()
             while not Path("machine_lost").exists():
-                get_ranks().step()
+                get_process_group().step()
                 time.sleep(0.02)
         return super().update(rollout)

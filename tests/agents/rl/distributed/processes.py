@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from embodichain.agents.rl.distributed import RENDEZVOUS, join_ranks
+from embodichain.agents.rl.distributed import RENDEZVOUS, join_process_group
 
 # A server that has imported everything once, and forks the processes: seconds less for each.
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -103,9 +103,9 @@ def _work(
     torch.manual_seed(int(variables["RANK"]))
     try:
         if joined:
-            with join_ranks() as ranks:
-                ranks.use(torch.device("cpu"), 30.0)
-                result = function(ranks, *args)
+            with join_process_group() as process_group:
+                process_group.use(torch.device("cpu"), 30.0)
+                result = function(process_group, *args)
         else:
             result = function(int(variables["RANK"]), *args)
     except BaseException:  # noqa: BLE001 (whatever it is, the test is told)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl.distributed import launch
-from embodichain.agents.rl.distributed import process_group as ranks
+from embodichain.agents.rl.distributed import launch, process_group
 from embodichain.agents.rl.distributed.launch import (
     FailedProcessError,
     as_arguments,
@@ -147,7 +146,7 @@ def test_process_that_has_said_why_it_fails_is_named_before_one_that_has_only_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error_1.json"))
-    ranks._record(RuntimeError("the robot fell"))
+    process_group._record(RuntimeError("the robot fell"))
     failed = [launch._Failed(0, 70, 1), launch._Failed(1, 71, 1), launch._Failed(2, 72, -15)]
     message = "the training has failed: rank 1 (process 71) failed (exit code 1): RuntimeError: the robot fell"
     assert str(launch._failure(failed, tmp_path)) == message

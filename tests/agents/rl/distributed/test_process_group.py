@@ -14,7 +14,13 @@ import pytest
 import torch
 from torch import nn
 
-from embodichain.agents.rl.distributed import ProcessRanks, Ranks, get_ranks, join_ranks, tensors
+from embodichain.agents.rl.distributed import (
+    ProcessGroup,
+    TorchProcessGroup,
+    get_process_group,
+    join_process_group,
+    tensors,
+)
 from embodichain.utils import ConfigError
 from tests.agents.rl.distributed.processes import RankError, environment, receive, run_ranks, start_ranks
 
@@ -25,48 +31,48 @@ WORLDS = (2, 4)
 
 
 def test_alone_everything_is_what_was_given() -> None:
-    ranks = Ranks()
+    process_group = ProcessGroup()
     x = torch.tensor([1.0, 2.0])
-    assert ranks.sum(x) is x
-    assert torch.equal(ranks.mean(x), x)
-    assert ranks.gather(x).tolist() == [[1, 2]]
-    assert ranks.gather_data("a") == ["a"]
-    assert ranks.broadcast_data("a") == "a"
-    assert ranks.run_on_main(lambda: 3) == 3
+    assert process_group.sum(x) is x
+    assert torch.equal(process_group.mean(x), x)
+    assert process_group.gather(x).tolist() == [[1, 2]]
+    assert process_group.gather_data("a") == ["a"]
+    assert process_group.broadcast_data("a") == "a"
+    assert process_group.run_on_main(lambda: 3) == 3
     parameter = nn.Parameter(x)
-    ranks.average_gradients([parameter])
+    process_group.average_gradients([parameter])
     assert parameter.grad is None
-    assert ranks.differing({"x": x}) == []
-    assert ranks.is_main
-    assert isinstance(get_ranks(), Ranks)
+    assert process_group.differing({"x": x}) == []
+    assert process_group.is_main
+    assert isinstance(get_process_group(), ProcessGroup)
 
 
 # --- several ---
 
 
-def collectives(ranks: ProcessRanks) -> dict[str, Any]:
-    assert get_ranks() is ranks
-    own = torch.tensor([ranks.rank + 1.0, 0.5])
-    tensors = [torch.full((2, 2), float(ranks.rank)), torch.tensor(ranks.rank)]
-    ranks.broadcast(tensors)
+def collectives(process_group: TorchProcessGroup) -> dict[str, Any]:
+    assert get_process_group() is process_group
+    own = torch.tensor([process_group.rank + 1.0, 0.5])
+    tensors = [torch.full((2, 2), float(process_group.rank)), torch.tensor(process_group.rank)]
+    process_group.broadcast(tensors)
 
     def refuse() -> None:
         raise ConfigError("no such thing")
 
     try:
-        ranks.run_on_main(refuse)
+        process_group.run_on_main(refuse)
     except ConfigError as error:
         refusal = str(error)
     return {
-        "sum": ranks.sum(own).tolist(),
-        "mean": ranks.mean(own).tolist(),
-        "gather": ranks.gather(own)[:, 0].tolist(),
-        "gather of scalars": ranks.gather(torch.tensor(ranks.rank)).tolist(),
-        "gather_data": ranks.gather_data({"rank": ranks.rank, "long": "x" * ranks.rank}),
-        "only_to_main": ranks.gather_data(torch.tensor([ranks.rank]), only_to_main=True),
+        "sum": process_group.sum(own).tolist(),
+        "mean": process_group.mean(own).tolist(),
+        "gather": process_group.gather(own)[:, 0].tolist(),
+        "gather of scalars": process_group.gather(torch.tensor(process_group.rank)).tolist(),
+        "gather_data": process_group.gather_data({"rank": process_group.rank, "long": "x" * process_group.rank}),
+        "only_to_main": process_group.gather_data(torch.tensor([process_group.rank]), only_to_main=True),
         "broadcast": [tensor.sum().item() for tensor in tensors],
-        "broadcast_data": ranks.broadcast_data(["of", ranks.rank]),
-        "run_on_main": ranks.run_on_main(lambda: os.environ["RANK"]),
+        "broadcast_data": process_group.broadcast_data(["of", process_group.rank]),
+        "run_on_main": process_group.run_on_main(lambda: os.environ["RANK"]),
         "refusal": refusal,
         "own stays": own.tolist(),
     }
@@ -90,18 +96,20 @@ def test_collective_operations(world: int) -> None:
         assert result["own stays"] == [rank + 1, 0.5]
 
 
-def averaged(ranks: ProcessRanks, samples: list[int] | None, bucket_bytes: int) -> list[list[float] | None]:
+def averaged(
+    process_group: TorchProcessGroup, samples: list[int] | None, bucket_bytes: int
+) -> list[list[float] | None]:
     tensors.BUCKET_BYTES = bucket_bytes
     first, second, frozen, without = (nn.Parameter(torch.zeros(2)) for _ in range(4))
     double = nn.Parameter(torch.zeros(1, dtype=torch.float64))
     frozen.requires_grad_(False)
-    first.grad = torch.tensor([1.0, 2.0]) * (ranks.rank + 1)
-    second.grad = torch.tensor([1.0, float("nan") if samples and not samples[ranks.rank] else 0.0])
-    double.grad = torch.tensor([ranks.rank], dtype=torch.float64)
-    if ranks.rank == 0:
+    first.grad = torch.tensor([1.0, 2.0]) * (process_group.rank + 1)
+    second.grad = torch.tensor([1.0, float("nan") if samples and not samples[process_group.rank] else 0.0])
+    double.grad = torch.tensor([process_group.rank], dtype=torch.float64)
+    if process_group.rank == 0:
         without.grad = torch.tensor([8.0, 0.0])
     parameters = [first, second, frozen, double, without, first]
-    ranks.average_gradients(parameters, None if samples is None else torch.tensor(samples[ranks.rank]))
+    process_group.average_gradients(parameters, None if samples is None else torch.tensor(samples[process_group.rank]))
     return [None if p.grad is None else p.grad.tolist() for p in parameters[:5]]
 
 
@@ -123,11 +131,14 @@ def test_gradients_of_no_samples_do_not_count_even_where_they_are_not_numbers() 
         assert result == [[1, 2], [1, 0], None, [0], [8, 0]]
 
 
-def compare(ranks: ProcessRanks) -> list[list[str]]:
+def compare(process_group: TorchProcessGroup) -> list[list[str]]:
     same, ordered, tiny = torch.arange(5.0), torch.tensor([1.0, 2.0]), torch.tensor(True)
-    if ranks.rank == 1:
+    if process_group.rank == 1:
         ordered, tiny = ordered.flip(0), torch.tensor(False)
-    return [ranks.differing({"same": same}), ranks.differing({"same": same, "ordered": ordered, "tiny": tiny})]
+    return [
+        process_group.differing({"same": same}),
+        process_group.differing({"same": same, "ordered": ordered, "tiny": tiny}),
+    ]
 
 
 def test_tensors_that_differ_are_named_on_all_ranks() -> None:
@@ -137,11 +148,11 @@ def test_tensors_that_differ_are_named_on_all_ranks() -> None:
 # --- a process is lost ---
 
 
-def fail(ranks: ProcessRanks, how: str) -> None:
-    ranks.use(torch.device("cpu"), 4.0)  # shorter, and a busy machine's store of the rendezvous is missed first
-    ranks.settle()
-    ranks.sum(torch.ones(1))
-    if ranks.rank == 1:
+def fail(process_group: TorchProcessGroup, how: str) -> None:
+    process_group.use(torch.device("cpu"), 4.0)  # shorter, and a busy machine's store of the rendezvous is missed first
+    process_group.settle()
+    process_group.sum(torch.ones(1))
+    if process_group.rank == 1:
         if how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         elif how == "stopped":
@@ -150,7 +161,7 @@ def fail(ranks: ProcessRanks, how: str) -> None:
             threading.Event().wait()
         elif how == "raised":
             raise ValueError("the robot fell off the table")
-    ranks.sum(torch.ones(3))
+    process_group.sum(torch.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -176,17 +187,17 @@ def test_others_notice_that_a_process_is_lost(how: str, message: str) -> None:
         assert process.exitcode == 1  # it has ended itself
 
 
-def wait_for_slow_rank(ranks: ProcessRanks) -> float:
+def wait_for_slow_rank(process_group: TorchProcessGroup) -> float:
     """Rank 1 works for 8 s: in steps, or busy with what has none; the limit is 3 s."""
-    ranks.use(torch.device("cpu"), 3.0)
-    ranks.settle()
-    if ranks.rank == 1:
+    process_group.use(torch.device("cpu"), 3.0)
+    process_group.settle()
+    if process_group.rank == 1:
         for _ in range(20):
             time.sleep(0.2)
-            ranks.step()
-        with ranks.busy():
+            process_group.step()
+        with process_group.busy():
             time.sleep(3.5)
-    return float(ranks.sum(torch.ones(1)))
+    return float(process_group.sum(torch.ones(1)))
 
 
 def test_slow_processes_are_waited_for() -> None:
@@ -196,9 +207,9 @@ def test_slow_processes_are_waited_for() -> None:
 # --- processes of one machine, which meet in a folder ---
 
 
-def listening_addresses(ranks: ProcessRanks) -> tuple[float, list[str]]:
+def listening_addresses(process_group: TorchProcessGroup) -> tuple[float, list[str]]:
     """Return a sum over the ranks, and the local addresses (hexadecimal) at which this process listens."""
-    total = ranks.sum(torch.tensor(ranks.rank + 1.0)).item()
+    total = process_group.sum(torch.tensor(process_group.rank + 1.0)).item()
     own = set()
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
@@ -210,7 +221,7 @@ def listening_addresses(ranks: ProcessRanks) -> tuple[float, list[str]]:
             is_open = fields[3] == "0A" or table.startswith("udp")  # 0A: listening
             if is_open and f"socket:[{fields[9]}]" in own:
                 found.append(fields[1].partition(":")[0])
-    ranks.sum(torch.zeros(()))
+    process_group.sum(torch.zeros(()))
     return total, found
 
 
@@ -227,7 +238,7 @@ def test_variables_by_which_nobody_can_meet_are_one_line(port: str | None, monke
     monkeypatch.delenv("MASTER_PORT") if port is None else monkeypatch.setenv("MASTER_PORT", port)
     with (
         pytest.raises(ConfigError, match=rf"^the processes cannot meet by .*'MASTER_PORT': {port!r}") as raised,
-        join_ranks(),
+        join_process_group(),
     ):
         pass
     assert "\n" not in str(raised.value)

@@ -19,7 +19,7 @@ from embodichain.agents.rl.algo import build_algo, grpo, normalize_advantages, p
 from embodichain.agents.rl.algo.advantages import alive_mask
 from embodichain.agents.rl.buffer import batches
 from embodichain.agents.rl.buffer.batches import minibatch_sizes
-from embodichain.agents.rl.distributed import ProcessRanks
+from embodichain.agents.rl.distributed import TorchProcessGroup
 from embodichain.agents.rl.distributed.shards import check_in_step
 from embodichain.agents.rl.models import MLP, ActorCritic, ActorOnly, Policy
 from tests.agents.rl.distributed import users_algorithm
@@ -82,7 +82,7 @@ def shuffled(rank: int, epoch: int, count: int) -> Tensor:
 def learn(name: str, world: int, envs: slice, distributed: bool) -> list[dict[str, Tensor]]:
     """Return the policy's state after each update."""
     algorithm, settings, normalises = CASES[name]
-    # Ranks begin with different parameters: those of rank 0 count.
+    # ProcessGroup begin with different parameters: those of rank 0 count.
     policy = make_policy(algorithm, normalises, seed=envs.start)
     batch_size = 20 // world * (1 if distributed else world)
     learner = build_algo(
@@ -101,14 +101,14 @@ def in_order(rank: int, epochs: Iterator[int], count: int, device: Any) -> Tenso
     return shuffled(rank, next(epochs), count)
 
 
-def learn_as_rank(ranks: ProcessRanks) -> dict[str, list[dict[str, Tensor]]]:
-    share = N // ranks.world_size
+def learn_as_rank(process_group: TorchProcessGroup) -> dict[str, list[dict[str, Tensor]]]:
+    share = N // process_group.world_size
     results = {}
     for name in CASES:
         epochs = iter(range(100))
-        batches.torch.randperm = partial(in_order, ranks.rank, epochs)  # type: ignore[attr-defined]
-        envs = slice(ranks.rank * share, (ranks.rank + 1) * share)
-        results[name] = learn(name, ranks.world_size, envs, distributed=True)
+        batches.torch.randperm = partial(in_order, process_group.rank, epochs)  # type: ignore[attr-defined]
+        envs = slice(process_group.rank * share, (process_group.rank + 1) * share)
+        results[name] = learn(name, process_group.world_size, envs, distributed=True)
     return results
 
 
@@ -167,12 +167,12 @@ def test_update_is_that_of_one_process_on_the_same_rollout(
             torch.testing.assert_close(state[key], value, rtol=1e-4, atol=1e-5)
 
 
-def be_careless(ranks: ProcessRanks) -> None:
+def be_careless(process_group: TorchProcessGroup) -> None:
     policy = make_policy("ppo", False)
     learner = build_algo("users_careless", {}, policy, "cpu", distributed=True)
-    check_in_step(policy, ranks)
-    learner.update(make_rollout(policy, 0, slice(4 * ranks.rank, 4 * ranks.rank + 4)))
-    check_in_step(policy, ranks)
+    check_in_step(policy, process_group)
+    learner.update(make_rollout(policy, 0, slice(4 * process_group.rank, 4 * process_group.rank + 4)))
+    check_in_step(policy, process_group)
 
 
 def test_algorithm_that_averages_nothing_is_found_out() -> None:
@@ -180,8 +180,8 @@ def test_algorithm_that_averages_nothing_is_found_out() -> None:
         run_ranks(2, be_careless)
 
 
-def normalize_parts(ranks: ProcessRanks) -> Tensor:
-    return normalize_advantages(torch.tensor([[1.0, 2.0], [3.0, 10.0]])[ranks.rank])
+def normalize_parts(process_group: TorchProcessGroup) -> Tensor:
+    return normalize_advantages(torch.tensor([[1.0, 2.0], [3.0, 10.0]])[process_group.rank])
 
 
 def test_advantages_are_normalised_over_all_ranks() -> None:

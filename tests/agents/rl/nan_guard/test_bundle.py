@@ -9,7 +9,7 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.checkpoint.file import save_checkpoint
-from embodichain.agents.rl.distributed import Ranks
+from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.shards import bundle_folder
 from embodichain.agents.rl.nan_guard.bundle import load_bundle, save_bundle, space_from_data, space_to_data
 from embodichain.utils import ConfigError
@@ -27,10 +27,10 @@ def test_bundle_describes_itself_and_comes_back_as_it_was(tmp_path: Path) -> Non
 
 
 def test_each_of_several_processes_keeps_bundles_of_its_own(tmp_path: Path) -> None:
-    ranks = Ranks()
-    assert bundle_folder(tmp_path, ranks) == tmp_path / "bundles"
-    ranks.rank, ranks.world_size = 1, 2
-    path = save_bundle(bundle_folder(tmp_path, ranks), "update", 8, {"skipped": 2})
+    process_group = ProcessGroup()
+    assert bundle_folder(tmp_path, process_group) == tmp_path / "bundles"
+    process_group.rank, process_group.world_size = 1, 2
+    path = save_bundle(bundle_folder(tmp_path, process_group), "update", 8, {"skipped": 2})
     assert path == tmp_path / "bundles" / "rank_1" / "update_step_8.pt"
     assert load_bundle(path)["skipped"] == 2
 

@@ -15,7 +15,7 @@ from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import find_run, load_resumed_run
-from embodichain.agents.rl.distributed import Ranks, forget_process_group, get_ranks
+from embodichain.agents.rl.distributed import ProcessGroup, forget_process_group, get_process_group
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config
 from embodichain.agents.rl.train import main
@@ -347,7 +347,7 @@ def train_in_own_process_group(rank: int, folder: Path, port: int) -> tuple[Any,
     ids = env.random.stream_ids.tolist()
     dist.destroy_process_group()
     forget_process_group()
-    return trainer.global_step, parameters, ids, type(get_ranks()) is Ranks
+    return trainer.global_step, parameters, ids, type(get_process_group()) is ProcessGroup
 
 
 def test_own_process_group_shares_each_update_and_rank_0_evaluates_alone(tmp_path: Path) -> None:
