@@ -14,6 +14,15 @@ from torch import Tensor
 __all__ = ["FinalSlots", "StepInfo"]
 
 
+def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
+    """Return what is said of a step by name, [N] each; nothing where the environment says nothing of success."""
+    if "success" not in info:
+        return {}
+    named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
+    # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
+    return {"success": info["success"]} | {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}
+
+
 class StepInfo:
     """Fills ``info`` and ``state_before`` of one rollout (see ``buffer/layout.py``) from the steps' ``info``."""
 
@@ -96,12 +105,3 @@ class FinalSlots:
                 slot[cut] = values
             else:
                 slot.copy_(torch.where(cut.reshape(-1, *[1] * (slot.dim() - 1)), values, torch.zeros_like(slot)))
-
-
-def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
-    """Return what is said of a step by name, [N] each; nothing where the environment says nothing of success."""
-    if "success" not in info:
-        return {}
-    named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
-    # Of a chunk of actions, [N, H], the sum over the steps that were executed: the others are 0.
-    return {"success": info["success"]} | {n: v if v.dim() == 1 else v.sum(1) for n, v in named.items()}

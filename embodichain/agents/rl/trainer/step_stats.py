@@ -6,6 +6,7 @@ Shapes: N environments, T rollout steps, K names.
 from __future__ import annotations
 
 from collections import deque
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,22 @@ from embodichain.utils.state import attributes, load_attributes
 __all__ = ["EpisodeStats"]
 
 _WINDOW = 100
+
+
+_Ended = tuple[int, list[float], list[int], list[bool]]
+"""A step; the returns, lengths and successes of the episodes that ended there."""
+
+
+def _sums(info: TensorDict) -> dict[str, float]:
+    """Return the sums of the reward terms and metrics over a rollout's steps, which the host reads at once."""
+    names = [str(name) for name in info.keys() if "/" in str(name)]  # noqa: SIM118 (a TensorDict, not a dict)
+    if not names:
+        return {}
+    steps = torch.stack([info[name].transpose(0, 1) for name in names], dim=1)  # [T+1, K, N]
+    sums = torch.zeros_like(steps[0])
+    for step in steps[:-1]:
+        sums += step
+    return dict(zip(names, sums.sum(dim=1).tolist(), strict=True))
 
 
 class EpisodeStats:
@@ -65,11 +82,12 @@ class EpisodeStats:
         """
         info, made = rollout["info"], env_steps(rollout)
         sums = _sums(info)
-        origin = rollout["origin"] if "origin" in rollout.keys() else RolloutOrigin()  # noqa: SIM118 (a TensorDict, not a dict)
+        origin = rollout["origin"] if "origin" in set(rollout.keys()) else RolloutOrigin()
         ended = self._follow(rollout, made, info["success"], origin)
         shared = get_process_group().gather_data((ended, sums, int(made.sum())))
         # By their steps, and at one step by rank: as they would have ended in a single process.
-        for _, own_returns, own_lengths, successes in sorted((e for each, *_ in shared for e in each), key=_step_of):
+        in_order = sorted((e for each, *_ in shared for e in each), key=itemgetter(0))
+        for _, own_returns, own_lengths, successes in in_order:
             self._returns.extend(own_returns)
             self._lengths.extend(own_lengths)
             self._successes.extend(successes)
@@ -97,36 +115,9 @@ class EpisodeStats:
             lengths += steps[:, t]
             ended = done[:, t]
             if ended.any():
-                rows_counted = ended & is_whole
-                found.append(
-                    (
-                        t,
-                        returns[rows_counted].tolist(),
-                        lengths[rows_counted].tolist(),
-                        successes[rows_counted, t].tolist(),
-                    )
-                )
+                own = ended & is_whole
+                found.append((t, returns[own].tolist(), lengths[own].tolist(), successes[own, t].tolist()))
                 returns[ended] = 0.0
                 lengths[ended] = 0
                 is_whole[ended] = True
         return found
-
-
-_Ended = tuple[int, list[float], list[int], list[bool]]
-"""A step; the returns, lengths and successes of the episodes that ended there."""
-
-
-def _step_of(ended: _Ended) -> int:
-    return ended[0]
-
-
-def _sums(info: TensorDict) -> dict[str, float]:
-    """Return the sums of the reward terms and metrics over a rollout's steps, which the host reads at once."""
-    names = [str(name) for name in info.keys() if "/" in str(name)]  # noqa: SIM118 (a TensorDict, not a dict)
-    if not names:
-        return {}
-    steps = torch.stack([info[name].transpose(0, 1) for name in names], dim=1)  # [T+1, K, N]
-    sums = torch.zeros_like(steps[0])
-    for step in steps[:-1]:
-        sums += step
-    return dict(zip(names, sums.sum(dim=1).tolist(), strict=True))
