@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.models import LoRACfg, SmolVLACfg, TinyVLACfg, VLAConfig, VLAPolicyCfg
-from embodichain.agents.rl.models.vla.openvla_oft import OpenVLAOFTCfg
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.utility import load_json
 from embodichain.utils.validation import from_dict
@@ -45,8 +44,6 @@ def test_tables_have_the_keys_that_there_are() -> None:
     for key in ("rank", "alpha", "target_modules", "trained_modules"):
         assert f"{key}" in PAGE
         assert key in vars(LoRACfg())
-    for key in ("chunk_length", "bins", "bf16", "vision", "language"):
-        assert key in OpenVLAOFTCfg.__dataclass_fields__
 
 
 def test_defaults_of_the_model_are_as_said() -> None:

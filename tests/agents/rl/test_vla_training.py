@@ -20,7 +20,6 @@ _LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads
 _LANGUAGE = {**_LAYERS, "vocab_size": 64, "num_key_value_heads": 2}
 _LARGER: dict[str, dict[str, Any]] = {
     "SmolVLA": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 8}, "scale_factor": 2, "denoising_steps": 3},
-    "OpenVLAOFT": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 16}, "bins": 16},
 }
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")

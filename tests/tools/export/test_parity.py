@@ -66,7 +66,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
                 "model_config": {"chunk_length": 2, "vision": _VISION, "language": _LANGUAGE, **more},
             },
         }
-        for name, more in (("SmolVLA", _SMOLVLA), ("OpenVLAOFT", {}))
+        for name, more in (("SmolVLA", _SMOLVLA),)
     },
 }
 
@@ -110,7 +110,7 @@ def space_of(kind: str) -> spaces.Dict:
 
 
 def policy_of(kind: str) -> Policy:
-    if kind in ("VLA SmolVLA", "VLA OpenVLAOFT"):
+    if kind == "VLA SmolVLA":
         pytest.importorskip("transformers", reason="needs the extra vla")
     torch.manual_seed(0)
     policy = build_policy(BLOCKS[kind], 9, ACTIONS, "cpu", observation_space=space_of(kind)).eval()
@@ -142,7 +142,6 @@ IN_ONNX = [
     "GRU",
     "VLA",
     "VLA SmolVLA",
-    "VLA OpenVLAOFT",
 ]  # an export takes seconds
 OTHERS = [(kind, file_format) for kind in ("CNN", "GRU") for file_format in ("torchscript", "pt2")]
 OTHERS += [("squashed", "torchscript"), ("asymmetric", "pt2"), ("chunks", "torchscript")]

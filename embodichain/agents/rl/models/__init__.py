@@ -21,7 +21,6 @@ from embodichain.agents.rl.models.registry import (
 from embodichain.agents.rl.models.saved_state import load_policy_state
 from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
 from embodichain.agents.rl.models.vla.lora import LoRACfg
-from embodichain.agents.rl.models.vla.openvla_oft import OpenVLAOFT, OpenVLAOFTCfg
 from embodichain.agents.rl.models.vla.policy import VLAConfig, VLAPolicy, VLAPolicyCfg
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA, SmolVLACfg
 from embodichain.agents.rl.models.vla.tiny_vla import TinyVLA, TinyVLACfg
@@ -43,8 +42,6 @@ __all__ = [
     "MLPCfg",
     "NetworkCfg",
     "ObsGroupsCfg",
-    "OpenVLAOFT",
-    "OpenVLAOFTCfg",
     "Policy",
     "PolicyCfg",
     "RunningNormalizer",

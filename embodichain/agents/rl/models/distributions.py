@@ -77,18 +77,20 @@ def evaluate_gaussian(
         td: has the ``action`` or, with ``squash``, the ``raw_action``, as ``sample_gaussian`` wrote it.
         mean, log_std, squash, chunk_length: as in ``sample_gaussian``.
     """
-    shape = (chunk_length, -1)
     raw = td["action"].flatten(td.batch_dims) if squash is None else td["raw_action"]
-    log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
     if chunk_length == 1:
-        entropy, log_std = gaussian_entropy(log_std).expand_as(log_prob), log_std.expand_as(mean)
+        log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
+        entropy = gaussian_entropy(log_std).expand_as(log_prob)
         if squash is not None:
             entropy = entropy + squash.log_det(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
-    else:
-        log_std, mean = log_std.expand_as(mean).unflatten(-1, shape), mean.unflatten(-1, shape)
-        entropy = component_entropy(log_std)
-        if squash is not None:
-            entropy = entropy + squash.log_slope(torch.addcmul(mean, log_std.exp(), torch.randn_like(mean)))
+        return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std.expand_as(mean)}
+    shape = (chunk_length, -1)
+    entropy = component_entropy(log_std).expand_as(mean).unflatten(-1, shape)
+    if squash is not None:
+        noisy = torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
+        entropy = entropy + squash.log_slope(noisy.unflatten(-1, shape))
+    log_prob = _log_prob(raw, mean, log_std, squash, chunk_length)
+    mean, log_std = mean.unflatten(-1, shape), log_std.expand_as(mean).unflatten(-1, shape)
     return {"sample_log_prob": log_prob, "entropy": entropy, "mean": mean, "log_std": log_std}
 
 

@@ -26,7 +26,7 @@ from embodichain.agents.rl.models.recurrent import (
     ActorCriticRecurrentCfg,
     build_actor_critic_recurrent,
 )
-from embodichain.agents.rl.models.vla.loading import OUR_MODELS, find_vla_class
+from embodichain.agents.rl.models.vla.loading import OUR_MODELS, current_path, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import to_dict
@@ -171,6 +171,7 @@ def parse_policy_block(
     with placed("policy: "):
         _require_networks(cfg, given)
     if allowed_imports is not None and isinstance(cfg, VLAPolicyCfg):
+        cfg.vla_config.model_class = current_path(cfg.vla_config.model_class)
         check_admitted(cfg.vla_config.model_class, [OUR_MODELS, *allowed_imports], "policy.vla_config.model_class")
         find_vla_class(cfg.vla_config.model_class)
     return cfg

@@ -1,27 +1,45 @@
-"""What vision-language-action models with normally distributed actions share.
+"""What our vision-language-action models share: settings, what they read, normally distributed actions.
 
 Legend: B batch, H steps of an action chunk, A action size, J size of the state.
 """
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Any, Self
 
 import torch
-from pydantic import model_validator
+from gymnasium import spaces
+from pydantic import Field, PositiveInt, model_validator
 from torch import nn
 
 from embodichain.agents.rl.models.distributions import bounded, component_entropy, component_log_prob
-from embodichain.agents.rl.models.vla.model_cfg import VLAModel, VLAModelCfg
-from embodichain.utils import configclass
+from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.instructions import INSTRUCTION_LENGTH
+from embodichain.utils.observations import entry_spaces
 
 __all__ = ["GaussianVLA", "GaussianVLACfg"]
 
 
 @configclass
-class GaussianVLACfg(VLAModelCfg):
-    """The part of a ``model_config`` that these models share."""
+class GaussianVLACfg:
+    """The part of a ``model_config`` that our models share; what the environment says need not be given."""
 
+    cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Names of the images, without ``image/``. From the environment: all."""
+    image_size: tuple[PositiveInt, PositiveInt] = field(kw_only=True)
+    """Height and width of every image, pixels. From the environment."""
+    state_dim: PositiveInt = field(kw_only=True)
+    """J. From the environment."""
+    action_dim: PositiveInt = field(kw_only=True)
+    """A. From the environment."""
+    instruction_length: PositiveInt = INSTRUCTION_LENGTH
+    """L. From the environment."""
+    chunk_length: PositiveInt = 8
+    """H."""
+    bf16: bool = False
+    """Compute the network in bfloat16; distributions and values stay float32."""
     init_log_std: float = -1.0
     """Initial log-standard-deviation of every action."""
     log_std_range: tuple[float, float] = (-1.6, 0.5)
@@ -35,25 +53,57 @@ class GaussianVLACfg(VLAModelCfg):
         return self
 
 
-class GaussianVLA(VLAModel):
-    """Deviations of the actions, which are parameters, and the normalisation of the robot's state.
+class GaussianVLA(nn.Module):
+    """What a model reads, the stds of its actions, which are parameters, and the normalisation of the robot's state.
 
     Args:
-        cfg: sizes and deviations.
+        cfg: sizes and stds.
     """
 
     state_mean: torch.Tensor  # [J]
     state_std: torch.Tensor  # [J]
 
     def __init__(self, cfg: GaussianVLACfg) -> None:
-        super().__init__(cfg)
+        super().__init__()
+        self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
+        self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
+        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
         self._log_std_range = cfg.log_std_range
         self.log_std = nn.Parameter(torch.full((cfg.chunk_length, cfg.action_dim), cfg.init_log_std))
         self.register_buffer("state_mean", torch.zeros(cfg.state_dim))
         self.register_buffer("state_std", torch.ones(cfg.state_dim))
 
+    @classmethod
+    def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
+        """Return what of the config follows from an environment.
+
+        Args:
+            observation_space: of one environment.
+            action_dim: A.
+
+        Raises:
+            ConfigError: its observation lacks an entry, or its images differ in size.
+        """
+        entries = entry_spaces(observation_space)
+        images = {name.removeprefix(IMAGE): space.shape for name, space in entries.items() if name.startswith(IMAGE)}
+        missing = [name for name in (STATE, INSTRUCTION) if name not in entries] + ["image/<camera>"] * (not images)
+        if missing:
+            raise ConfigError(
+                f"{cls.__name__} reads {', '.join(missing)}, the observation has only {', '.join(entries)}"
+            )
+        if len(set(images.values())) > 1:
+            raise ConfigError(f"{cls.__name__}'s images must be of one size, got {images}")
+        height, width, _ = next(iter(images.values()))
+        return {
+            "cameras": list(images),
+            "image_size": [height, width],
+            "state_dim": entries[STATE].shape[0],
+            "instruction_length": entries[INSTRUCTION].shape[0],
+            "action_dim": action_dim,
+        }
+
     def fit_inputs(self, state: torch.Tensor) -> None:
-        """Take mean and deviation of states [M, J], by which all states are normalised from now on."""
+        """Set the mean and std of states [M, J], by which all states are normalised from now on."""
         self.state_mean.copy_(state.mean(0))
         self.state_std.copy_(state.std(0).clamp(min=1e-3))
 

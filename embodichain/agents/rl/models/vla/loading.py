@@ -17,12 +17,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 
-__all__ = ["OUR_MODELS", "StoredModel", "find_vla_class", "load_vla_model", "read_stored_model", "save_vla_model"]
+__all__ = [
+    "OUR_MODELS",
+    "StoredModel",
+    "current_path",
+    "find_vla_class",
+    "load_vla_model",
+    "read_stored_model",
+    "save_vla_model",
+]
 
 OUR_MODELS = "embodichain.agents.rl.models"
 """Below this package models may be named without being allowed first."""
@@ -96,7 +104,7 @@ def find_vla_class(name: str) -> type[nn.Module]:
         ConfigError: the module is not imported, or has no such class with the methods that are needed.
     """
     place = "policy.vla_config.model_class"
-    module, _, attribute = name.rpartition(".")
+    module, _, attribute = current_path(name).rpartition(".")
     if module not in sys.modules:
         raise ConfigError(
             f"{place}: module '{module}' of '{name}' is not imported: list it in trainer.import_modules. "
@@ -114,6 +122,26 @@ def find_vla_class(name: str) -> type[nn.Module]:
     if lacking:
         raise ConfigError(f"{place}: {name} has no {', '.join(lacking)}")
     return found
+
+
+def current_path(name: str) -> str:
+    """Return where the class of a dotted path is that version 0.1 had in a module of its own, with a warning.
+
+    Raises:
+        ConfigError: it is not part of the package any more.
+    """
+    place = "policy.vla_config.model_class"
+    module, _, attribute = name.rpartition(".")
+    if name.startswith(f"{OUR_MODELS}.") and attribute == "OpenVLAOFT":
+        raise ConfigError(
+            f"{place}: OpenVLAOFT is not part of embodichain any more: it could load no published weights. "
+            f"Ours: {OUR_MODELS}.TinyVLA, {OUR_MODELS}.SmolVLA"
+        )
+    if module not in (f"{OUR_MODELS}.tiny_vla", f"{OUR_MODELS}.smolvla"):
+        return name
+    current = f"{OUR_MODELS}.{attribute}"
+    logger.log_warning(f"{place}: '{name}' is an older path, read as '{current}'")
+    return current
 
 
 def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) -> None:

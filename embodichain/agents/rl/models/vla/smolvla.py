@@ -9,6 +9,7 @@ state, D width of the language model, E width of the expert, G its heads for key
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +21,11 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.models.vla.from_transformers import need_transformers, transformers_config
 from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
 from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
 __all__ = ["SmolVLA", "SmolVLACfg"]
@@ -99,13 +100,16 @@ class SmolVLA(GaussianVLA):
         cfg = from_dict(SmolVLACfg, config, "policy.vla_config.model_config")
         super().__init__(cfg)
         self.cfg = cfg
-        need_transformers("SmolVLA")
+        if importlib.util.find_spec("transformers") is None:
+            raise ConfigError(
+                "policy.vla_config.model_class: SmolVLA needs transformers: pip install 'embodichain-mujoco[vla]'"
+            )
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
         self.extra_fields = (("noise", cfg.chunk_length * cfg.action_dim),)
-        vision = transformers_config(SmolVLMVisionConfig, "vision", cfg.vision)
-        text = transformers_config(LlamaConfig, "language", {"pad_token_id": None} | cfg.language)
+        vision = _transformers_config(SmolVLMVisionConfig, "vision", cfg.vision)
+        text = _transformers_config(LlamaConfig, "language", {"pad_token_id": None} | cfg.language)
         width = _expert_width(vision, text, cfg)
         self.vision_size, self.head_size = vision.image_size, text.head_dim
         described = SmolVLMConfig(vision_config=vision, text_config=text, scale_factor=cfg.scale_factor)
@@ -329,3 +333,18 @@ def _expert_width(vision: Any, text: Any, cfg: SmolVLACfg) -> int:
 def _hidden_units(width: int) -> int:
     """Return the size of an MLP that is gated, of a width: 8/3 of it, in whole 256s."""
     return 256 * math.ceil(int(4 * int(2 * width / 3)) / 256)
+
+
+def _transformers_config(cls: type, key: str, values: Mapping[str, Any]) -> Any:
+    """Build a config of transformers from ``model_config.<key>``; a key that it does not know is an error."""
+    place = f"policy.vla_config.model_config.{key}"
+    known = [*cls().to_dict(), *getattr(cls, "attribute_map", {})]
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{place}.{name}: {unknown_name('key', name, known)}")
+    from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415 (optional extra)
+
+    try:
+        return cls(**values)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise ConfigError(f"{place}: {' '.join(str(error).split())}") from error
