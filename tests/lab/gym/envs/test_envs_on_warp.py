@@ -11,8 +11,11 @@ import torch
 from torch import Tensor
 
 from embodichain.agents.rl.buffer import allocate_rollout
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
+from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv
+from embodichain.utils.configclass import replace
 from embodichain.utils.observations import flatten_dict_observation
 from embodichain.utils.rows import row_numbers
 from embodichain.utils.utility import load_json
@@ -190,3 +193,33 @@ def test_interval_event_by_mask_leaves_the_others_alone(pair: tuple[EmbodiedEnv,
     env.step(actions_for(env, 1)[0])  # now 1, 2, 3, 1: due every third step
     moved = (env.goal_pose != before).flatten(1).any(dim=1)  # type: ignore[attr-defined]
     assert moved.tolist() == [False, False, True, False]
+
+
+class Guided(PushCubeEnv):
+    """A task with an attribute of its own, set as docs/extending.md and the task template set theirs."""
+
+    def _init_sim_state(self) -> None:
+        self.height = torch.zeros(self.num_envs, device=self.device)
+        super()._init_sim_state()
+
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self.sim.get_marker("goal").set_pos(self.goal_pose[env_ids, :3, 3], env_ids)
+        self.height[env_ids] = 1.0
+
+
+def test_task_and_terms_of_the_guide_never_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = config_to_cfg(load_json(CONFIGS / PUSH))
+    sim_cfg = replace(typed.sim_cfg, sim_device="warp:cpu", num_threads=1)
+    env = Guided(replace(typed, num_envs=N, sim_cfg=sim_cfg, max_episode_steps=3))
+    env.add_events({"mark": EventCfg(func=mark_resets, mode="reset")})
+    work_as_on_a_device(monkeypatch)
+    env.reset(seed=1)
+    env.height.zero_()
+    env.elapsed_steps += torch.tensor([0, 0, 0, 1])
+    actions = actions_for(env, 3)
+    env.step(actions[0])  # what is sent to the device once, is there then
+    with no_host_sync(monkeypatch):
+        env.step(actions[1])
+    assert env.height.tolist() == [0.0, 0.0, 0.0, 1.0]  # env 3 ended after its third step
+    env.close()
