@@ -45,6 +45,9 @@ class ChosenRows(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return f"ChosenRows(of {len(self)})"
 
+    def __getitem__(self, index: Any) -> Tensor:
+        return self._refuse() if isinstance(index, int) else super().__getitem__(index)
+
     tolist = item = numpy = cpu = __array__ = __iter__ = __int__ = __index__ = __bool__ = _refuse
 
 

@@ -89,6 +89,12 @@ def test_numbers_of_chosen_rows_are_read_only_by_asking(name: str) -> None:
         getattr(chosen(), name)()
 
 
+def test_one_number_of_chosen_rows_is_not_read_either() -> None:
+    with pytest.raises(RuntimeError, match=r"Write `env_ids = row_numbers\(env_ids\)` first"):
+        chosen()[0]
+    assert len(chosen()[:, None]) == 3
+
+
 def test_row_numbers_are_those_of_the_mask_and_of_plain_numbers_themselves() -> None:
     plain = torch.tensor([1, 2])
     assert row_numbers(chosen()).tolist() == [0, 2]
