@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(),
         default=50,
         metavar="E",
-        help="of the policy on each engine (default: %(default)s)",
+        help="of the policy on each backend (default: %(default)s)",
     )
     parser.add_argument("--seed", type=int, default=1, help="of states and actions (default: %(default)s)")
     add_allow_import(parser)
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, and print what was found; return 0 if the engines agree, else 1."""
+    """Compare, and print what was found; return 0 if the backends agree, else 1."""
     verdict = verify_backends(
         args.config,
         args.checkpoint,

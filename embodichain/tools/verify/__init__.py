@@ -1,1 +1,1 @@
-"""Do the two physics engines tell the same story? ``embodichain verify-backends`` answers."""
+"""Do the two physics backends tell the same story? ``embodichain verify-backends`` answers."""

@@ -1,4 +1,4 @@
-"""Whether the engines agree, as text."""
+"""Whether the backends agree, as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHOWN = (1, 2, 5)  # and tens of these
 def format_verdict(verdict: Verdict) -> str:
     """Return what was found, for the screen."""
     one, other = verdict.devices
-    lines = [f"engines: mujoco.batch on {one}, MuJoCo Warp on {other}; {verdict.num_envs} environments", ""]
+    lines = [f"backends: mujoco.batch on {one}, MuJoCo Warp on {other}; {verdict.num_envs} environments", ""]
     for name, spread in verdict.steps.items():
         lines.append(
             f"one step from the same state, {spread.count} times, {name}: median {spread.median:.1e} apart, "
@@ -36,7 +36,7 @@ def format_verdict(verdict: Verdict) -> str:
             f"success on {name}: {evaluation.success_rate:.1%} of {evaluation.episodes} episodes "
             f"(95 %: {low:.1%} to {high:.1%}), mean return {evaluation.avg_reward:.3f}"
         )
-    return "\n".join([*lines, "", "the engines agree" if verdict.agree else "the engines do NOT agree"])
+    return "\n".join([*lines, "", "the backends agree" if verdict.agree else "the backends do NOT agree"])
 
 
 def _is_shown(step: int) -> bool:

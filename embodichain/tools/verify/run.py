@@ -1,4 +1,4 @@
-"""Runs the two engines side by side."""
+"""Runs the two backends side by side."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Verdict:
     """What was found.
 
     Attributes:
-        devices: the engines, as ``sim_device``.
+        devices: the backends, as ``sim_device``.
         steps: how far they are apart after one step from the same state, by field.
         drift: step by step, without bringing the states together again.
-        success: of the policy on either engine; empty without one.
+        success: of the policy on either backend; empty without one.
     """
 
     devices: tuple[str, str]
@@ -59,11 +59,11 @@ def verify_backends(
     Args:
         checkpoint: a policy of it, to act and to be evaluated; None: random actions.
         device: of MuJoCo Warp; None: the first GPU, else the CPU.
-        episodes: of the policy on each engine.
+        episodes: of the policy on each backend.
         allowed_imports: prefixes of modules that the config may name.
 
     Raises:
-        ConfigError: the config is wrong, an engine cannot run it, or the checkpoint does not fit it.
+        ConfigError: the config is wrong, a backend cannot run it, or the checkpoint does not fit it.
     """
     device = device or ("cuda:0" if torch.cuda.is_available() else WARP_ON_CPU)
     with placed("--device: "):
@@ -89,7 +89,7 @@ def verify_backends(
 
 
 def _build(config: RunConfig, device: str, num_envs: int) -> EmbodiedEnv:
-    """Build the environment on an engine; whatever its episodes would write is left out."""
+    """Build the environment on a backend; whatever its episodes would write is left out."""
     sim_cfg = replace(config.env.sim_cfg, sim_device=device)
     env = replace(config.env, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={})
     return build_env(config.env_id, env)

@@ -1,4 +1,4 @@
-"""The same states and actions on two engines. Shapes: N environments, A action size, T steps."""
+"""The same states and actions on two backends. Shapes: N environments, A action size, T steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Actor = Callable[[TensorDict, int], Tensor]
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the engines are apart, over the environments that are still in their first episode on both.
+    """How far the backends are apart, over the environments that are still in their first episode on both.
 
     Attributes:
         envs: how many environments these are.
@@ -73,7 +73,7 @@ def compare_runs(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: 
     """Return how two environments drift apart that begin alike and are given the same actions, step by step.
 
     Args:
-        envs: of the same config, on two engines.
+        envs: of the same config, on two backends.
         act: chooses both's actions by the first one's observation.
     """
     return [
@@ -99,7 +99,7 @@ def compare_steps(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed:
 def _follow(
     envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int, resync: bool
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
-    """Yield after each step how far the engines are apart, by field, and in their rewards, [environments] each."""
+    """Yield after each step how far the backends are apart, by field, and in their rewards, [environments] each."""
     one, other = envs
     obs, _ = one.reset(seed=seed)
     other.reset(seed=seed)

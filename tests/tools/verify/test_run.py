@@ -28,14 +28,14 @@ def verify(config: str, *arguments: str) -> int:
     return main(["verify-backends", config, "--device", "warp:cpu", "--envs", "2", "--steps", "12", *arguments])
 
 
-def test_engines_agree_on_random_actions(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_backends_agree_on_random_actions(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify(config) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "engines: mujoco.batch on cpu, MuJoCo Warp on warp:cpu; 2 environments"
+    assert lines[0] == "backends: mujoco.batch on cpu, MuJoCo Warp on warp:cpu; 2 environments"
     rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["1", "2", "5", "10", "12"]
     assert all(float(cell) < 1e-4 for row in rows for cell in row[2:])
-    assert lines[-1] == "the engines agree"
+    assert lines[-1] == "the backends agree"
     assert not Path("outputs").exists()
 
 
@@ -51,7 +51,7 @@ def test_policy_is_evaluated_on_both(config: str, capsys: pytest.CaptureFixture[
     assert found["success"][0]["success_rate"] == found["success"][1]["success_rate"]
 
 
-def test_engines_that_differ_are_told_apart(
+def test_backends_that_differ_are_told_apart(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build: Any = run_module._build
@@ -65,7 +65,7 @@ def test_engines_that_differ_are_told_apart(
 
     monkeypatch.setattr(run_module, "_build", build_with_less_weight)
     assert verify(config) == 1
-    assert capsys.readouterr().out.splitlines()[-1] == "the engines do NOT agree"
+    assert capsys.readouterr().out.splitlines()[-1] == "the backends do NOT agree"
 
 
 @pytest.mark.parametrize(
