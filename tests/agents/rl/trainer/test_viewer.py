@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.agents.rl import train
+from embodichain.agents.rl import build, train
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer import viewer
@@ -102,7 +102,7 @@ def test_missing_extra_is_said_before_anything_is_built(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "viser", None)
-    monkeypatch.setattr(train, "build_envs", None)  # whoever comes to call it fails otherwise
+    monkeypatch.setattr(build, "build_env", None)  # a call of it would fail
     assert train.main(["--config", write_config(tmp_path, tiny_config(trainer__viewer=True))]) == 2
     assert "error: trainer.viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'" in (
         capsys.readouterr().err
