@@ -28,7 +28,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.utils.configclass import replace, to_dict
+from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
 __all__ = [
@@ -152,7 +152,7 @@ def build_learner(
         init_policy(policy, run.policy)  # before the algorithm is made, which may keep a copy of it
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
-    algorithm = build_algo(run.algorithm_name, to_dict(run.algorithm), policy, device, distributed=is_shared)
+    algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
     check_sequences(policy, run.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
     return policy, algorithm
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from embodichain.agents.rl.algo.base import BaseAlgorithm
+from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.on_policy import AlgorithmCfg
 from embodichain.agents.rl.distributed import adopt_process_group, forget_process_group
 from embodichain.agents.rl.models import Policy
@@ -103,7 +103,7 @@ def algorithm_data(name: str, cfg: Any) -> dict[str, Any]:
 
 def build_algo(
     name: str,
-    cfg_kwargs: Mapping[str, Any],
+    cfg_kwargs: Mapping[str, Any] | BaseAlgorithmCfg,
     policy: Policy,
     device: torch.device | str,
     *,
@@ -113,7 +113,7 @@ def build_algo(
 
     Args:
         name: a registered name.
-        cfg_kwargs: ``algorithm.cfg``, the arguments of the algorithm's config class.
+        cfg_kwargs: ``algorithm.cfg``: an instance of the algorithm's config class, or its arguments.
         policy: the policy to improve, on ``device``.
         device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
         distributed: the processes that have met share each update, in ``join_process_group`` or in a group that the
@@ -130,4 +130,5 @@ def build_algo(
         adopt_process_group(torch.device(device)).broadcast(policy.state_dict().values())
     else:
         forget_process_group()
-    return algo_class(algo_class.cfg_class(**{**cfg_kwargs, "device": str(device)}), policy)
+    settings = cfg_kwargs if isinstance(cfg_kwargs, Mapping) else vars(cfg_kwargs)
+    return algo_class(algo_class.cfg_class(**{**settings, "device": str(device)}), policy)

@@ -44,7 +44,7 @@ class Schedule:
         self._next = self._period
 
     def start_from(self, step: int, iteration: int) -> None:
-        """Go on after ``step`` environment steps and ``iteration`` iterations, which were checked already."""
+        """Continue after ``step`` environment steps and ``iteration`` iterations, which were checked already."""
         count = iteration if self._counts_iterations else step
         self._next = (count // self._period + 1) * self._period
 

@@ -78,11 +78,11 @@ class PolicyCfg:
     action_dim: PositiveInt | None = None
     """Action size; inferred from the environment, and checked against it when given."""
     normalize_obs: bool = False
-    """Normalise the flat observation by its running mean and deviation."""
+    """Normalise the flat observation by its running mean and std."""
     log_std_range: tuple[float, float] = LOG_STD_RANGE
-    """Lowest and highest log-standard-deviation."""
+    """Lowest and highest log-std."""
     init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
-    """Initial log-standard-deviation of the action."""
+    """Initial log-std of the action."""
     squash: bool = False
     """Bring actions into the action space's bounds by tanh, instead of letting the environment clip them."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
