@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from embodichain.agents.rl.metrics.slow_run import SlowRunNotice
 
 __all__ = ["LivePanel", "PlainProgress", "ProgressDisplay", "Rows", "make_progress", "panel_rows"]
 
@@ -36,17 +39,21 @@ _UPDATE = {
 _LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **{name: _EPISODES[name] for name in list(_EPISODES)[:-1]}}
 
 
-def make_progress(iterations: int, done: int = 0, is_shown: bool = True) -> ProgressDisplay:
+def make_progress(
+    iterations: int, done: int = 0, is_shown: bool = True, config: Mapping[str, Any] | None = None
+) -> ProgressDisplay:
     """Return a live panel where the output is a terminal, else plain lines now and then.
 
     Args:
         done: how many of them were made before.
         is_shown: False where another process shows it.
+        config: the run's resolved config, which names the task, for the notice of a run that takes hours.
     """
     if not is_shown:
         return ProgressDisplay()
     console = Console(stderr=True)
-    return LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+    shown = LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
+    return _WithNotice(shown, SlowRunNotice(iterations, done, config or {}))
 
 
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
@@ -95,6 +102,24 @@ class ProgressDisplay:
 
     def close(self) -> None:
         """Leave the terminal as it should be."""
+
+
+class _WithNotice(ProgressDisplay):
+    """Another display, and the notice of a run that takes hours."""
+
+    def __init__(self, shown: ProgressDisplay, notice: SlowRunNotice) -> None:
+        self.shown = shown
+        self._notice = notice
+
+    def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
+        self.shown.update(iteration, scalars)
+        self._notice.update(iteration)
+
+    def evaluating(self, num_episodes: int) -> None:
+        self.shown.evaluating(num_episodes)
+
+    def close(self) -> None:
+        self.shown.close()
 
 
 class PlainProgress(ProgressDisplay):

@@ -312,7 +312,7 @@ class Trainer:
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
         # One thread but in the updates: what else is computed is small.
         with printing_may_fail(), script, torch_threads(1):
-            progress = make_progress(iterations, self._iteration, self._process_group.is_main)
+            progress = make_progress(iterations, self._iteration, self._process_group.is_main, self.config)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer:
                     self._warm_up()

@@ -62,7 +62,6 @@ LINE = {"charts/SPS": 1234.5, "charts/episode_reward_avg_100": 1.0, "eval/succes
 
 def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     progress = make_progress(4)
-    assert isinstance(progress, PlainProgress)
     progress.evaluating(200)
     assert capsys.readouterr().out == "evaluating 200 episodes\n"
     progress.update(1, LINE)
