@@ -57,16 +57,20 @@ def changes_of_env_file(
     """Return how the file that a run's environment config came from differs from it now, a line each.
 
     Args:
-        config: of a checkpoint. A file that is not there any more does not differ.
+        config: of a checkpoint. A file that is not there any more does not differ; of one that is no config any more,
+            the first error is the line.
         overrides: of both.
         allowed_imports: as :func:`load_checkpoint_config`.
     """
     path = config["trainer"].get("gym_config")
     if not isinstance(path, str) or not Path(path).is_file():
         return []
-    files = (config["gym_config"], load_config_file(path))
-    runs = [load_checkpoint_config(config | {"gym_config": file}, overrides, allowed_imports) for file in files]
-    return _differences(runs[0].resolved["gym_config"], runs[1].resolved["gym_config"], "")
+    own = load_checkpoint_config(config, overrides, allowed_imports)
+    try:
+        now = load_checkpoint_config(config | {"gym_config": load_config_file(path)}, overrides, allowed_imports)
+    except ConfigError as error:
+        return [str(error).partition("\n")[0]]
+    return _differences(own.resolved["gym_config"], now.resolved["gym_config"], "")
 
 
 def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:

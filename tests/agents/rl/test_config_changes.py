@@ -101,6 +101,9 @@ def test_changes_of_the_environments_file_are_named(tmp_path: Path) -> None:
     (line,) = changes_of_env_file(config)
     assert line.startswith("max_episode_steps: ")
     assert line.endswith(" in the run, 7 now")
+    path.write_text("{", encoding="utf-8")  # half edited: the run's own config is the one that counts
+    (line,) = changes_of_env_file(config)
+    assert str(path) in line
     path.unlink()
     assert changes_of_env_file(config) == []
 
