@@ -105,6 +105,10 @@ def _validate(cls: type[T], data: Any) -> tuple[T | None, list[tuple[Any, list[i
         return adapter.validate_python(data), []
     except ValidationError as error:
         return None, [(item, _keys(item, cls, data)) for item in error.errors()[: _MANY + 1]]
+    except (AttributeError, TypeError):
+        if not any(_missing(cls, data, "")):
+            raise
+        return None, []  # a validator of the class met MISSING, which is a problem of its own
 
 
 def _name_of_function(value: Any) -> str:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import MISSING, field
@@ -201,3 +201,22 @@ def test_functions_stand_for_their_names() -> None:
     assert from_dict(Strict, {"call": len, "number": 2}, "").call is len
     with pytest.raises(ConfigError, match=r"^number: Input should be a valid number, got '2'"):
         from_dict(Strict, {"call": len, "number": "2"}, "")
+
+
+@configclass
+class RangeCfg:
+    low: float
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+        return self
+
+
+def test_a_class_that_checks_itself_is_not_asked_about_what_is_missing() -> None:
+    with pytest.raises(ConfigError, match=r"^r\.low: required, but missing$"):
+        from_dict(RangeCfg, {"high": 2.0}, "r")
+    with pytest.raises(ConfigError, match=r"low 3.0 is above high 2.0"):
+        from_dict(RangeCfg, {"low": 3.0, "high": 2.0}, "r")

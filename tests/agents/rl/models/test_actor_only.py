@@ -77,7 +77,8 @@ def test_it_is_built_from_its_block_or_around_a_network() -> None:
 
 
 def test_block_without_an_actor_or_with_a_critic_is_an_error_that_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"^policy: policy 'actor_only' needs an 'actor' network; the block has no 'actor'$"):
+    message = r"^policy: policy 'actor_only' needs an 'actor' network; the block has no 'actor'$"
+    with pytest.raises(ConfigError, match=message):
         build_policy({"name": "actor_only"}, 3, ACTION, "cpu")
     with pytest.raises(ConfigError, match=r"^policy.critic: unknown key"):
         build_policy({"name": "actor_only", "actor": NET, "critic": NET}, 3, ACTION, "cpu")
