@@ -202,7 +202,9 @@ class PPO(OnPolicyAlgorithm):
         old_value = batch.get("old_value", None)
         value_loss = 0.5 * value_error(new["value"], batch["return"], old_value, cfg.clip_value_coef).mean()
         entropy = masked_mean(rows.entropy, rows.action_mask)
-        loss = policy_loss + cfg.vf_coef * value_loss - cfg.ent_coef * entropy
+        loss = policy_loss + cfg.vf_coef * value_loss
+        if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
+            loss = loss - cfg.ent_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
