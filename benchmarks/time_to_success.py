@@ -42,7 +42,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.tools.compare.statistics import compare_groups
+from embodichain.tools.statistics import compare_groups
 
 EVAL_SEED = 1_000_004
 EVAL_EPISODES = 200

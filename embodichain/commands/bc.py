@@ -9,8 +9,7 @@ from pathlib import Path
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
-from embodichain.tools.cloning.report import format_cloning
-from embodichain.tools.cloning.run import clone_from_config, resume_cloning
+from embodichain.tools.cloning.run import clone_from_config, format_cloning, resume_cloning
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 
 from embodichain.commands.arguments import add_json, output_file, print_result, writing
-from embodichain.tools.compare.page import make_page
-from embodichain.tools.compare.report import format_comparison
-from embodichain.tools.compare.run import compare_runs
+from embodichain.tools.compare import compare_runs, format_comparison, make_page
 
 EXAMPLES = (
     "outputs/cart_pole_*",

@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from embodichain.commands.arguments import add_device, add_json, add_run, print_result, whole_number
-from embodichain.tools.evaluate.report import format_evaluation
-from embodichain.tools.evaluate.run import BrokenPolicyError, evaluate_run
+from embodichain.tools.evaluate import BrokenPolicyError, evaluate_run, format_evaluation
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000/best --episodes 1000", "latest --json > evaluation.json")

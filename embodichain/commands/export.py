@@ -8,8 +8,7 @@ import sys
 from embodichain.commands.arguments import add_run, output_file, whole_number
 from embodichain.tools.export.formats import FORMATS
 from embodichain.tools.export.parity import ParityError
-from embodichain.tools.export.report import format_export
-from embodichain.tools.export.run import export_run
+from embodichain.tools.export.run import export_run, format_export
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = ("latest --format onnx", "outputs/push_cube_ppo_20260101_120000/best --format pt2 --out policy.pt2")

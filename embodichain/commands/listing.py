@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from embodichain.commands.arguments import add_json, print_result
-from embodichain.tools.listing.report import format_rows
-from embodichain.tools.listing.run import LISTS
+from embodichain.tools.listing import LISTS, format_rows
 from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 EXAMPLES = ("envs", "terms --json", "algos --import my_lab.a2c --allow-import my_lab")

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from embodichain.commands.arguments import output_folder
-from embodichain.tools.new.run import write_task
+from embodichain.tools.new import write_task
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 

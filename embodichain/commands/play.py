@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from embodichain.commands.arguments import RUN_HELP, add_device, check_viewer, output_file, whole_number
-from embodichain.tools.play.agents import AGENTS
-from embodichain.tools.play.report import format_episodes
-from embodichain.tools.play.run import play_in_browser, play_video
+from embodichain.tools.agents import AGENTS
+from embodichain.tools.play import format_episodes, play_in_browser, play_video
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from embodichain.agents.rl.checkpoint.saved_run import last_run
-from embodichain.tools.report.run import write_report
+from embodichain.tools.report.page import write_report
 from embodichain.utils import ConfigError
 
 EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000")

@@ -6,9 +6,8 @@ import argparse
 import sys
 
 from embodichain.commands.arguments import add_device, add_json, add_run, parse_pairs, print_result, whole_number
-from embodichain.tools.evaluate.run import BrokenPolicyError
-from embodichain.tools.rewards.report import format_terms
-from embodichain.tools.rewards.run import analyse_reward
+from embodichain.tools.evaluate import BrokenPolicyError
+from embodichain.tools.rewards import analyse_reward, format_terms
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

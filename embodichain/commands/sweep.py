@@ -7,8 +7,7 @@ import sys
 
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.commands.arguments import add_json, output_folder, print_result, whole_number
-from embodichain.tools.sweep.report import format_sweep
-from embodichain.tools.sweep.run import sweep
+from embodichain.tools.sweep import format_sweep, sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

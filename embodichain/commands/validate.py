@@ -7,8 +7,7 @@ from pathlib import Path
 
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
-from embodichain.tools.validate.report import format_config
-from embodichain.tools.validate.run import read_config
+from embodichain.tools.validate import format_config, read_config
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
 EXAMPLES = (

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from embodichain.commands.arguments import add_json, whole_number
 from embodichain.lab.sim.backend import WARP_ON_CPU
-from embodichain.tools.verify.report import format_verdict
-from embodichain.tools.verify.run import verify_backends
+from embodichain.tools.verify import format_verdict, verify_backends
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
 EXAMPLES = (

@@ -8,8 +8,7 @@ from pathlib import Path
 from matplotlib.image import imsave
 
 from embodichain.commands.arguments import check_viewer, output_file, whole_number
-from embodichain.tools.view.report import format_spaces
-from embodichain.tools.view.run import opened_scene, render_scene, show_scene
+from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 

@@ -10,7 +10,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from embodichain.tools.evaluate.run import describe
+from embodichain.tools.evaluate import describe
 from embodichain.utils.files import write_json
 from tests.commands.conftest import STEP_LIMIT
 

@@ -19,10 +19,10 @@ from embodichain.agents.rl.models import policy_input
 from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.live import run as live
-from embodichain.tools.live.run import HandAgent, LiveTask
-from embodichain.tools.play.agents import ZeroAgent
-from embodichain.tools.validate.run import read_config
+from embodichain.tools import live
+from embodichain.tools.agents import ZeroAgent
+from embodichain.tools.live import HandAgent, LiveTask
+from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import CART_POLE_ENV
 

@@ -13,7 +13,7 @@ from tensordict import TensorDict
 
 from embodichain.cli import main
 from embodichain.lab.sim.rendering.opengl import opengl_problem
-from embodichain.tools.play.agents import RandomAgent, ZeroAgent
+from embodichain.tools.agents import RandomAgent, ZeroAgent
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from embodichain.cli import main
-from embodichain.tools.sweep import run as sweep
-from embodichain.tools.sweep.parameters import Parameter, read_parameter
-from embodichain.tools.sweep.trainings import Trainings, TrialFailedError
+from embodichain.tools import sweep
+from embodichain.tools.sweep import Parameter, Trainings, TrialFailedError, read_parameter
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import tiny_config, write_config
 

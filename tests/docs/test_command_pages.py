@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embodichain.cli import COMMANDS, make_parser
-from embodichain.tools.compare import statistics
+from embodichain.tools import statistics
 from embodichain.tools.report.page import _LARGEST_VIDEO
 
 DOCS = Path(__file__).parents[2] / "docs"

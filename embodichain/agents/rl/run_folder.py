@@ -26,7 +26,7 @@ from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoa
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.report.run import REPORT, write_report
+from embodichain.tools.report.page import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import remove_unfinished, write_json

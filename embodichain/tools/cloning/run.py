@@ -1,7 +1,4 @@
-"""A behaviour cloning from its config to the model: demonstrations, training, checkpoints, trial.
-
-The folder of the model has ``checkpoints``, as that of a training, and ``bc.json``, which says how the cloning went.
-"""
+"""A behaviour cloning from its config to the model: demonstrations, training, checkpoints, trial."""
 
 from __future__ import annotations
 
@@ -334,3 +331,19 @@ def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSi
         return evaluator.run(policy, "bc", stop.check)
     finally:
         env.close()
+
+
+def format_cloning(summary: Mapping[str, Any]) -> str:
+    """Return the record of a cloning, for the screen."""
+    loss = "not finite" if summary["loss"] is None else f"{summary['loss']:.3f} nats"
+    lines = [
+        f"model           {summary['model']}",
+        f"demonstrations  {summary['episodes']} episodes, {summary['frames']} frames",
+        f"training time   {summary['seconds']:.1f} s for {summary['steps']} steps, loss {loss}",
+    ]
+    if summary["skipped_steps"]:
+        lines.append(f"skipped         {summary['skipped_steps']} steps, whose loss or gradient was not finite")
+    if summary["success_rate"] is not None:
+        low, high = summary["success_interval_95"]
+        lines.append(f"success rate    {summary['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})")
+    return "\n".join(lines)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.checkpoint.saved_run import find_run
+import numpy as np
+
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.tools.export.formats import FORMATS, RUNNER
 from embodichain.tools.export.module import DeployedPolicy, actor_entries
 from embodichain.tools.export.parity import ParityError, check_parity, record_steps
-from embodichain.tools.export.spec import describe_policy
-from embodichain.tools.open_run import open_run
+from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.files import write_atomically, write_json
+from embodichain.utils.machine import describe_machine
 
 _SEED_OFFSET = 4_000_003
 
@@ -65,3 +67,53 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
     runner = path.parent / "policy_runner.py"
     write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
     return [readable, runner]
+
+
+def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) -> dict[str, Any]:
+    """Return the specification that goes into the exported file, as plain data.
+
+    ``inputs`` and ``outputs`` are in the order of the file; an entry's ``terms`` are the config's observation terms
+    that make it or change it, which the robot's side has to do as well.
+    """
+    env = opened.env
+    terms = saved.content["config"]["gym_config"].get("env", {}).get("observations", {})
+    inputs: dict[str, Any] = {}
+    for name, (shape, dtype) in module.inputs.items():
+        made_by = [term for term in terms.values() if term.get("name") == name]
+        kind = str(dtype).removeprefix("torch.")
+        inputs[name] = {"shape": list(shape), "dtype": kind, **({"terms": made_by} if made_by else {})}
+    low, high = env.single_action_space.low, env.single_action_space.high
+    spec = {
+        "task": opened.config.env_id,
+        "policy": opened.config.policy.name,
+        "experiment": saved.exp_name,
+        "env_steps": saved.content["global_step"],
+        "control_period_s": env.step_dt,
+        "inputs": inputs,
+        "outputs": module.outputs,
+        "memory": module.memory,
+        "chunk_length": opened.policy.chunk_length,
+        "action": {"size": len(low), "low": _plain(low), "high": _plain(high)},
+        "command": [
+            {"name": name, "meaning": found.meaning, "part_of_action": term}
+            for term, found in zip(env.action_manager.terms, module.maps, strict=False)
+            for name in found.names
+        ],
+        "versions": describe_machine()["versions"],
+    }
+    return spec
+
+
+def _plain(values: np.ndarray) -> list[float | None]:
+    """Return numbers for JSON, which has none without end: None."""
+    return [float(value) if np.isfinite(value) else None for value in values]
+
+
+def format_export(export: Mapping[str, Any]) -> str:
+    """Return what ``export_run`` returned, for the screen."""
+    lines = [
+        f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
+        f"inputs     {', '.join(export['inputs'])}",
+        f"outputs    {', '.join(export['outputs'])}",
+    ]
+    return "\n".join([*lines, *(f"written    {file}" for file in export["files"])])

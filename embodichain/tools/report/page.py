@@ -1,4 +1,4 @@
-"""A run's report: one HTML file that needs nothing from elsewhere."""
+"""A run's report: one HTML file that needs no other file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
 from embodichain.tools.report.differences import differences_from_defaults
-from embodichain.tools.report.run_data import RunData
-from embodichain.tools.report.style import STYLE
+from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.utils.files import write_atomically
 
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
@@ -30,6 +31,45 @@ _LEARNING = (
     "learning_rate",
 )
 _FEW_LINES = 8
+"""How reports look: light or dark, as the reader's system is, and printable."""
+
+STYLE = """
+:root{--back:#fff;--card:#f6f7f9;--text:#1c2128;--dim:#5b6470;--line:#d9dde3}
+@media(prefers-color-scheme:dark){:root{--back:#14171c;--card:#1d2128;--text:#e6e9ee;--dim:#9aa4b2;--line:#343b46}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--back);color:var(--text);font:15px/1.5 system-ui,sans-serif}
+header,main{max-width:1060px;margin:0 auto;padding:0 20px}
+header{padding-top:28px}
+h1{font-size:28px;margin:0}
+h2{font-size:19px;margin:34px 0 10px;border-bottom:1px solid var(--line);padding-bottom:4px}
+p{margin:6px 0;color:var(--dim)}
+nav{display:flex;flex-wrap:wrap;gap:4px 14px;margin-top:8px}
+a{color:#0072b2}
+@media(prefers-color-scheme:dark){a{color:#56b4e9}}
+.tiles,.cards{display:grid;gap:14px}
+.tiles{grid-template-columns:repeat(auto-fit,minmax(170px,1fr))}
+.cards{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
+.tile,.card,figure{background:var(--card);border:1px solid var(--line);border-radius:8px;margin:0;padding:12px}
+.tile b{display:block;font-size:24px}
+.tile span,figcaption{color:var(--dim);font-size:13px}
+.plot b{font-size:13px}
+.chart{width:100%;height:auto;display:block;color:var(--dim)}
+.chart path{stroke-linejoin:round}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px;color:var(--dim);margin:2px 0 0 12%}
+.legend i{display:inline-block;width:12px;height:4px;border-radius:2px;margin-right:5px;vertical-align:middle}
+video{width:100%;border-radius:6px;background:#000}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;font-size:14px;min-width:50%}
+th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}
+td{font-variant-numeric:tabular-nums}
+th{color:var(--dim);font-weight:500}
+td.bar{width:220px}td.bar span{display:block;height:10px;border-radius:3px;margin-top:6px}
+pre{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:8px 12px;overflow-x:auto}
+code{font-size:13px}
+summary{cursor:pointer;margin:10px 0}
+main{padding-bottom:60px}
+"""
+REPORT = "report.html"
 
 
 def make_page(run: RunData) -> str:
@@ -258,3 +298,16 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {inner}" for name, inner in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def write_report(folder: Path) -> Path:
+    """Write ``report.html`` into a run's folder, from what is there; return its path.
+
+    Raises:
+        ConfigError: the folder is not a run's.
+        OSError: it cannot be written.
+    """
+    page = make_page(read_run(folder))
+    path = folder / REPORT
+    write_atomically(path, lambda file: file.write(page.encode()))
+    return path

@@ -1,4 +1,4 @@
-"""Lists the registered tasks, algorithms, policies and terms."""
+"""Lists of the registered tasks, algorithms, policies and terms."""
 
 from __future__ import annotations
 
@@ -54,3 +54,16 @@ def _terms() -> list[Row]:
 
 LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "policies": _policies, "terms": _terms}
 """Functions that list what there is, by kind; a row has ``name`` and ``about``."""
+
+
+def format_rows(rows: list[Row]) -> str:
+    """Return a line for each row, below the names of their blocks where they have any."""
+    width = max((len(row["name"]) for row in rows), default=0) + 2
+    lines: list[str] = []
+    block = None
+    for row in rows:
+        if row.get("block") != block:
+            block = row["block"]
+            lines += ["", f"env.{block}"] if lines else [f"env.{block}"]
+        lines.append(f"{row['name']:{width}}{row['about']}")
+    return "\n".join(lines)

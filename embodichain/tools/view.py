@@ -1,18 +1,65 @@
-"""Images of a task's first environment, from where its config looks or from a place that shows it all."""
+"""A config's scene: an image of it, or a page in the browser, and what a policy sees and does in it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
+import torch
 
+from embodichain.agents.rl.build import without_records
+from embodichain.agents.rl.run_config import RunConfig
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.sensors import CameraPose, Renderer
+from embodichain.tools.agents import action_numbers
+from embodichain.tools.live import HandAgent, play_live
+from embodichain.tools.validate import read_config
+from embodichain.utils.configclass import replace
+from embodichain.utils.observations import entry_columns, entry_spaces
 
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
 _LEAST_RADIUS = 0.4  # m
 _FIELD = 1.07  # focal length in heights of the image: 50 degrees
+
+
+@contextmanager
+def opened_scene(
+    path: Path, seed: int, allowed_imports: Sequence[str]
+) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
+    """Give the task's name, one environment of a training or environment config, and the config's camera.
+
+    Raises:
+        ConfigError: the config is wrong.
+    """
+    config = read_config(path, [], allowed_imports)
+    cfgs: list[EmbodiedEnvCfg | None]
+    if isinstance(config, RunConfig):
+        env_id, cfg, cfgs = config.env_id, config.env, [config.env, config.eval_env]
+    else:
+        (env_id, cfg), cfgs = config, [config[1]]
+    env = build_env(env_id, replace(without_records(cfg), num_envs=1, group_size=1, seed=seed))
+    with closing(env):
+        yield env_id, env, config_camera(cfgs)
+
+
+def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int], seed: int) -> np.ndarray:
+    """Return an image [H, W, 3] uint8 of the beginning of an episode.
+
+    Raises:
+        RenderingUnavailableError: there is nothing to render with.
+    """
+    env.reset(seed=seed)
+    with closing(SceneCamera(env, view, size)) as camera:
+        return camera.render()
+
+
+def show_scene(env: EmbodiedEnv, seed: int) -> None:
+    """Show the scene in the browser, with a slider for each number of the action, until Ctrl-C."""
+    play_live(env, HandAgent(env), torch.device("cpu"), seed)
 
 
 def config_camera(configs: Iterable[EmbodiedEnvCfg | None]) -> dict[str, object]:
@@ -73,3 +120,19 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
 def _vector(value: object) -> tuple[float, float, float]:
     x, y, z = (float(part) for part in np.asarray(value))
     return x, y, z
+
+
+def format_spaces(env_id: str, env: EmbodiedEnv) -> str:
+    """Return the lists of the entries of the observation and of the numbers of the action."""
+    columns = entry_columns(env.single_observation_space)
+    lines = [f"{env_id}: a step is {env.step_dt:g} s", "", "observation"]
+    for name, space in entry_spaces(env.single_observation_space).items():
+        part = columns.get(name)
+        place = "image, beside the flat observation" if part is None else f"columns {part.start} to {part.stop - 1}"
+        lines.append(f"  {name:28} {list(space.shape)!s:14} {place}")
+    lines += ["", "action"]
+    for i, number in enumerate(action_numbers(env)):
+        low, high = number.commands
+        what = f"{number.moves}: {number.meaning}: {low:.4g} to {high:.4g}" if number.moves else ""
+        lines.append(f"  {i:3}  {number.term:20} [{number.low:g}, {number.high:g}]  {what}".rstrip())
+    return "\n".join(lines)

@@ -1,14 +1,23 @@
-"""What each term of a reward does to the return, and where it leads. Legend: E episodes, I iterations."""
+"""Analyses a run's reward, term by term. Legend: E episodes, I iterations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+import torch
 
-from embodichain.tools.report.run_data import RunData
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.lab.gym.envs.managers.cfg import RewardCfg
+from embodichain.tools.evaluate import play_episodes
+from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.files import write_atomically
 
+_SEED = 5_000_003
 OTHER = "(other)"
 """What the return has beside the named terms, such as what a task adds or takes away itself."""
 _PREFIX = "rewards/"
@@ -18,6 +27,76 @@ _SUCCESS_RISE = 0.05
 _SOLVED = 0.95
 _FEWEST = 8  # iterations
 Columns = Mapping[str, np.ndarray]
+
+
+def analyse_reward(
+    target: str, episodes: int, envs: int, weights: Mapping[str, float], device: str, allowed_imports: Sequence[str]
+) -> dict[str, Any]:
+    """Return the facts on each term of a run's reward as plain data.
+
+    Args:
+        episodes: how many are played, or read where they were played before.
+        weights: by term, in place of the config's: what they would have paid for the same episodes.
+        allowed_imports: prefixes of modules that the run's config may name.
+
+    Raises:
+        ConfigError: there is no such run, it cannot be built here, or it has no such term.
+        BrokenPolicyError: a parameter of the policy is not finite.
+    """
+    saved = find_run(target)
+    columns = _episodes(saved, episodes, envs, device, allowed_imports)
+    scored = rescore(columns, _factors(weights, saved, columns))
+    return {
+        "run": str(saved.folder),
+        "episodes": len(columns["return"]),
+        "success_rate": float(columns["success"].mean()),
+        "weights": _weights(saved) | dict(weights),
+        "terms": {name: asdict(fact) for name, fact in term_facts(scored.columns).items()},
+        "return_of_success": scored.of_success,
+        "return_of_failure": scored.of_failure,
+        "correlation_of_return_with_success": scored.correlation,
+        "correlation_before": rescore(columns, {}).correlation,
+        "misleading": misleading_terms(read_run(saved.folder)),
+    }
+
+
+def _episodes(
+    saved: SavedRun, episodes: int, envs: int, device: str, allowed_imports: Sequence[str]
+) -> dict[str, np.ndarray]:
+    """Return the columns of recorded episodes, and record them where that was not done before."""
+    path = saved.folder / "rewards" / f"{saved.checkpoint.stem}_{episodes}_episodes.npz"
+    if path.exists():
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    torch.manual_seed(_SEED)
+    columns = play_episodes(saved, episodes, envs, _SEED, device, allowed_imports, deterministic=False)
+    try:
+        path.parent.mkdir(exist_ok=True)
+        arrays: dict[str, Any] = columns
+        write_atomically(path, lambda file: np.savez_compressed(file, **arrays))
+    except OSError as error:
+        logger.log_warning(f"{path}: the episodes could not be saved: {error}")
+    return columns
+
+
+def _weights(saved: SavedRun) -> dict[str, float]:
+    """Return the weights of the config's terms."""
+    terms = saved.content["config"]["gym_config"].get("env", {}).get("rewards", {})
+    return {name: float(term.get("weight", RewardCfg.weight)) for name, term in terms.items()}
+
+
+def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return new weights divided by those of the recording; a term that the task adds by itself has 1."""
+    known = [name.removeprefix("rewards/") for name in columns if name.startswith("rewards/")]
+    old = _weights(saved)
+    factors = {}
+    for name, weight in weights.items():
+        if name not in known:
+            raise ConfigError(f"--weights: {unknown_name('reward term', name, known)}")
+        if old.get(name, 1.0) == 0.0:
+            raise ConfigError(f"--weights {name}: it was recorded with the weight 0, so its values are not known")
+        factors[name] = weight / old.get(name, 1.0)
+    return factors
 
 
 @dataclass(frozen=True)
@@ -149,3 +228,38 @@ def _noise(values: np.ndarray) -> float:
     at = np.arange(len(values))
     line = np.polyval(np.polyfit(at, values, 1), at)
     return float((values - line).std()) + 1e-6 * float(np.abs(values).max())
+
+
+def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
+    """Return the result of ``analyse_reward`` for the screen; ``is_rescored``: with other weights than the run's."""
+    facts = result["terms"]
+    total = sum(fact["size"] for fact in facts.values()) or 1.0
+    width = max(len(name) for name in (*facts, "an episode")) + 2
+    head = f"{'an episode':{width}}{'weight':>10}{'mean':>12}{'of size':>10}{'of variance':>13}{'with success':>14}"
+    lines = [
+        f"{result['episodes']} episodes with exploration, {result['success_rate']:.1%} succeed"
+        + (", paid by other weights" if is_rescored else ""),
+        "",
+        head,
+    ]
+    for name, fact in facts.items():
+        weight = result["weights"].get(name)
+        share = fact["size"] / total
+        lines.append(
+            f"{name:{width}}{'' if weight is None else f'{weight:g}':>10}{fact['mean']:12.4g}{share:10.1%}"
+            f"{_cell(fact['share_of_variance'], '{:.1%}'):>13}{_cell(fact['correlation'], '{:+.2f}'):>14}"
+        )
+    lines += ["", f"return of episodes that succeed  {_cell(result['return_of_success'], '{:.4g}')}"]
+    lines += [f"return of those that do not      {_cell(result['return_of_failure'], '{:.4g}')}"]
+    before = f", before {_cell(result['correlation_before'], '{:+.2f}')}" if is_rescored else ""
+    after = _cell(result["correlation_of_return_with_success"], "{:+.2f}")
+    lines += [f"correlation of return with success  {after}{before}"]
+    for name, reason in result["misleading"].items():
+        lines.append(f"look at '{name}': in training it {reason}")
+    if OTHER in facts:
+        lines.append(f"{OTHER}: what the task pays beside these terms")
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.live.run import play_live
+from embodichain.tools.agents import AGENTS
+from embodichain.tools.live import play_live
 from embodichain.tools.open_run import open_run
-from embodichain.tools.play.agents import AGENTS
-from embodichain.tools.play.camera import SceneCamera, config_camera
+from embodichain.tools.view import SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.video import VideoWriter
@@ -103,3 +103,12 @@ def _stage(
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
         yield env, AGENTS[agent](env.single_action_space), camera, Path("play.mp4")
+
+
+def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
+    """Return a line for each episode of the columns [E] of an ``EpisodeTable``."""
+    rows = zip(columns["success"], columns["return"], columns["length"], strict=True)
+    return "\n".join(
+        f"episode {i}  return {total:8.3f}  length {int(length):4}  {'success' if success else 'no success'}"
+        for i, (success, total, length) in enumerate(rows)
+    )

@@ -1,23 +1,29 @@
-"""Searches for settings: trains with many, and says which did best."""
+"""Searches for hyperparameters: trains with many settings, and reports the best."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import IO, Any
 
 import numpy as np
 
+from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
 from embodichain.agents.rl.run_config import load_run_config
-from embodichain.tools.compare.groups import final_score
-from embodichain.tools.compare.statistics import interquartile_mean
+from embodichain.tools.compare import final_score
 from embodichain.tools.report.run_data import read_run
-from embodichain.tools.sweep.parameters import Parameter, plain_values, read_parameter
-from embodichain.tools.sweep.trainings import Trainings, TrialFailedError
+from embodichain.tools.statistics import interquartile_mean
 from embodichain.utils import ConfigError
+from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
 
 
@@ -163,3 +169,132 @@ def _failed() -> Any:
     import optuna  # noqa: PLC0415 (an optional extra)
 
     return optuna.trial.TrialState.FAIL
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting that is searched.
+
+    Attributes:
+        choices: its values; empty: any from ``low`` to ``high``.
+        low, high: ends of an interval; both int: whole numbers.
+        log: whether what counts is their ratio.
+    """
+
+    path: str
+    choices: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+
+    def suggest(self, trial: Any) -> Any:
+        """Return a value for an Optuna trial."""
+        if self.choices:
+            # Optuna keeps numbers and texts; lists and the like go as text.
+            return json.loads(trial.suggest_categorical(self.path, [json.dumps(choice) for choice in self.choices]))
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.path, self.low, self.high, log=self.log)
+        return trial.suggest_float(self.path, self.low, self.high, log=self.log)
+
+
+def read_parameter(text: str) -> Parameter:
+    """Read ``path=low:high``, ``path=low:high:log`` or ``path=a,b,c``.
+
+    Raises:
+        ConfigError: it is of another form.
+    """
+    path, equals, values = text.partition("=")
+    form = ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
+    if not (path and equals and values):
+        raise form
+    if ":" not in values:
+        return Parameter(path, choices=tuple(_read(value) for value in values.split(",")))
+    parts = values.split(":")
+    if len(parts) > 3 or (len(parts) == 3 and parts[2] != "log"):
+        raise form
+    ends = [_read(part) for part in parts[:2]]
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
+        raise form
+    low, high = ends
+    is_log = len(parts) == 3
+    if low >= high or (is_log and low <= 0):
+        raise ConfigError(f"--param '{text}': the lowest value must be below the highest, and above 0 with 'log'")
+    return Parameter(path, low=low, high=high, log=is_log)
+
+
+def plain_values(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of an Optuna trial, by path, as a config has them."""
+    return {path: _read(value) if isinstance(value, str) else value for path, value in params.items()}
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+class TrialFailedError(RuntimeError):
+    """A training of a trial did not come to its end."""
+
+
+class Trainings:
+    """The processes of a sweep's trainings. A signal to the sweep is handed on to them, and no more are begun."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._changing = threading.Lock()
+        self._received: int | None = None
+
+    def run(self, command: Sequence[str], output: IO[Any]) -> int:
+        """Run a command in a session of its own, which ends with this process; return its exit code.
+
+        Raises:
+            TrialFailedError: a signal has ended the sweep.
+        """
+        with self._changing:
+            if self._received is not None:
+                raise TrialFailedError("the sweep has been interrupted")
+            # In a session of its own: Ctrl-C then reaches it once, by us.
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | with_this_parent(),
+                start_new_session=True,
+            )
+            self._running.add(process)
+            if self._received is not None:  # it came meanwhile
+                process.send_signal(self._received)
+        code = process.wait()
+        with self._changing:
+            self._running.remove(process)
+        return code
+
+    def taking_signals(self) -> AbstractContextManager[None]:
+        """While this is entered, raise InterruptedTraining for each of the signals that end a training."""
+        return signals_to(self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        # Without the lock, which another thread may hold for long: it starts a process.
+        self._received = number
+        for process in tuple(self._running):
+            process.send_signal(number)
+        raise InterruptedTraining(number)
+
+
+def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str]) -> str:
+    """Return the result of ``sweep`` for the screen."""
+    done = sorted((t for t in result["trials"] if t["value"] is not None), key=lambda t: -t["value"])
+    failed = len(result["trials"]) - len(done)
+    lines = [f"{result['metric']} of {len(done)} trials ({failed} failed), the best first", ""]
+    lines += [
+        f"  {t['value']:8.4g}  "
+        + "  ".join(f"{path.rpartition('.')[2]} {value}" for path, value in t["params"].items())
+        for t in done[:10]
+    ]
+    if result["best"] is not None:
+        chosen = " ".join(f"{path}={json.dumps(value)}" for path, value in result["best"]["params"].items())
+        lines += ["", "train with the best, on seeds that it was not chosen by, before you believe it:"]
+        lines += [f"  embodichain train {config} {' '.join([*overrides, chosen])} trainer.seed=101"]
+    return "\n".join([*lines, "", f"study    {result['study']}"])

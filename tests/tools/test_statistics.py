@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from embodichain.tools.compare.statistics import (
+from embodichain.tools.statistics import (
     Comparison,
     bootstrap_interval,
     compare_groups,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embodichain.tools.report.run_data import read_run
-from embodichain.tools.rewards.terms import OTHER, misleading_terms, rescore, term_facts
+from embodichain.tools.rewards import OTHER, misleading_terms, rescore, term_facts
 from tests.tools.report.runs import write_run
 
 # Four episodes: returns 0, 2, 4, 6, of which `near` pays all differences and `cost` none.

@@ -1,7 +1,6 @@
 """A task in a page of the browser, at its own pace: for ``play --viewer`` and ``view --viewer``.
 
-Shapes: one environment, H steps of an action chunk, A action size, S size of a policy's hidden state.
-"""
+Shapes: one environment, H steps of an action chunk, A action size, S size of a policy's hidden state."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ from embodichain.agents.rl.trainer.viewer import (
 )
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.tools.play.agents import ZeroAgent
-from embodichain.tools.view.actions import action_numbers
+from embodichain.tools.agents import ZeroAgent, action_numbers
 from embodichain.utils import logger
 
 _KEPT = 5  # episodes that the page lists

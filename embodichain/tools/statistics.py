@@ -2,8 +2,7 @@
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021:
 interquartile means instead of means or medians, and intervals by a bootstrap that resamples the runs of each task by
-themselves.
-"""
+themselves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Reads a training config or an environment config, and checks all that it says."""
+"""Checks a training config or an environment config without building anything."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from pathlib import Path
+from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
@@ -36,3 +37,18 @@ def read_config(
     with placed(f"{path}: "):
         spec = get_env_spec(data["id"])
         return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=list(allowed_imports))
+
+
+def format_config(config: RunConfig | tuple[str, EmbodiedEnvCfg]) -> str:
+    """Return what ``read_config`` has read, for the screen."""
+    if not isinstance(config, RunConfig):
+        env_id, cfg = config
+        kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
+        counts = ", ".join(f"{len(cast(Sized, terms))} {kind}" for kind, terms in kinds.items())
+        return f"{env_id} with terms: {counts}"
+    trainer, num_envs = config.trainer, config.env.num_envs
+    return (
+        f"{config.algorithm_name} with the policy {config.policy.name} on {config.env_id}: {trainer.iterations} "
+        f"iterations x {trainer.buffer_size} steps x {num_envs} environments = "
+        f"{trainer.iterations * trainer.buffer_size * num_envs:,} environment steps"
+    )

@@ -1,0 +1,261 @@
+"""Compares trainings, read from their folders, over their seeds. Legend: R runs of a group."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embodichain.tools.report.charts import Series, line_chart
+from embodichain.tools.report.page import cards, document, table
+from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
+from embodichain.utils import ConfigError
+
+_OF_NO_CONSEQUENCE = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
+
+
+_LONGEST_NAME = 60
+
+Groups = dict[str, list[RunData]]
+"""The runs of each group, by its name."""
+HEADINGS = ("group", "runs", "IQM", "95 % interval", "mean", "lowest", "highest")
+_CURVES = {"eval/success_rate": "charts/success_rate_avg_100", "eval/avg_reward": "charts/episode_reward_avg_100"}
+_POINTS = 200  # of a curve
+
+
+def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any], Groups]:
+    """Compare the last values of a metric.
+
+    Args:
+        arguments: runs' folders, grouped by their configs, or groups: ``NAME=RUN,RUN``.
+        metric: of ``metrics.jsonl``.
+
+    Returns:
+        The result as plain data (``metric``, ``groups``, ``comparisons``, ``notes``), and the runs compared, by group.
+
+    Raises:
+        ConfigError: a folder is not a run's, or has no such metric.
+    """
+    groups, legend = _read_groups(arguments)
+    groups, without = _with_metric(groups, metric)
+    scores = {name: scores_by_task(runs, metric) for name, runs in groups.items()}
+    pairs = [(a, b) for a, b in itertools.combinations(scores, 2) if scores[a].keys() == scores[b].keys()]
+    result = {
+        "metric": metric,
+        "groups": [_row(name, by_task) for name, by_task in scores.items()],
+        "comparisons": [asdict(compare_groups(a, b, scores)) for a, b in pairs],
+        "notes": [*legend, *without, *_notes(groups)],
+    }
+    return result, groups
+
+
+def _row(name: str, by_task: Scores) -> dict[str, Any]:
+    values = np.concatenate(list(by_task.values()))
+    return {
+        "group": name,
+        "tasks": sorted(by_task),
+        "runs": len(values),
+        "interquartile_mean": float(interquartile_mean(values)),
+        "interval_95": bootstrap_interval([by_task], lambda drawn: interquartile_mean(drawn[0])),
+        "mean": float(values.mean()),
+        "lowest": float(values.min()),
+        "highest": float(values.max()),
+    }
+
+
+def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
+    """Return the groups by name, and lines that say what is behind short names."""
+    named, plain = {}, []
+    for argument in arguments:
+        name, equals, folders = argument.partition("=")
+        if equals:
+            named[name] = [read_run(Path(folder)) for folder in folders.split(",")]
+        else:
+            plain.append(read_run(Path(argument)))
+    groups, legend = group_runs(plain)
+    return named | groups, legend
+
+
+def _with_metric(groups: Groups, metric: str) -> tuple[Groups, list[str]]:
+    """Return the groups without the runs that never logged a metric, unless none did, and notes on these."""
+    missing = [run.folder.name for runs in groups.values() for run in runs if not run.series(metric)[1].size]
+    having = {name: [run for run in runs if run.series(metric)[1].size] for name, runs in groups.items()}
+    if not missing or not any(having.values()):
+        return groups, []
+    note = f"left out, since '{metric}' was never logged there: {', '.join(missing)}"
+    return {name: runs for name, runs in having.items() if runs}, [note]
+
+
+def _notes(groups: Groups) -> list[str]:
+    """Return what should be known before the numbers are believed."""
+    notes = []
+    for name, runs in groups.items():
+        seeds = [(task_of(run), run.config["trainer"].get("seed")) for run in runs]
+        if len(set(seeds)) < len(seeds):
+            notes.append(f"{name}: several runs of one seed are no independent runs")
+        if len(runs) == 1:
+            notes.append(f"{name}: one run has no interval; train with other seeds, too: trainer.seed=2")
+        if unfinished := [run.folder.name for run in runs if not run.summary]:
+            notes.append(f"{name}: not finished: {', '.join(unfinished)}")
+    rewards = {
+        (task_of(run), json.dumps(run.config.get("gym_config", {}).get("env", {}).get("rewards"), sort_keys=True))
+        for runs in groups.values()
+        for run in runs
+    }
+    if len(rewards) > len({task for task, _ in rewards}):
+        notes.append("the runs have different rewards: their returns cannot be compared, their success can")
+    return notes
+
+
+def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
+    """Put together what was trained alike: runs of one task whose configs differ in seed, name and records alone.
+
+    Returns:
+        The groups, by name: that of the experiment where it tells them apart, and else with what differs, or with a
+        letter where that is long; and a line for each letter.
+    """
+    alike: Groups = {}
+    for run in runs:
+        alike.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(run)
+    groups = list(alike.values())
+    names = [group[0].name for group in groups]
+    if len(set(names)) == len(names):
+        return dict(zip(names, groups, strict=True)), []
+    told = _differences([group[0] for group in groups])
+    full = [f"{name} ({text})" if text else name for name, text in zip(names, told, strict=True)]
+    if max(map(len, full)) <= _LONGEST_NAME and len(set(full)) == len(full):
+        return dict(zip(full, groups, strict=True)), []
+    short = [f"{name} {_letter(i)}" for i, name in enumerate(names)]
+    legend = [f"{name}: {text}" for name, text in zip(short, told, strict=True) if text]
+    return dict(zip(short, groups, strict=True)), legend
+
+
+def _differences(runs: Sequence[RunData]) -> list[str]:
+    """Return of each run the settings that are not the same in all of its task, with as much of their paths as needed.
+
+    Empty for the only one of its task.
+    """
+    flat = [_flat(_settings(run)) for run in runs]
+    told = []
+    for run, own in zip(runs, flat, strict=True):
+        alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]
+        every = dict.fromkeys(key for one in alike for key in one)
+        keys = [key for key in every if len({str(one.get(key)) for one in alike}) > 1]
+        told.append(", ".join(f"{_ending(key, keys)} {own[key]}" for key in keys if key in own))
+    return told
+
+
+def _ending(key: str, keys: Sequence[str]) -> str:
+    """Return the shortest end of a dotted path that no other of the paths has."""
+    parts = key.split(".")
+    ends = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
+    return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
+
+
+def _letter(index: int) -> str:
+    """Return A to Z, then A1 to Z1 and so on."""
+    return chr(ord("A") + index % 26) + (str(index // 26) if index >= 26 else "")
+
+
+def task_of(run: RunData) -> str:
+    """Return the name of a run's task."""
+    return str(run.config.get("gym_config", {}).get("id", "?"))
+
+
+def final_score(run: RunData, metric: str) -> float:
+    """Return the last value of a metric in a run.
+
+    Raises:
+        ConfigError: it was never logged; the message has what was.
+    """
+    _, values = run.series(metric)
+    if not len(values):
+        known = ", ".join(name for name in run.rows[-1] if name not in ("step", "wall_time"))
+        raise ConfigError(f"{run.folder}: '{metric}' was never logged. There are: {known}")
+    return float(values[-1])
+
+
+def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray]:
+    """Return the last values of a metric, [R] by task."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        found.setdefault(task_of(run), []).append(final_score(run, metric))
+    return {task: np.array(values) for task, values in found.items()}
+
+
+def _settings(run: RunData) -> dict[str, Any]:
+    trainer = {k: v for k, v in run.config["trainer"].items() if k not in _OF_NO_CONSEQUENCE}
+    env = run.config.get("gym_config", {})
+    return {
+        "trainer": trainer,
+        "policy": run.config["policy"],
+        "algorithm": run.config["algorithm"],
+        "gym_config": {k: v for k, v in env.items() if k != "$schema"},
+    }
+
+
+def _flat(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for key, value in node.items():
+        rows |= _flat(value, f"{place}{key}.") if isinstance(value, Mapping) else {f"{place}{key}": value}
+    return rows
+
+
+def format_comparison(result: dict[str, Any]) -> str:
+    """Return the result of ``compare_runs`` for the screen."""
+    rows = [HEADINGS, *(cells(row) for row in result["groups"])]
+    widths = [max(len(row[i]) for row in rows) + 2 for i in range(len(HEADINGS))]
+    lines = ["".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([f"{result['metric']}, last value", "", *lines, "", *verdicts(result)]).rstrip()
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """Return a group's row of the table below ``HEADINGS``."""
+    low, high = row["interval_95"]
+    interval = f"{low:.4g} to {high:.4g}" if row["runs"] > 1 else "-"
+    numbers = [f"{row[key]:.4g}" for key in ("mean", "lowest", "highest")]
+    return [row["group"], str(row["runs"]), f"{row['interquartile_mean']:.4g}", interval, *numbers]
+
+
+def verdicts(result: dict[str, Any]) -> list[str]:
+    """Return a line for each comparison and each note."""
+    lines = []
+    for one in result["comparisons"]:
+        low, high = one["interval_95"]
+        values = f"{one['difference']:+.4g} (95 % interval {low:+.4g} to {high:+.4g})"
+        lines.append(f"{one['first']} - {one['second']}: {values}: {one['verdict']}")
+    return lines + [f"note: {note}" for note in result["notes"]]
+
+
+def make_page(result: dict[str, Any], groups: Groups) -> str:
+    """Return the page of what ``compare_runs`` returned."""
+    metric = result["metric"]
+    charts = [line_chart(metric, _curves(groups, metric), is_share=metric.endswith("success_rate"))]
+    if metric in _CURVES:
+        charts.append(line_chart("in training", _curves(groups, _CURVES[metric]), is_share="success" in metric))
+    about = "interquartile mean over the runs; bands reach from the lowest run to the highest."
+    last = table(HEADINGS, [cells(row) for row in result["groups"]])
+    differences = "".join(f"<p>{escape(line)}</p>" for line in verdicts(result))
+    body = f"{cards(charts)}<h2>Last value</h2>{last}<h2>Differences</h2>{differences}"
+    return document("Comparison", f"<p>{escape(metric)}: {about}</p>", body)
+
+
+def _curves(groups: Groups, metric: str) -> list[Series]:
+    """Return each group's interquartile mean over steps, as far as all of its runs go."""
+    lines = []
+    for name, runs in groups.items():
+        found = [run.series(metric) for run in runs]
+        if any(not len(steps) for steps, _ in found):
+            continue
+        first, last = max(steps[0] for steps, _ in found), min(steps[-1] for steps, _ in found)
+        at = np.linspace(first, last, _POINTS) if last > first else np.array([last])
+        values = np.stack([np.interp(at, steps, series) for steps, series in found])
+        lines.append(Series(name, at, interquartile_mean(values.T), values.min(axis=0), values.max(axis=0)))
+    return lines

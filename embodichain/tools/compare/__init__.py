@@ -1,1 +1,0 @@
-"""Comparisons of trainings over their seeds."""

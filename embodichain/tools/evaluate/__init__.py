@@ -1,1 +1,0 @@
-"""Evaluations of a saved policy on a fixed set of episodes."""

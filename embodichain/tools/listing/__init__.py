@@ -1,1 +1,0 @@
-"""Lists of what a config may name."""

@@ -1,1 +1,0 @@
-"""A task in the browser, at its own pace."""

@@ -1,1 +1,0 @@
-"""A task to start from, written from templates."""

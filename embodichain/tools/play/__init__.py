@@ -1,1 +1,0 @@
-"""Episodes with a saved policy, or with none, as a video."""

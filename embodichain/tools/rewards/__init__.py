@@ -1,1 +1,0 @@
-"""A run's reward, term by term."""

@@ -1,1 +1,0 @@
-"""Searches for settings: many trainings, each in a process of its own."""

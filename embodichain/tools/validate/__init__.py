@@ -1,1 +1,0 @@
-"""Checks of config files, of either kind; nothing is built."""

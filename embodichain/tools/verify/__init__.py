@@ -1,1 +1,0 @@
-"""Do the two physics backends tell the same story? ``embodichain verify-backends`` answers."""
