@@ -22,8 +22,6 @@ from embodichain.utils.errors import UnavailableError, unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
 
-__all__ = ["COMMANDS", "Command", "main", "make_parser"]
-
 
 class Command(NamedTuple):
     """A subcommand.

@@ -34,8 +34,6 @@ from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
-__all__ = ["SCHEMAS", "env_schema", "schema_text", "train_schema"]
-
 Json = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -18,8 +18,6 @@ import numpy as np
 from embodichain.utils import ConfigError
 from embodichain.utils.video import VideoWriter
 
-__all__ = ["LeRobotWriter", "check_parquet"]
-
 _CHUNK_SIZE = 1000
 _FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
 _INDICES = ("timestamp", "frame_index", "episode_index", "index", "task_index")

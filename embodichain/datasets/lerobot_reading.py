@@ -20,8 +20,6 @@ from embodichain.utils.errors import ConfigError
 from embodichain.utils.files import read_text
 from embodichain.utils.video import VideoReader
 
-__all__ = ["LeRobotEpisode", "read_lerobot"]
-
 
 @dataclass(frozen=True)
 class LeRobotEpisode:

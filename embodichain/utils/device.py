@@ -8,8 +8,6 @@ import torch
 
 from embodichain.utils.errors import ConfigError
 
-__all__ = ["resolve_device"]
-
 
 def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
     """Return the device that a config names.

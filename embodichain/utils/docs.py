@@ -11,8 +11,6 @@ import textwrap
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["argument_docs", "field_docs", "first_line"]
-
 
 @functools.cache
 def field_docs(cls: type) -> dict[str, str]:

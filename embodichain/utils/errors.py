@@ -6,17 +6,6 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = [
-    "ConfigError",
-    "UnavailableError",
-    "collected",
-    "nearest",
-    "placed",
-    "raise_problems",
-    "unknown_key",
-    "unknown_name",
-]
-
 _FEW = 8
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-__all__ = ["read_bytes", "read_text", "remove_unfinished", "without_links", "write_atomically", "write_json"]
-
 
 def read_bytes(path: str | Path) -> bytes:
     """Return a regular file's content.

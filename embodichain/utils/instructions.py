@@ -15,8 +15,6 @@ from torch import Tensor
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = ["INSTRUCTION_LENGTH", "VOCABULARY", "decode_instruction", "encode_instructions"]
-
 INSTRUCTION_LENGTH = 8
 """L."""
 

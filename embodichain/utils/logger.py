@@ -6,8 +6,6 @@ import logging
 import sys
 from typing import NoReturn
 
-__all__ = ["log_error", "log_info", "log_warning", "speak_as"]
-
 _LOGGER = logging.getLogger("embodichain")
 
 

@@ -1,4 +1,4 @@
-"""What this machine is, and which versions are installed."""
+"""This machine: its processor, memory, GPUs and installed versions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from embodichain import __version__
-from embodichain.utils.memory import system_memory
-
-__all__ = ["describe_machine"]
+from embodichain.utils.errors import ConfigError
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "tensordict", "pydantic", "mujoco-warp")
 _ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MUJOCO_GL")
+_MEMINFO = Path("/proc/meminfo")
+_CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or "max"
 
 
 def describe_machine() -> dict[str, Any]:
@@ -68,3 +68,47 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def system_memory() -> dict[str, int]:
+    """Return the sizes in ``/proc/meminfo`` by name, bytes; an empty dict where the system has no such file."""
+    with suppress(OSError):
+        sizes = re.findall(r"^(\w+):\s*(\d+) kB$", _MEMINFO.read_text(encoding="utf-8"), re.MULTILINE)
+        return {name: 1024 * int(size) for name, size in sizes}
+    return {}
+
+
+def available_memory(device: torch.device | str = "cpu") -> int | None:
+    """Return how many bytes can still be allocated on a device; None where the system does not tell.
+
+    On the CPU it is what is free, can be freed or swapped, and not more than the container may have.
+    """
+    if torch.device(device).type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    sizes = system_memory()
+    limits = [sizes["MemAvailable"] + sizes["SwapFree"]] if sizes else []
+    with suppress(OSError, ValueError):
+        limits.append(int(_CONTAINER_LIMIT.read_text(encoding="utf-8")))
+    return min(limits, default=None)
+
+
+def check_memory(place: str, what: str, wanted: int, device: torch.device | str = "cpu") -> None:
+    """Refuse what wants more memory than there is, before it is allocated.
+
+    Args:
+        place: what of the config asks for it.
+        wanted: bytes, at least.
+
+    Raises:
+        ConfigError: it is more than is available.
+    """
+    available = available_memory(device)
+    if available is not None and wanted > available:
+        raise ConfigError(
+            f"{place}: {what} take {_in_gb(wanted)} of memory at least, and {_in_gb(available)} are available"
+        )
+
+
+def _in_gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from torch import nn
 
-__all__ = ["keeping_modes"]
-
 
 @contextmanager
 def keeping_modes(network: nn.Module) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Finding functions and classes by name."""
+"""Finding functions and classes by name, and what they can be called with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "imports_allowed_by_environment",
     "is_below",
     "public_names",
+    "takes",
 ]
 
 
@@ -231,3 +232,12 @@ def _from_dotted(module_name: str, attribute: str) -> Any:
             raise
         return None
     return getattr(module, attribute, None)
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with so many positional arguments and nothing else; ``self`` counts."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True

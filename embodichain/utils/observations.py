@@ -19,17 +19,6 @@ from tensordict import TensorCollection, TensorDict
 
 from embodichain.utils.errors import ConfigError, unknown_name
 
-__all__ = [
-    "dict_to_tensordict",
-    "entry_columns",
-    "entry_of_column",
-    "entry_spaces",
-    "flat_input",
-    "flatten_dict_observation",
-    "nested_observation",
-    "select_entries",
-]
-
 _IMAGE_DIMS = 3  # height, width, channels
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import MutableMapping
 
-__all__ = ["limit_openmp_spinning"]
-
 
 def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let torch's idle threads sleep after some 0.1 ms, unless ``OMP_WAIT_POLICY`` is set already.

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from embodichain.utils import logger
 
-__all__ = ["FileName", "OutputFolder", "SavePath"]
-
 FileName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/\\\x00-\x1f]+$")]
 """Part of a file's name: without slashes."""
 

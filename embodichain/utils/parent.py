@@ -7,8 +7,6 @@ import signal
 import threading
 import time
 
-__all__ = ["end_with_parent", "with_this_parent"]
-
 _VARIABLE = "EMBODICHAIN_PARENT"
 _PERIOD = 0.5  # s between two looks
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from embodichain.utils.errors import ConfigError
 
-__all__ = ["as_json", "check_plain"]
-
 _DEPTH = 40
 _COUNT = 500_000
 _KEY = 200

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-__all__ = ["discard_unwritten_output", "open_closed_descriptors", "printing_may_fail"]
-
 _STREAMS = ("stdout", "stderr")
 
 

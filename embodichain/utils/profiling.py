@@ -20,8 +20,6 @@ from torch.profiler import ProfilerActivity, record_function
 from embodichain.utils import logger
 from embodichain.utils.files import write_atomically, write_json
 
-__all__ = ["TRACED_ITERATION", "Profiler", "Section", "section"]
-
 TRACED_ITERATION = 3  # the first ones allocate and warm up
 _active: Profiler | None = None
 

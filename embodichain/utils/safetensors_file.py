@@ -12,8 +12,6 @@ from safetensors import torch as safetensors_torch
 from embodichain.utils.errors import ConfigError
 from embodichain.utils.files import read_bytes
 
-__all__ = ["read_safetensors", "write_safetensors"]
-
 
 def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors by name into a file, which takes the place of one that is there when it is complete.

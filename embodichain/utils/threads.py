@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["torch_threads"]
-
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:

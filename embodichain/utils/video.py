@@ -1,4 +1,4 @@
-"""Videos, written and read by ffmpeg."""
+"""Videos, written and read by ffmpeg, and captions of images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from types import TracebackType
 
 import imageio_ffmpeg
 import numpy as np
-
-__all__ = ["BackgroundVideoWriter", "VideoReader", "VideoWriter"]
+from PIL import Image, ImageDraw, ImageFont
 
 _LONGEST_LINE = 100  # bytes of a line of an image's header
 _LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
+_BACK, _TEXT = (20, 20, 20), (245, 245, 245)
 
 
 class VideoWriter:
@@ -214,3 +214,20 @@ class VideoReader:
             self._complaints.seek(0)
             text = self._complaints.read(_LONGEST_COMPLAINT).decode(errors="replace").strip()
             raise ValueError(f"{self.path} cannot be decoded: {text.splitlines()[-1] if text else 'ffmpeg failed'}")
+
+
+def draw_caption(image: np.ndarray, text: str) -> np.ndarray:
+    """Return an image [H, W, 3] uint8 with words on a dark strip along its lower edge, as large as fits its width."""
+    height, width, _ = image.shape
+    size = max(8.0, height / 16)
+    font = ImageFont.load_default(size)
+    room = 0.94 * width
+    length = font.getlength(text)
+    if length > room:
+        font = ImageFont.load_default(max(6.0, size * room / length))
+    drawn = Image.fromarray(image)
+    draw = ImageDraw.Draw(drawn)
+    strip = round(1.7 * size)
+    draw.rectangle((0, height - strip, width, height), fill=_BACK)
+    draw.text((width / 2, height - strip / 2), text, fill=_TEXT, font=font, anchor="mm")
+    return np.asarray(drawn)

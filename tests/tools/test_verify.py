@@ -11,7 +11,7 @@ import torch
 
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main
-from embodichain.tools import verify
+from embodichain.tools import verify as tool
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.warp_scenes import needs_warp
 
@@ -54,7 +54,7 @@ def test_policy_is_evaluated_on_both(config: str, capsys: pytest.CaptureFixture[
 def test_backends_that_differ_are_told_apart(
     config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build: Any = verify._build
+    build: Any = tool._build
 
     def build_with_less_weight(run: Any, device: str, num_envs: int) -> Any:
         env = build(run, device, num_envs)
@@ -63,7 +63,7 @@ def test_backends_that_differ_are_told_apart(
             env.sim.backend.write_model("body_mass", slice(None), 0.9 * mass)
         return env
 
-    monkeypatch.setattr(verify, "_build", build_with_less_weight)
+    monkeypatch.setattr(tool, "_build", build_with_less_weight)
     assert verify(config) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "the backends do NOT agree"
 

@@ -77,13 +77,16 @@ def test_stream_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch
     discard_unwritten_output()
 
 
+IMPORTS = "from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail"
+
+
 def run(script: str, redirection: str) -> subprocess.CompletedProcess[str]:
     command = [
         "bash",
         "-c",
         f'"$0" -c "$1" {redirection}',
         sys.executable,
-        f"from embodichain.utils.printing import *\n{script}",
+        f"{IMPORTS}\n{script}",
     ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
     return subprocess.run(command, env=environment, capture_output=True, text=True)

@@ -14,7 +14,7 @@ from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.run_config import RunConfig, check_sizes
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
-from embodichain.utils.memory import check_memory
+from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import entry_spaces
 
 __all__ = ["check_built_policy"]

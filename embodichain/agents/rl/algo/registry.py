@@ -16,7 +16,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.signatures import takes
+from embodichain.utils.module_utils import takes
 
 __all__ = [
     "algorithm_data",

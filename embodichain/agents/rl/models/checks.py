@@ -23,8 +23,8 @@ from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces
-from embodichain.utils.signatures import takes
 from embodichain.utils.state import generators_state, load_generators_state
 
 __all__ = ["check_policy", "check_policy_class"]

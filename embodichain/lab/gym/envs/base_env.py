@@ -20,7 +20,7 @@ from embodichain.lab.gym.envs.task_state import checked_task_state
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils.configclass import replace
-from embodichain.utils.memory import check_memory
+from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import flatten_dict_observation, nested_observation
 from embodichain.utils.profiling import section
 from embodichain.utils.random import CounterRandom

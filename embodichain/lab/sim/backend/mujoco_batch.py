@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
 from embodichain.utils import ConfigError
-from embodichain.utils.memory import check_memory
+from embodichain.utils.machine import check_memory
 from embodichain.utils.state import load_attributes
 
 __all__ = ["MujocoBatchBackend"]

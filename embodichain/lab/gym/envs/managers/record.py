@@ -18,9 +18,8 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
 from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
 from embodichain.utils import logger
-from embodichain.utils.caption import draw_caption
 from embodichain.utils.output import FileName, SavePath
-from embodichain.utils.video import BackgroundVideoWriter, VideoWriter
+from embodichain.utils.video import BackgroundVideoWriter, VideoWriter, draw_caption
 
 __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"]
 

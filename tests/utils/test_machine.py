@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.utils import ConfigError, memory
-from embodichain.utils.memory import available_memory, check_memory
+from embodichain.utils import ConfigError, machine
+from embodichain.utils.machine import available_memory, check_memory
 
 
 @pytest.fixture
 def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     paths = tmp_path / "meminfo", tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "_MEMINFO", paths[0])
-    monkeypatch.setattr(memory, "_CONTAINER_LIMIT", paths[1])
+    monkeypatch.setattr(machine, "_MEMINFO", paths[0])
+    monkeypatch.setattr(machine, "_CONTAINER_LIMIT", paths[1])
     return paths
 
 
