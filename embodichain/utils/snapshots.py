@@ -14,8 +14,6 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = ["Snapshot"]
-
 
 class _Copy(NamedTuple):
     """A tensor's values, and how often it was written to; None where torch does not count that."""

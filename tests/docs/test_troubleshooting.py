@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
-from embodichain.agents.rl.nan_guard.divergence import MAX_DIVERGENCE_RATE, WINDOW
-from embodichain.agents.rl.nan_guard.guard import MAX_BUNDLES
+from embodichain.agents.rl.nan_guard.guard import MAX_BUNDLES, MAX_DIVERGENCE_RATE, WINDOW
 from embodichain.agents.rl.nan_guard.nonfinite import EXTREME, FieldStats, Origin
 from embodichain.tools.replay.report import StepReport, UpdateReport, format_report
 

@@ -31,17 +31,6 @@ from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
-__all__ = [
-    "TrainingEnv",
-    "build_env_policy",
-    "build_env_sets",
-    "build_envs",
-    "build_learner",
-    "build_trainer",
-    "for_rank",
-    "without_records",
-]
-
 TrainingEnv = EmbodiedEnv | ProcessEnv
 """Environments of a training, in this process or in one of their own."""
 

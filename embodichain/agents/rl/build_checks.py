@@ -17,8 +17,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import entry_spaces
 
-__all__ = ["check_built_policy"]
-
 
 def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
     """Check that a policy fits its environment, the rollouts' length, and the memory of its device.

@@ -15,8 +15,6 @@ from embodichain.utils.configclass import changeable
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
 
-__all__ = ["MAY_CHANGE", "changes_of_env_file", "check_resumed_config"]
-
 MAY_CHANGE = (*changeable(TrainerCfg, "trainer"), *changeable(EmbodiedEnvCfg, "gym_config.env"))
 """Paths in ``RunConfig.resolved`` of the settings that are ``MayChange`` in their config classes."""
 _RECORDERS = ("record_camera_data", "record_camera_data_async")  # events that decide nothing

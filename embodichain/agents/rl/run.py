@@ -26,8 +26,6 @@ from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import logger
 from embodichain.utils.profiling import Profiler
 
-__all__ = ["load_training", "run_training"]
-
 
 def load_training(
     config_path: str | None,

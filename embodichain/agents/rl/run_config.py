@@ -40,8 +40,6 @@ from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
 
-__all__ = ["RunConfig", "check_sizes", "load_checkpoint_config", "load_run_config"]
-
 
 @dataclass(frozen=True)
 class RunConfig:

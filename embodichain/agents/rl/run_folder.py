@@ -32,17 +32,6 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.machine import describe_machine
 
-__all__ = [
-    "RunFolder",
-    "begin_writing",
-    "conclude",
-    "finished_summary",
-    "open_run_folder",
-    "print_summary",
-    "take_run",
-    "writing_into",
-]
-
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 # What is printed of a summary.
 _PRINTED = {

@@ -14,8 +14,6 @@ from tensordict import TensorDict
 
 from embodichain.utils import ConfigError
 
-__all__ = ["SavesState", "Step", "StepsChunks", "VecEnv", "step_with"]
-
 Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
 """``VecEnv.step`` or ``StepsChunks.step_chunk``."""
 

@@ -27,8 +27,7 @@ from embodichain.agents.rl.nan_guard.nonfinite import (
     find_origin,
     parameters_are_finite,
 )
-from embodichain.agents.rl.trainer.precision import update_precision
-from embodichain.agents.rl.trainer.threads import update_threads
+from embodichain.agents.rl.trainer.threads import update_precision, update_threads
 from embodichain.tools.replay.report import StepReport, UpdateReport
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.observations import entry_of_column

@@ -13,8 +13,6 @@ from typing_extensions import TypedDict
 
 from embodichain.utils import ConfigError
 
-__all__ = ["PROBLEM_KEY", "check_content", "check_fields", "loading"]
-
 PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: why
 
 _Numbers = tuple[float, float] | Annotated[list[float], Field(min_length=2, max_length=2)]

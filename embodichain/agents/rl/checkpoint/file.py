@@ -16,13 +16,6 @@ import torch
 from embodichain.utils import ConfigError
 from embodichain.utils.files import read_bytes, write_atomically
 
-__all__ = [
-    "FORMAT_VERSION",
-    "DamagedCheckpointError",
-    "load_checkpoint",
-    "save_checkpoint",
-]
-
 FORMAT_VERSION = 2
 
 _MARK = b"sha256:"

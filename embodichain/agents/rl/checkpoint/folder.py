@@ -12,8 +12,6 @@ from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_c
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import read_text, write_json
 
-__all__ = ["CheckpointFolder"]
-
 _LATEST, _BEST = "latest.json", "best.json"
 
 

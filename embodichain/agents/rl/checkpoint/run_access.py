@@ -17,8 +17,6 @@ from typing import IO
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import without_links
 
-__all__ = ["LOCK", "RunLock", "check_links"]
-
 LOCK = "run.lock"
 
 # What a file system answers that has no locks, or whose server has none.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from embodichain.utils.module_utils import add_allow_import
 
-__all__ = ["add_options", "parse_args"]
-
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line: ``config``, ``distributed`` (None where unset), ``overrides`` and the other options."""

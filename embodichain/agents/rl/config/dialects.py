@@ -8,8 +8,6 @@ from typing import Any
 
 from embodichain.utils import logger
 
-__all__ = ["OLD_PATHS", "modernise"]
-
 OLD_PATHS = {
     "runtime": "trainer",
     "env.cfg": "trainer.gym_config",

@@ -12,8 +12,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, placed, unknown_name
 from embodichain.utils.plain_data import check_plain
 
-__all__ = ["apply_overrides", "name_overrides", "split_overrides", "without_unknown_terms"]
-
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
 

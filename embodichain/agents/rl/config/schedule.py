@@ -6,8 +6,6 @@ import re
 
 from embodichain.utils import ConfigError
 
-__all__ = ["Schedule", "parse_period"]
-
 
 def parse_period(period: int | str) -> tuple[int, bool]:
     """Return the number, and whether it counts iterations (``"100 it"``) instead of environment steps.

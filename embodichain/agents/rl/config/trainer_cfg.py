@@ -15,8 +15,6 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected
 from embodichain.utils.validation import RayTracing
 
-__all__ = ["AlgorithmBlockCfg", "AsynchronousCfg", "EventsCfg", "TrainCfg", "TrainerCfg", "is_env_config"]
-
 _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
 
 

@@ -1,7 +1,6 @@
 """Several processes that share one training. One process is the same with nothing to share."""
 
 from embodichain.agents.rl.distributed.heartbeat import HungProcessError, LostProcessError
-from embodichain.agents.rl.distributed.moments import merged_moments, moments
 from embodichain.agents.rl.distributed.process_group import (
     ProcessGroup,
     TorchProcessGroup,
@@ -11,6 +10,7 @@ from embodichain.agents.rl.distributed.process_group import (
     join_process_group,
 )
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
+from embodichain.agents.rl.distributed.tensors import merged_moments, moments
 
 # The names in version 0.1, which users' algorithms have.
 get_ranks = get_process_group

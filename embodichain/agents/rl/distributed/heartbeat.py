@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["FolderStore", "Heartbeat", "HungProcessError", "LostProcessError", "NoHeartbeat", "Store"]
-
 LIMIT = 20.0  # s, unless the config says otherwise
 PATIENCE = 15  # times the limit, until the first iteration is finished: it compiles, loads and allocates
 _WORKING, _WAITING, _BUSY = "working", "waiting", "busy"

@@ -22,15 +22,6 @@ from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_
 from embodichain.utils.files import write_json
 from embodichain.utils.parent import with_this_parent
 
-__all__ = [
-    "FailedProcessError",
-    "as_arguments",
-    "find_launched_run",
-    "hand_back",
-    "record_launch",
-    "start_local_processes",
-]
-
 _RECORD = "launch.json"
 _SUMMARY = "summary.json"
 _ERROR = "error_{}.json"

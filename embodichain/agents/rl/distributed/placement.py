@@ -14,16 +14,6 @@ from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.device import resolve_device
 
-__all__ = [
-    "Launch",
-    "Placement",
-    "check_processes",
-    "count_processes",
-    "processor_share",
-    "rank_device",
-    "share_processors",
-]
-
 
 @dataclass(frozen=True)
 class Launch:

@@ -1,7 +1,7 @@
-"""Several processes that share one training: what they tell each other.
+"""The process group of a training: collective operations of its processes.
 
-Everything goes through ``get_process_group()``, which stands for all processes of the training; with one process,
-nothing is shared, and the same calls return what they were given. Results are the same on every rank to the last bit.
+``get_process_group()`` returns the group of all processes of the training; with one process nothing is shared, and the
+same calls return what they were given. Results are the same on every rank to the last bit.
 
 Legend: W processes, K tensors; ... any shape.
 """
@@ -12,7 +12,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -33,23 +33,14 @@ from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import discard_unwritten_output
 
-__all__ = [
-    "ProcessGroup",
-    "TorchProcessGroup",
-    "adopt_process_group",
-    "forget_process_group",
-    "get_process_group",
-    "join_process_group",
-]
-
 T = TypeVar("T")
 
 _NCCL_TIMEOUT_FACTOR = 2  # of the limit for hanging; the heartbeat is to speak first
-_ADOPTED_LIMIT = 300.0  # s; nobody says why a process hangs there, so that it may take longer
+_ADOPTED_LIMIT = 300.0  # s; longer, since nothing reports there why a process hangs
 _FOREVER = timedelta(days=365)  # of gloo's operations, whose waiting is watched by the heartbeat instead
 _POLL = timedelta(seconds=1)
-# s; as long a process looks for others by itself, and only then sleeps until it is woken. Minibatches keep them within
-# some milliseconds of each other, and to be woken 64 times an update cost 6 % of two processes' time.
+# s; a process polls for so long before it sleeps until it is woken. Minibatches keep the processes within some
+# milliseconds of each other, and waking 64 times an update cost 6 % of two processes' time.
 _AWAKE = 0.01
 
 
@@ -63,6 +54,7 @@ class ProcessGroup:
 
     rank = 0
     world_size = 1
+    _heartbeat: Heartbeat | NoHeartbeat = NoHeartbeat()
 
     @property
     def is_main(self) -> bool:
@@ -73,7 +65,7 @@ class ProcessGroup:
         """Set up for work; on all ranks.
 
         Args:
-            hang_seconds: how long a process may make no step, or show no sign of life, before it is given up.
+            hang_seconds: how long a process may make no step, or send no heartbeat, before the training fails.
         """
 
     def sum(self, x: torch.Tensor) -> torch.Tensor:
@@ -89,11 +81,10 @@ class ProcessGroup:
         return x.unsqueeze(0)
 
     def gather_data(self, data: T, only_to_main: bool = False) -> list[T]:
-        """Return what each rank has, by rank; an empty list where it is only for rank 0 and this is another one.
+        """Return what each rank has, by rank: tensors, numbers, texts and containers of them.
 
         Args:
-            data: tensors, numbers, texts and containers of them.
-            only_to_main: nobody else needs them.
+            only_to_main: send to rank 0 only; the others return an empty list.
         """
         return [data]
 
@@ -108,9 +99,19 @@ class ProcessGroup:
         """Run a function on rank 0 alone, and return its result on all: see ``broadcast_data``.
 
         Raises:
-            ConfigError: it did; then on all.
+            ConfigError: the function raised it; then on all ranks.
         """
-        return function()
+        result: T | None = None
+        error: ConfigError | None = None
+        if self.is_main:
+            try:
+                result = function()
+            except ConfigError as caught:
+                error = caught
+        message, result = self.broadcast_data((None if error is None else str(error), result))
+        if message is not None:
+            raise error or ConfigError(message)
+        return result  # type: ignore[return-value]
 
     def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
         """Replace each parameter's gradient by the mean over the ranks, weighted by their samples.
@@ -123,39 +124,53 @@ class ProcessGroup:
             samples: how many samples this rank's loss is a mean of, a scalar; where it is 0, the gradients do not
                 count, whatever they are. None: all ranks have the same number.
         """
+        self.step()
+        if self.world_size == 1:
+            return
+        for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
+            flat = bucket.flatten()
+            if samples is None:
+                bucket.write(self.mean(flat))
+                continue
+            weight = samples.detach().reshape(1).to(flat)
+            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
+            bucket.write(total[:-1] / total[-1].clamp(min=1))
 
     def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         """Return the names of those tensors that are not the same on all ranks, by checksums of their bits."""
-        return []
+        if self.world_size == 1:
+            return []
+        sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
+        return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
 
     def step(self) -> None:
-        """Note that the work has got on: a step of the environments, or of an optimiser."""
+        """Note progress for the heartbeat: a step of the environments, or of an optimiser."""
+        self._heartbeat.step()
 
     def settle(self) -> None:
-        """Note that what takes long at the beginning is done."""
+        """Note that the first iteration, which compiles and allocates, is finished."""
+        self._heartbeat.settle()
 
     def busy(self) -> AbstractContextManager[None]:
         """Mark work without steps that may take any time, such as writing a file."""
-        return nullcontext()
+        return self._heartbeat.busy()
 
 
 class TorchProcessGroup(ProcessGroup):
     """The processes of a ``torch.distributed`` group.
 
-    Tensors on the CPU go by gloo, those on a GPU by NCCL. Who waits for others by gloo waits as long as they show signs
-    of life (see ``Heartbeat``). By NCCL the host does not wait itself; a watchdog of torch's ends the process where
-    an operation takes too long.
+    Tensors on the CPU are sent by gloo, those on a GPU by NCCL. A rank waits for others by gloo as long as they send
+    heartbeats (see ``Heartbeat``). By NCCL the host does not wait; torch's watchdog ends the process when an operation
+    takes too long.
+
+    Args:
+        gloo: the group for tensors on the CPU; None: the default one.
 
     Attributes:
         bytes_shared: size of all that this rank has given to collective operations so far.
     """
 
     def __init__(self, heartbeat: Heartbeat | NoHeartbeat, gloo: dist.ProcessGroup | None = None) -> None:
-        """Set up.
-
-        Args:
-            gloo: the group for tensors on the CPU; None: the default one.
-        """
         self.rank = dist.get_rank()
         self.world_size = dist.get_world_size()
         self.bytes_shared = 0
@@ -217,61 +232,14 @@ class TorchProcessGroup(ProcessGroup):
         received: T = unpacked(content)
         return received
 
-    def run_on_main(self, function: Callable[[], T]) -> T:
-        """Run a function on rank 0; see ``ProcessGroup``."""
-        result: T | None = None
-        error: ConfigError | None = None
-        if self.is_main:
-            try:
-                result = function()
-            except ConfigError as caught:
-                error = caught
-        message, result = self.broadcast_data((None if error is None else str(error), result))
-        if message is not None:
-            raise error or ConfigError(message)
-        return result  # type: ignore[return-value]
-
-    def average_gradients(self, parameters: Iterable[nn.Parameter], samples: torch.Tensor | None = None) -> None:
-        """Average the gradients; see ``ProcessGroup``."""
-        self.step()
-        for bucket in gradient_buckets(p for p in dict.fromkeys(parameters) if p.requires_grad):
-            flat = bucket.flatten()
-            if samples is None:
-                bucket.write(self.sum(flat) / self.world_size)
-                continue
-            weight = samples.detach().reshape(1).to(flat)
-            total = self.sum(torch.cat((torch.where(weight > 0, flat * weight, 0.0), weight)))
-            bucket.write(total[:-1] / total[-1].clamp(min=1))
-
-    def differing(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-        """Return the names of those that differ; see ``ProcessGroup``."""
-        sums = self.gather(torch.stack([checksum(tensor) for tensor in tensors.values()]))
-        return [name for name, differs in zip(tensors, (sums != sums[0]).any(0).tolist(), strict=True) if differs]
-
-    def step(self) -> None:
-        """Note that the work has got on; see ``ProcessGroup``."""
-        self._heartbeat.step()
-
-    def settle(self) -> None:
-        """Note that the beginning is over; see ``ProcessGroup``."""
-        self._heartbeat.settle()
-
-    def busy(self) -> AbstractContextManager[None]:
-        """Mark work without steps; see ``ProcessGroup``."""
-        return self._heartbeat.busy()
-
     def _group(self, x: torch.Tensor) -> dist.ProcessGroup | None:
         return self._gloo if x.device.type == "cpu" else self._nccl
 
     def _finish(self, work: Any, what: str, x: torch.Tensor) -> None:
-        """Wait for an operation.
-
-        Raises:
-            LostProcessError: it cannot succeed any more.
-        """
+        """Wait for an operation; raise a LostProcessError if it cannot succeed any more."""
         self.bytes_shared += x.numel() * x.element_size()
         if x.device.type != "cpu":
-            work.wait()  # on the device; the host goes on
+            work.wait()  # on the device; the host continues
             return
         since = time.monotonic()
         with self._heartbeat.waiting(what):
@@ -302,8 +270,7 @@ def get_process_group() -> ProcessGroup:
 def adopt_process_group(device: torch.device) -> ProcessGroup:
     """Return the processes of the group that the program itself has initialized; on all ranks.
 
-    They are watched over by nothing but that group's own time limits. Once ``join_process_group`` has been entered,
-    that is what counts.
+    Only that group's own time limits apply. Inside ``join_process_group``, return its group instead.
 
     Raises:
         ConfigError: there is no process group.
@@ -324,7 +291,7 @@ def adopt_process_group(device: torch.device) -> ProcessGroup:
 
 
 def forget_process_group() -> None:
-    """Stand alone again, after an adopted process group; inside ``join_process_group`` nothing changes."""
+    """Return to a single process after an adopted process group; inside ``join_process_group`` nothing changes."""
     global _PROCESS_GROUP
     if isinstance(_PROCESS_GROUP, TorchProcessGroup) and not dist.is_initialized():
         _PROCESS_GROUP = ProcessGroup()
@@ -336,8 +303,8 @@ def join_process_group() -> Iterator[TorchProcessGroup]:
 
     With ``RENDEZVOUS`` in the environment they meet in that folder instead, and no store listens on the network.
 
-    Whatever ends the block early ends the work on all ranks; torchrun, if it is there, is told why. A process that
-    hangs is ended at once.
+    An exception in the block ends all processes, and is reported to torchrun if that started them. A process that hangs
+    is ended at once.
 
     Raises:
         ConfigError: one of these variables is missing or wrong.
@@ -388,5 +355,5 @@ def _exit_at_once() -> None:
 
 
 def _record(error: Exception) -> None:
-    """Tell torchrun, if it has started this process, why it fails."""
+    """Report to torchrun, if it has started this process, why it fails."""
     get_error_handler().record_exception(error)

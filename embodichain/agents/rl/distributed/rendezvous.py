@@ -15,8 +15,6 @@ from torch.distributed.rendezvous import rendezvous
 from embodichain.agents.rl.distributed.heartbeat import LostProcessError
 from embodichain.utils import ConfigError
 
-__all__ = ["RENDEZVOUS", "meet", "rendezvous_folder"]
-
 RENDEZVOUS = "EMBODICHAIN_RENDEZVOUS"
 """The environment variable with the folder in which the processes of one machine meet; unset: they meet by network."""
 

@@ -12,8 +12,6 @@ from torch import nn
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.utils import logger
 
-__all__ = ["bundle_folder", "check_in_step", "mean_over_ranks", "own_part", "with_all_parts"]
-
 # Of a checkpoint's entries, what each rank has for itself.
 OWN = ("generators", "statistics", "collector", "env", "stores")
 

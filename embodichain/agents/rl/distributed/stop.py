@@ -17,8 +17,6 @@ import torch
 
 from embodichain.agents.rl.distributed import ProcessGroup
 
-__all__ = ["GRACE", "SIGNALS", "InterruptedTraining", "StopSignals", "signals_to", "stopping_together"]
-
 GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask for an end. A process that has started trainings passes them on."""

@@ -12,8 +12,6 @@ from matplotlib.ticker import EngFormatter
 from embodichain.agents.rl.metrics.metrics_file import read_rows
 from embodichain.utils.files import write_atomically
 
-__all__ = ["draw_learning_curve"]
-
 
 def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> None:
     """Draw return and success over environment steps, with the time since the run's begin along the top."""

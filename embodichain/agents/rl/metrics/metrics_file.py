@@ -10,8 +10,6 @@ from typing import Any
 from embodichain.utils import logger
 from embodichain.utils.files import read_bytes, write_atomically
 
-__all__ = ["read_rows", "rewind_metrics"]
-
 _MOST_STEPS = 2**53  # float64 holds each number up to here
 
 

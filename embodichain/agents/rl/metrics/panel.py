@@ -14,8 +14,6 @@ from rich.table import Table
 
 from embodichain.agents.rl.metrics.slow_run import SlowRunNotice
 
-__all__ = ["LivePanel", "PlainProgress", "ProgressDisplay", "Rows", "make_progress", "panel_rows"]
-
 Rows = list[tuple[str, str]]
 """Pairs of name and text."""
 

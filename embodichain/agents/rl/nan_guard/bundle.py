@@ -20,8 +20,6 @@ from embodichain.agents.rl.checkpoint.file import DamagedCheckpointError, load_c
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw
 
-__all__ = ["load_bundle", "save_bundle", "space_from_data", "space_to_data", "spaces_to_data"]
-
 
 def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) -> Path:
     """Write ``<folder>/<kind>_step_<step>.pt``, and the folder where it is not there.

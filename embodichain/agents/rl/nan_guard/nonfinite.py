@@ -14,17 +14,6 @@ from torch import nn
 
 from embodichain.agents.rl.buffer import ROLLOUT_FIELDS
 
-__all__ = [
-    "EXTREME",
-    "FieldStats",
-    "Origin",
-    "describe_batch",
-    "describe_rollout",
-    "find_origin",
-    "non_finite_entries",
-    "parameters_are_finite",
-]
-
 _FEW = 4
 EXTREME = 1e6  # a number further from 0 than this is called extreme
 

@@ -14,8 +14,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
 from embodichain.utils.validation import from_dict
 
-__all__ = ["init_policy"]
-
 _PLACE = "policy.init_from: "
 # Of a policy's block: what says how its parameters are used, and cannot be seen from their names and shapes.
 _MEANING = ("actor", "critic", "squash", "chunk_length", "obs_groups")

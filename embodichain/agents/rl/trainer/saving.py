@@ -16,8 +16,6 @@ from embodichain.agents.rl.distributed.shards import with_all_parts
 from embodichain.utils import logger
 from embodichain.utils.profiling import section
 
-__all__ = ["Saver"]
-
 
 class Saver:
     """Writes checkpoints of the state after the last finished iteration, of which a copy is kept in memory.

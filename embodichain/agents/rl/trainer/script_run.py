@@ -25,17 +25,6 @@ from embodichain.utils.files import write_json
 from embodichain.utils.plain_data import as_json
 from embodichain.utils.validation import from_dict
 
-__all__ = [
-    "DescribesItself",
-    "NumbersEnvs",
-    "ScriptParts",
-    "ScriptRun",
-    "TakesEvents",
-    "add_events",
-    "check_agreement",
-    "describe_parts",
-]
-
 
 @runtime_checkable
 class TakesEvents(Protocol):

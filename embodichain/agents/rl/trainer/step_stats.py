@@ -19,8 +19,6 @@ from embodichain.agents.rl.buffer.layout import env_steps
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils.state import attributes, load_attributes
 
-__all__ = ["EpisodeStats"]
-
 _WINDOW = 100
 
 

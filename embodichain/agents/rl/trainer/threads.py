@@ -1,15 +1,16 @@
-"""With how many threads an update computes, on a processor."""
+"""Threads and precision of an update."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Literal
+
+import torch
 
 from embodichain.agents.rl.models import Policy, rows_in_threads
 from embodichain.utils import logger
 from embodichain.utils.threads import torch_threads
-
-__all__ = ["update_threads", "warn_of_other_threads", "worthwhile_threads"]
 
 WORK_OF_A_THREAD = 32e6
 """Floating-point operations of a matrix product that repay a thread's being woken; from benchmarks/threads.py."""
@@ -63,3 +64,17 @@ def warn_of_other_threads(before: int, now: int) -> None:
 
 def _threads(count: int) -> str:
     return "1 thread" if count == 1 else f"{count} threads"
+
+
+Precision = Literal["float32", "bf16"]
+
+
+def update_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Return what an update is to be entered in.
+
+    With ``"bf16"`` the products of matrices and the convolutions take and give bfloat16, forwards and backwards
+    (``torch.autocast``). Parameters, optimiser, losses and, in the built-in policies, log-probabilities and values are
+    float32 as ever.
+    """
+    # Parameters change from step to step: a copy of them in bfloat16 must not be kept for the next one.
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)

@@ -32,19 +32,21 @@ from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.nan_guard.bundle import spaces_to_data
 from embodichain.agents.rl.nan_guard.guard import Guards
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, EvalEnv, Evaluation, Evaluator
-from embodichain.agents.rl.trainer.precision import update_precision
 from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.script_run import ScriptParts, ScriptRun, check_agreement
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
-from embodichain.agents.rl.trainer.threads import update_threads, warn_of_other_threads, worthwhile_threads
+from embodichain.agents.rl.trainer.threads import (
+    update_precision,
+    update_threads,
+    warn_of_other_threads,
+    worthwhile_threads,
+)
 from embodichain.agents.rl.trainer.viewer import Viewer
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
 from embodichain.utils.threads import torch_threads
-
-__all__ = ["Trainer", "UnsavedTrainingError"]
 
 NEVER = f"{10**9} it"
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics

@@ -18,19 +18,6 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
 
-__all__ = [
-    "BrowserViewer",
-    "Pause",
-    "Scene",
-    "Viewer",
-    "check_viewer_is_installed",
-    "close_server",
-    "metrics_html",
-    "open_server",
-    "page_address",
-    "refusal",
-]
-
 _OWN_NAMES = ("127.0.0.1", "localhost", "::1")
 _SHOWN = 100  # characters of a foreign header at most
 HOST = "127.0.0.1"  # this machine's users alone

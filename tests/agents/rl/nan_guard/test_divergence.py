@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.step_info import StepInfo
-from embodichain.agents.rl.nan_guard.divergence import WINDOW, find_divergences
+from embodichain.agents.rl.nan_guard.guard import WINDOW, find_divergences
 
 
 def diverged(*envs: int, qpos: float = 0.0) -> dict[str, Any]:

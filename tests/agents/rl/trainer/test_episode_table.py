@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.trainer.episode_table import EpisodeTable
-from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 

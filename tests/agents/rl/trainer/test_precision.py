@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.trainer.precision import update_precision
+from embodichain.agents.rl.trainer.threads import update_precision
 
 CPU = torch.device("cpu")
 MLP = {"type": "mlp", "network_cfg": {"hidden_sizes": [32], "activation": "tanh"}}

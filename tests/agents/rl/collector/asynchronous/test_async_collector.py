@@ -28,7 +28,7 @@ from embodichain.agents.rl.collector import (
 )
 from embodichain.agents.rl.models import ActorCritic, ActorOnly, Policy
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
-from embodichain.agents.rl.nan_guard.divergence import find_divergences
+from embodichain.agents.rl.nan_guard.guard import find_divergences
 from embodichain.agents.rl.vec_env import VecEnv
 from tests.agents.rl.conftest import Jitter
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
