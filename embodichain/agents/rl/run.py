@@ -100,7 +100,7 @@ def run_training(
                 trainer = build_trainer(
                     run, folder, env, eval_env, policy, algorithm, point, stop.check, allowed_writes, more_sets
                 )
-                trainer.checkpoints.on_made_again = lambda: _refill(folder, run, lock)
+                trainer.checkpoints.on_recreated = lambda: _refill(folder, run, lock)
                 at_end.callback(trainer.viewer.close)
                 at_end.callback(trainer.log.close)
                 if cfg.profile and process_group.is_main:

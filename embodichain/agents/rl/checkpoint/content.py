@@ -1,4 +1,4 @@
-"""What a training's checkpoint must hold; a whole file may still be of something else, or forged."""
+"""Checks of a checkpoint's content: an undamaged file may still be of something else, or forged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from embodichain.utils import ConfigError
 
-PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: why
+PROBLEM_KEY = "problem"  # in the config of a checkpoint whose parts cannot be described: the reason
 
 _Numbers = tuple[float, float] | Annotated[list[float], Field(min_length=2, max_length=2)]
 
@@ -44,7 +44,7 @@ class _Evaluation(TypedDict):
 
 
 class _Content(TypedDict):
-    """What ``Trainer.state_dict`` returns; what only its parts understand is theirs to read."""
+    """What ``Trainer.state_dict`` returns; the states of its parts are checked when they are loaded."""
 
     __pydantic_config__ = ConfigDict(strict=True)  # type: ignore[misc]
 
@@ -73,25 +73,22 @@ _CONTENT = TypeAdapter(_Content)
 
 
 def check_content(content: Mapping[str, Any], path: Path) -> None:
-    """Check that a file holds what a training saves, and says of what its parts were made.
-
-    Raises:
-        ConfigError: it does not; one line.
-    """
+    """Check that a file holds a training's checkpoint with its config; else a ConfigError of one line."""
     config = content.get("config")
-    if isinstance(config, dict):
-        require_config(config, path)
+    if isinstance(config, dict) and config.get(PROBLEM_KEY) is not None:
+        raise ConfigError(
+            f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "
+            f"{config[PROBLEM_KEY]}. The script itself can continue from it: "
+            "trainer.load_state_dict(load_checkpoint(path))"
+        )
     check_fields(content, _CONTENT, path, "training")
 
 
 def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Path, kind: str) -> None:
-    """Check the names and types of what a checkpoint holds.
+    """Check the names and types of a checkpoint's entries; a ConfigError names the first wrong one.
 
     Args:
         kind: what it should be a checkpoint of, for the message.
-
-    Raises:
-        ConfigError: the first that is missing or of another type; one line.
     """
     try:
         fields.validate_python(dict(content))
@@ -101,29 +98,12 @@ def check_fields(content: Mapping[str, Any], fields: TypeAdapter[Any], path: Pat
         raise ConfigError(f"{path}: is not the checkpoint of a {kind}: {place}: {first['msg']}") from None
 
 
-def require_config(config: Mapping[str, Any], path: Path) -> None:
-    """Check that a checkpoint says what its training was made of.
-
-    Raises:
-        ConfigError: it does not; the message has the reason that was noted when it was written.
-    """
-    problem = config.get(PROBLEM_KEY)
-    if problem is not None:
-        raise ConfigError(
-            f"{path}: was written by a script's own Trainer and does not say from what its parts can be built again: "
-            f"{problem}. The script itself can go on from it: trainer.load_state_dict(load_checkpoint(path))"
-        )
-
-
 @contextmanager
 def loading(path: str | Path, kind: str = "training") -> Iterator[None]:
-    """Turn what goes wrong where objects take their state from a checkpoint into one line about the file.
+    """Turn errors of objects that load their state from a checkpoint into a ConfigError of one line about the file.
 
     Args:
         kind: what it should be a checkpoint of, for the message.
-
-    Raises:
-        ConfigError: in place of any such error; it has what was raised, and where.
     """
     try:
         yield

@@ -1,6 +1,6 @@
-"""Checkpoint files: written whole or not at all, proof against damage, and loaded without running any code of theirs.
+"""Checkpoint files: written whole or not at all, with a checksum, and loaded without running any code of theirs.
 
-A checkpoint is what ``torch.save`` writes, a zip archive, with the SHA-256 of all that stands before it as its comment.
+A checkpoint is a zip archive of ``torch.save``, whose comment is the SHA-256 of all bytes before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint; see :func:`write_atomically`."""
     buffer = io.BytesIO()
     torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
-    archive = buffer.getbuffer()[:-2]  # what follows is the length of the comment: none
+    archive = buffer.getbuffer()[:-2]  # without the length of the comment
     comment = _MARK + hashlib.sha256(archive).hexdigest().encode()
 
     def write(file: IO[bytes]) -> None:
@@ -59,7 +59,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
     except UnpicklingError as error:
         # torch's own message recommends to load it unsafely.
         raise DamagedCheckpointError(f"{path}: damaged, or holds more than tensors and plain data") from error
-    except Exception as error:  # a file of somebody else's may raise anything
+    except Exception as error:  # an untrusted file may raise anything
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DamagedCheckpointError(f"{path}: damaged, cannot be read as a checkpoint: {reason}") from error
     version = content.get("format_version") if isinstance(content, dict) else None
@@ -73,11 +73,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
 
 
 def _verify(path: str | Path, data: bytes) -> bool:
-    """Return whether there is a checksum.
-
-    Raises:
-        DamagedCheckpointError: it is not that of the file.
-    """
+    """Return whether there is a checksum; a DamagedCheckpointError if it is not that of the file."""
     comment = data[-_COMMENT_SIZE:]
     if not comment.startswith(_MARK):
         return False

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which is the latest, which the best, and which may go."""
+"""The checkpoints of a run: the latest, the best, and which to delete."""
 
 from __future__ import annotations
 
@@ -20,58 +20,49 @@ class CheckpointFolder:
 
     ``latest.json`` and ``best.json`` name a file beside them (``file``, and its ``step``); unlike links they survive
     copying. Each checkpoint names the best one of its time, too, so that a process that is killed between the two loses
-    neither. A checkpoint's name ends in ``_step_<step>.pt``.
+    neither. A checkpoint's name is ``<exp_name>_step_<step>.pt``.
+
+    Args:
+        keep_last: number of checkpoints to keep beside the best one; None: all.
 
     Attributes:
         path: the folder.
-        on_made_again: called when somebody had removed the folder and :meth:`save` has made it again.
+        on_recreated: called after :meth:`save` has created a deleted folder again.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:
-        """Set up.
-
-        Args:
-            exp_name: begins the names.
-            keep_last: how many to keep beside the best one; None: all.
-        """
         self.path = path
-        self.on_made_again: Callable[[], object] = lambda: None
+        self.on_recreated: Callable[[], object] = lambda: None
         self._exp_name = exp_name
         self._keep_last = keep_last
 
     def save(self, content: dict[str, Any], step: int) -> Path:
-        """Write a checkpoint, which is the latest then, and delete what need not be kept.
+        """Write a checkpoint as the latest, delete those that need not be kept, and return its path.
 
         Args:
             content: as for ``save_checkpoint``. Its ``best_checkpoint`` names the file of the best one so far, which
                 may be this one; ``best_success`` is that one's success rate.
 
-        Returns:
-            Its path.
-
         Raises:
-            OSError: it cannot be written; what was there before is as it was.
+            OSError: it cannot be written; the earlier ones are unchanged.
         """
         if not self.path.is_dir():
             self.path.mkdir(parents=True)
             logger.log_warning(f"{self.path}: the folder was removed, with what was in it; it is made again")
-            self.on_made_again()
+            self.on_recreated()
         path = self.path_of(step)
         save_checkpoint(path, content)
         self.take_up(path, content)
         return path
 
     def path_of(self, step: int) -> Path:
-        """Return where the checkpoint after so many environment steps goes."""
+        """Return the path of the checkpoint of an environment step."""
         return self.path / f"{self._exp_name}_step_{step}.pt"
 
     def take_up(self, path: Path, content: dict[str, Any]) -> None:
-        """Make a checkpoint the latest, and the one that it names the best; delete what need not be kept.
+        """Point to a checkpoint as the latest, and to the best one that it names, if that exists; delete others.
 
-        A process that is killed in it leaves the rest to the resume.
-
-        Args:
-            content: what is in it. Where the best one that it names is not there, the pointer stays as it is.
+        A resume repeats it, so a process may be killed at any point of it.
         """
         self._point(_LATEST, path)
         best = self._best_of(content)
@@ -80,17 +71,17 @@ class CheckpointFolder:
         if self._keep_last is not None:
             kept = {self._pointed(_BEST), self._best_of(content)}
             files = self._files()
-            # Those of later steps are from before the run was taken back to this one.
+            # Later steps are from before the run was resumed from this one.
             for old in files[: files.index(path) + 1][: -self._keep_last]:
                 if old not in kept:
                     old.unlink(missing_ok=True)
 
     def newest(self) -> Path | None:
-        """Return the checkpoint that is there with the most steps, if any."""
+        """Return the existing checkpoint with the most steps, if any."""
         return next(reversed(self._files()), None)
 
     def load_latest(self) -> tuple[Path, dict[str, Any]]:
-        """Return the latest checkpoint that can be read, and its content; for others passed over there is a warning.
+        """Return the latest readable checkpoint and its content; skip damaged ones with a warning.
 
         Raises:
             ConfigError: there is none, or it is of another format.
@@ -107,7 +98,7 @@ class CheckpointFolder:
         raise ConfigError(f"{self.path}: there is no checkpoint" + (" that can be read" if files else ""))
 
     def load_best(self) -> tuple[Path, dict[str, Any]]:
-        """Return the checkpoint whose evaluation succeeded most often, or else had the highest return, and its content.
+        """Return the checkpoint with the highest success rate, then return, of its evaluation, and its content.
 
         Raises:
             ConfigError: there was no evaluation yet, or the checkpoint cannot be read.
@@ -123,7 +114,7 @@ class CheckpointFolder:
         return sorted((path for path, step in steps.items() if step), key=lambda path: int(steps[path][1]))  # type: ignore[index]
 
     def _best_of(self, content: dict[str, Any]) -> Path | None:
-        name = content.get("best_checkpoint")  # checkpoints from before it was kept have none
+        name = content.get("best_checkpoint")  # missing in version 0.1
         return None if name is None else self.path / Path(name).name
 
     def _point(self, name: str, path: Path, **others: float) -> None:
@@ -131,7 +122,7 @@ class CheckpointFolder:
         write_json(self.path / name, {"file": path.name, "step": step, **others})
 
     def _pointed(self, name: str) -> Path | None:
-        """Return the file that a pointer names, if there is one; it never leads out of the folder."""
+        """Return the file in the folder that a pointer names, if there is one."""
         try:
             pointer = json.loads(read_text(self.path / name))
             return self.path / Path(pointer["file"]).name

@@ -1,4 +1,4 @@
-"""Whether a run's folder may be used: nobody else trains in it, and nothing in it leads elsewhere."""
+"""Locks and link checks of a run's folder."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from embodichain.utils.files import without_links
 
 LOCK = "run.lock"
 
-# What a file system answers that has no locks, or whose server has none.
+# Errors of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _POLL = 0.2  # s
 
 
 class RunLock:
-    """Keeps a second training out of a run's folder, for as long as this process lives or until it is left.
+    """Locks a run's folder against a second training, until it is released or this process ends.
 
-    The lock is the kernel's (``flock``) on the file ``run.lock``, which names its holder. It ends with the process,
-    however that ends, so that a file that was left behind does no harm. Over NFS it reaches the other machines where
-    the server keeps locks (version 4, or lockd) and the mount does not say ``local_lock``.
+    The lock is the kernel's (``flock``) on the file ``run.lock``, which names its holder. It ends with the process, so
+    a file that was left behind does no harm. Over NFS it covers other machines if the server has locks (version 4, or
+    lockd) and the mount does not have ``local_lock``.
     """
 
     def __init__(self) -> None:
@@ -45,17 +45,14 @@ class RunLock:
         self.release()
 
     def take(self, folder: Path, patience: float = 0.0) -> None:
-        """Take the lock of a run's folder.
-
-        Args:
-            patience: how long to wait for another process to end, s.
+        """Take the lock of a run's folder; wait ``patience`` seconds for another process to end.
 
         Raises:
             ConfigError: another process trains in it, or it cannot be written.
         """
         path = folder / LOCK
         try:
-            # Not truncated: it may be another's, whose name is in it.
+            # Not truncated: it may have the name of another holder.
             file = open(path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115 (held until released)
         except OSError as error:
             raise ConfigError(f"run folder {folder.absolute()}: cannot be written: {error}") from error
@@ -67,17 +64,17 @@ class RunLock:
         self._file, self._folder = file, folder
 
     def take_again(self) -> None:
-        """Take the lock where somebody has removed the folder, and it was made again."""
+        """Take the lock again after the folder was deleted and created again."""
         folder = self._folder
         if folder is not None:
             self.release()
             self.take(folder)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Release the lock, if it is held."""
         if self._file is not None:
             with suppress(OSError):
-                self._file.truncate(0)  # so that nobody reads the name of one that is gone
+                self._file.truncate(0)  # without the name of a former holder
             self._file.close()
             self._file = None
 
@@ -114,13 +111,10 @@ def _refusal(file: IO[str], path: Path) -> str:
 
 
 def check_links(folder: Path, names: Sequence[str] | None = None) -> None:
-    """Check that what is read and written in a run's folder is in it; the folder may be somebody else's.
+    """Check that a run's folder, which may be untrusted, has no links out of it; a ConfigError names one.
 
     Args:
-        names: of what to look at in it; None: at everything.
-
-    Raises:
-        ConfigError: something is a link that leads out of it.
+        names: the entries to check; None: all.
     """
     root = os.path.realpath(folder)
     for path in folder.rglob("*") if names is None else _below(folder / name for name in names):

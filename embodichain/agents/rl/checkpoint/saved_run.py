@@ -1,4 +1,4 @@
-"""Runs that are on the disk, found by the user's words for them."""
+"""Finds runs on the disk by the names that users give on the command line."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from embodichain.utils.errors import placed
 
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run"]
 
-_WRITTEN = ("export", "rewards", "videos")  # what commands write beside a checkpoint that is not in a run's folder
+_WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run's folder, the path of one of its checkpoints, and what is in that."""
+    """A run's folder, the path of one of its checkpoints, and that one's content."""
 
     folder: Path
     checkpoint: Path
@@ -51,23 +51,22 @@ def find_run(target: str) -> SavedRun:
     elif is_best:
         path = path.parent
     if (path / "checkpoints").is_dir():
-        check_links(path)
-        folder = CheckpointFolder(path / "checkpoints", "")
-        return _whole(path, *(folder.load_best() if is_best else folder.load_latest()))
-    if path.is_file() and path.suffix == ".pt":
+        run = path
+        check_links(run)
+        folder = CheckpointFolder(run / "checkpoints", "")
+        checkpoint, content = folder.load_best() if is_best else folder.load_latest()
+    elif path.is_file() and path.suffix == ".pt":
         is_in_run = path.parent.name == "checkpoints"
-        folder_of_file = path.parent.parent if is_in_run else path.parent
-        check_links(folder_of_file, None if is_in_run else _WRITTEN)
-        return _whole(folder_of_file, path, load_checkpoint(path))
-    raise ConfigError(
-        f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or "
-        "'best' of the run in ./outputs that saved last"
-    )
-
-
-def _whole(folder: Path, checkpoint: Path, content: dict[str, Any]) -> SavedRun:
+        run = path.parent.parent if is_in_run else path.parent
+        check_links(run, None if is_in_run else _WRITTEN)
+        checkpoint, content = path, load_checkpoint(path)
+    else:
+        raise ConfigError(
+            f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
+            "or 'best' of the run in ./outputs that saved last"
+        )
     check_content(content, checkpoint)
-    return SavedRun(folder, checkpoint, content)
+    return SavedRun(run, checkpoint, content)
 
 
 def find_run_folder(target: str, exp_name: str | None = None) -> Path:
@@ -75,7 +74,7 @@ def find_run_folder(target: str, exp_name: str | None = None) -> Path:
 
     Args:
         target: a run's folder; a checkpoint in it; or ``latest``, for the run in ``outputs`` that saved last.
-        exp_name: of the runs that ``latest`` looks at; None: all.
+        exp_name: of the runs that ``latest`` considers; None: all.
 
     Raises:
         ConfigError: there is none, or it has links that lead out of it.
@@ -106,17 +105,14 @@ def load_resumed_run(folder: Path, target: str) -> SavedRun:
     check_content(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(
-            f"{path}: was written by version {content['code_version']}, this is {__version__}: the training may "
-            "continue otherwise than it would have"
+            f"{path}: was written by version {content['code_version']}, this is {__version__}: the resumed training "
+            "may differ from an uninterrupted one"
         )
     return SavedRun(folder, path, content)
 
 
 def last_run(exp_name: str | None = None) -> Path:
-    """Return the folder of the run in ``outputs`` that saved last.
-
-    Args:
-        exp_name: of the runs to look at; None: all.
+    """Return the folder of the run in ``outputs``, of any or one ``exp_name``, that saved last.
 
     Raises:
         ConfigError: none has a checkpoint.

@@ -1,4 +1,4 @@
-"""Signs of life between the processes of a training, so that no process waits for ever for one that is lost."""
+"""Heartbeats between the processes of a training, so that no process waits for ever for one that is lost."""
 
 from __future__ import annotations
 
@@ -17,40 +17,32 @@ _WORKING, _WAITING, _BUSY = "working", "waiting", "busy"
 
 
 class LostProcessError(RuntimeError):
-    """Another process of the training has ended, or cannot be reached any more."""
+    """Another process of the training has ended, or cannot be reached."""
 
 
 class HungProcessError(RuntimeError):
-    """This process's own main thread makes no step any more."""
+    """The main thread of this process makes no steps."""
 
 
 class Store(Protocol):
-    """Where all processes can read what any of them writes: that of the rendezvous."""
+    """Key-value store that all processes read and write: that of the rendezvous."""
 
     def set(self, key: str, value: str) -> None:
         """Write a text."""
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Read texts, all of which were written before."""
+        """Read texts that exist."""
 
 
 class FolderStore:
-    """A store for processes of one machine: a file for each key, replaced as a whole.
-
-    Args:
-        folder: which all of them can write; made where it is not there.
-    """
+    """A store for processes of one machine: a file for each key in ``folder``, replaced as a whole."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
 
     def set(self, key: str, value: str) -> None:
-        """Write a text.
-
-        Raises:
-            RuntimeError: the folder is gone, or full.
-        """
+        """Write a text; a RuntimeError if the folder is gone or full."""
         path = self._path(key)
         new = path.with_suffix(".new")  # each key has one writer
         try:
@@ -60,11 +52,7 @@ class FolderStore:
             raise RuntimeError(f"{path}: cannot be written: {error.strerror}") from error
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """Read texts.
-
-        Raises:
-            RuntimeError: one is not there.
-        """
+        """Read texts; a RuntimeError if one is missing."""
         try:
             return [self._path(key).read_bytes() for key in keys]
         except OSError as error:
@@ -75,23 +63,21 @@ class FolderStore:
 
 
 class Heartbeat:
-    """A thread that tells the other processes how this one is, and ends it where its main thread hangs.
+    """A thread that publishes this process's state to the others, and ends the process if its main thread hangs.
 
-    The main thread is *working*: it then calls :meth:`step` every now and then; *waiting* for the other processes; or
-    *busy* with what may take any time, such as writing a checkpoint. If it works without a step for longer than the
-    limit, it hangs: ``on_hang`` is called, which must end the process. A process that sends no signs of life for as
-    long (its machine has stopped, or the network) is lost: :meth:`check_others` says so to those who wait for it.
+    The main thread is *working*, and calls :meth:`step` regularly; *waiting* for the other processes; or *busy* with
+    work that may take any time, such as writing a checkpoint. If it works without a step for longer than the limit, it
+    hangs. A process that sends no heartbeat for as long (its machine has stopped, or the network) is lost:
+    :meth:`check_others` raises in the processes that wait for it.
+
+    Args:
+        on_hang: called in the thread; must end the process.
 
     Attributes:
         limit: s; before :meth:`settle` it is ``PATIENCE`` times as long.
     """
 
     def __init__(self, store: Store, rank: int, world_size: int, on_hang: Callable[[HungProcessError], None]) -> None:
-        """Set up; :meth:`start` begins.
-
-        Args:
-            on_hang: called in the thread.
-        """
         self._store = store
         self._rank = rank
         self._keys = [f"embodichain/alive/{r}" for r in range(world_size)]
@@ -99,24 +85,24 @@ class Heartbeat:
         self._factor = PATIENCE
         self._on_hang = on_hang
         self._state = _WORKING
-        self._waits = 0  # how often this process has waited so far: equal on all processes that are in step
+        self._waits = 0  # number of waits so far: equal on all processes that are in step
         self._waits_for = ""
         self._beats = 0
         self._last_step = time.monotonic()
         self._last_round = self._last_step
-        self._seen: dict[int, tuple[str, float]] = {}  # of each rank what it said last, and since when it says so
-        self._last_change = self._last_step  # of what any process says, apart from that it lives
+        self._seen: dict[int, tuple[str, float]] = {}  # by rank: its last text, and when that was first read
+        self._last_change = self._last_step  # of any process's text, apart from the number of its heartbeats
         self._main = threading.current_thread().ident
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def publish(self) -> None:
-        """Say how this process is, for the first time; all must have done so before any starts."""
+        """Publish this process's state; all processes must do so before any starts."""
         self._beats += 1
         self._store.set(self._keys[self._rank], f"{self._beats} {self._state} {self._waits} {self._waits_for}")
 
     def start(self) -> None:
-        """Begin to send and to read."""
+        """Start the thread."""
         self._last_step = self._last_round = time.monotonic()
         self._thread.start()
 
@@ -127,11 +113,11 @@ class Heartbeat:
             self._thread.join(timeout=1.0)  # it may hang itself, in a store that is not there any more
 
     def settle(self) -> None:
-        """From now on the limit holds as it is: what takes long at the beginning is done."""
+        """Apply the limit itself from now on: the slow first iteration is finished."""
         self._factor = 1
 
     def step(self) -> None:
-        """Note that the main thread has got on."""
+        """Note progress of the main thread."""
         self._last_step = time.monotonic()
 
     @contextmanager
@@ -144,15 +130,15 @@ class Heartbeat:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Mark that the main thread does what may take any time."""
+        """Mark that the main thread does work that may take any time."""
         with self._in_state(_BUSY):
             yield
 
     def check_others(self, since: float) -> None:
-        """Look whether the others are there; for a process that has been waiting since ``since`` (monotonic time, s).
+        """Check the other processes; for a process that has been waiting since ``since`` (monotonic time, s).
 
         Raises:
-            LostProcessError: one is not, the store is not, or all wait for each other.
+            LostProcessError: a process or the store does not answer, or all wait for each other.
         """
         now, limit = time.monotonic(), self.limit * self._factor
         if now - self._last_round > limit:
@@ -206,15 +192,15 @@ class Heartbeat:
 
 
 class NoHeartbeat:
-    """Nothing is sent and nothing is watched: the program's own process group has its own time limits."""
+    """Sends and checks nothing: for one process, or for the program's own process group, which has time limits."""
 
     limit = LIMIT
 
     def settle(self) -> None:
-        """Nothing depends on it."""
+        """Do nothing."""
 
     def step(self) -> None:
-        """Nobody asks."""
+        """Do nothing."""
 
     def waiting(self, what: str) -> AbstractContextManager[None]:
         """Mark nothing."""
@@ -225,7 +211,7 @@ class NoHeartbeat:
         return nullcontext()
 
     def check_others(self, since: float) -> None:
-        """Look at nothing."""
+        """Check nothing."""
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""Starts the processes of a training on this machine, and finds the run that a launcher's processes work on."""
+"""Starts the processes of a training on this machine, and finds the run of a launcher's processes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from embodichain.utils.parent import with_this_parent
 _RECORD = "launch.json"
 _SUMMARY = "summary.json"
 _ERROR = "error_{}.json"
-_POLL = 0.1  # s between two looks whether a process has ended
-_GRACE = 30.0  # s that the others have for an end of their own once one has failed
+_POLL = 0.1  # s between two checks for ended processes
+_GRACE = 30.0  # s that the others have to end by themselves once one has failed
 
 
 class FailedProcessError(RuntimeError):
     """A process of a local training has failed.
 
     Attributes:
-        exit_code: of the command that has started it: 2 where a config was wrong, else 1.
+        exit_code: of the command: 2 for a wrong config, else 1.
     """
 
     def __init__(self, message: str, code: int) -> None:
@@ -42,7 +42,7 @@ class FailedProcessError(RuntimeError):
 
 
 class _Failed(NamedTuple):
-    """A process that has ended with another code than 0."""
+    """A process that has ended with an exit code other than 0."""
 
     rank: int
     pid: int
@@ -56,7 +56,7 @@ def as_arguments(
     resume: str | None,
     allowed_writes: Sequence[str],
 ) -> list[str]:
-    """Return the command line that says the same."""
+    """Return the command line of these arguments."""
     config = [] if config_path is None else ["--config", config_path]
     imports = [argument for prefix in allowed_imports for argument in ("--allow-import", prefix)]
     writes = [argument for folder in allowed_writes for argument in ("--allow-write", folder)]
@@ -64,17 +64,17 @@ def as_arguments(
 
 
 def record_launch(folder: Path, launch: Launch) -> None:
-    """Note in a run's folder what works on it, for processes that are started again."""
+    """Write the launch into a run's folder, for processes that torchrun restarts."""
     write_json(folder / _RECORD, asdict(launch))
 
 
 def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bool) -> Path | None:
-    """Return the folder of the run that this launch works on, the newest one; None where none has a checkpoint.
+    """Return the newest run folder of this launch; None if none has a checkpoint.
 
     Args:
         exp_name: of the run; None: any.
-        is_restart: whether torchrun has started any machine's processes again. A run id that was given anew is no sign
-            of it: people reuse them.
+        is_restart: whether torchrun has restarted any machine's processes. An equal run id alone is no sign of it:
+            people reuse them.
     """
     own, found = placement.launch, []
     if own is None:
@@ -89,35 +89,32 @@ def find_launched_run(exp_name: str | None, placement: Placement, is_restart: bo
 
 
 def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run a training in several processes on this machine, and wait for its end.
+    """Run a training in several processes on this machine, and return its summary.
 
-    They meet in a folder that this user alone can read, and talk over the loopback interface: nothing listens on a
-    network. If one fails, the others are ended; if this process is gone, they end by themselves.
+    They meet in a folder that only this user can read, and communicate over the loopback interface: nothing listens on
+    a network. If one fails, the others are ended; if this process ends, they end too.
 
     Args:
         arguments: of the command line; ``--distributed`` is added.
 
-    Returns:
-        The run's summary.
-
     Raises:
-        InterruptedTraining: a signal came; it was handed on.
-        FailedProcessError: a process failed; it has said why.
+        InterruptedTraining: a signal came; it was forwarded.
+        FailedProcessError: a process failed.
     """
     command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments, "--distributed"]
     received: list[int] = []
     processes: list[subprocess.Popen[bytes]] = []
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
         for process in processes:
             process.send_signal(number)
 
-    with tempfile.TemporaryDirectory(prefix="embodichain_") as name, signals_to(hand_on):
+    with tempfile.TemporaryDirectory(prefix="embodichain_") as name, signals_to(forward):
         folder = Path(name)
         try:
             for rank in range(count):
-                # In a session of its own: Ctrl-C then reaches it once, by us.
+                # In a separate session: Ctrl-C then reaches it once, through us.
                 own = os.environ | _rank_variables(rank, count, folder)
                 processes.append(subprocess.Popen(command, env=own, start_new_session=True))
             failed = _wait(processes, received)
@@ -134,7 +131,7 @@ def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any
 
 
 def hand_back(summary: Mapping[str, Any]) -> bool:
-    """Give a run's summary to the process that has started this one by ``start_local_processes``, if it was so."""
+    """Pass a run's summary to ``start_local_processes``; return whether that started this process."""
     folder = os.environ.get(RENDEZVOUS)
     if folder is None:
         return False
@@ -157,7 +154,7 @@ def _rank_variables(rank: int, count: int, folder: Path) -> dict[str, str]:
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], received: Sequence[int]) -> list[_Failed]:
-    """Return when all have ended: those that were seen to fail first. The others are ended then."""
+    """Wait for all processes, ending the others once one fails; return the first that failed."""
     failed: list[_Failed] = []
     deadline = math.inf
     while any(process.poll() is None for process in processes):
@@ -166,7 +163,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], received: Sequence[int])
             failed = _nonzero(processes)
             deadline = time.monotonic() + _GRACE
             for process in processes:
-                process.terminate()  # it may wait for those that are gone
+                process.terminate()  # it may wait for the failed one
         if time.monotonic() > deadline:
             return failed
         time.sleep(_POLL)
@@ -180,9 +177,9 @@ def _nonzero(processes: Sequence[subprocess.Popen[bytes]]) -> list[_Failed]:
 
 
 def _failure(failed: Sequence[_Failed], folder: Path) -> FailedProcessError:
-    """Return the error that names the process whose failure made the others fail, as far as that can be told."""
+    """Return the error that names the process whose failure made the others fail, as far as known."""
     reasons = {each.rank: _read(folder / _ERROR.format(each.rank)).get("message", {}) for each in failed}
-    told = [each for each in failed if reasons[each.rank]]  # one that has only lost the others does not tell
+    told = [each for each in failed if reasons[each.rank]]  # one that has only lost the others gives no reason
     killed = [each for each in failed if each.code < 0]
     first = (told or killed or failed)[0]
     how = f"was ended by {signal.Signals(-first.code).name}" if first.code < 0 else f"failed (exit code {first.code})"

@@ -1,4 +1,4 @@
-"""Which of a training's processes this one is, by what its launcher has set, and which part of the machine it takes."""
+"""Rank, device and share of the processors of this process, from the launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from embodichain.utils.device import resolve_device
 
 @dataclass(frozen=True)
 class Launch:
-    """What was started together; a process that replaces one that failed belongs to the same.
+    """Identity of a launch by torchrun; a restarted process has the same.
 
     Attributes:
-        run_id: torchrun's ``--rdzv-id``; ``"none"`` where it was given none.
-        agent: what started rank 0: its host, process id and start time.
+        run_id: torchrun's ``--rdzv-id``; ``"none"`` if unset.
+        agent: host, process id and start time of the process that started rank 0.
     """
 
     run_id: str
@@ -30,15 +30,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which of the training's processes this is, as its launcher says by environment variables.
+    """Place of this process in the training, from the launcher's environment variables.
 
     Attributes:
-        rank: number of this process.
-        world_size: number of processes.
-        local_rank: number of this process on this machine.
-        local_world_size: number of processes on this machine.
-        restarts: how often torchrun has started this machine's processes again.
-        launch: what it was started with; None where ``start_local_processes`` did it, which never starts it again.
+        rank, world_size: number of this process, and of all.
+        local_rank, local_world_size: the same on this machine.
+        restarts: how often torchrun has restarted this machine's processes.
+        launch: None if started by ``start_local_processes``, which restarts nothing.
     """
 
     rank: int = 0
@@ -52,10 +50,10 @@ class Placement:
     def from_environment(
         cls, environment: Mapping[str, str] = os.environ, distributed: bool | None = None
     ) -> Placement | None:
-        """Return the placement; None where no launcher has set ``RANK`` and ``WORLD_SIZE``.
+        """Return the placement; None if no launcher has set ``RANK`` and ``WORLD_SIZE``.
 
         None also for the only process of a launcher, as some clusters set the variables everywhere, unless
-        ``distributed`` asks for several: torchrun may go on with one of them.
+        ``distributed`` is set: torchrun may continue with one process.
 
         Raises:
             ConfigError: a variable is missing or no number.
@@ -93,11 +91,7 @@ class Placement:
 
 
 def check_processes(processes: int, distributed: bool | None, placement: Placement | None) -> None:
-    """Check the number of processes that the user asks for, which are to be started on this machine.
-
-    Raises:
-        ConfigError: the number makes no sense here.
-    """
+    """Check the number of processes to start on this machine; raise a ConfigError if it is impossible here."""
     if processes < 1:
         raise ConfigError(f"--processes: must be at least 1, got {processes}")
     if distributed is False:
@@ -110,14 +104,14 @@ def check_processes(processes: int, distributed: bool | None, placement: Placeme
 
 
 def count_processes(distributed: bool, processes: int | None, device: torch.device, placement: Placement | None) -> int:
-    """Return how many processes are to be started on this machine; 1: this one trains.
+    """Return the number of processes to start on this machine; 1: this one trains.
 
     Args:
-        distributed: whether several processes are asked for, by the command line or the config.
-        processes: how many, if the command line says so; None: one for each GPU.
+        distributed: whether the command line or the config requests several processes.
+        processes: their number, from the command line; None: one for each GPU.
 
     Raises:
-        ConfigError: there are not so many devices, or a launcher has started several where none are asked for.
+        ConfigError: there are fewer devices than processes, or a launcher has started several without ``distributed``.
     """
     if placement is not None:
         if not distributed:
@@ -146,7 +140,7 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
     """Return the device of this process: the CPU for all, or a GPU for each.
 
     Args:
-        name: ``trainer.device``. Of ``"cuda:<number>"`` the number counts only where this process is alone.
+        name: ``trainer.device``. The number of ``"cuda:<number>"`` counts only for a single process.
         placement: of this process, if it is one of several.
 
     Raises:
@@ -166,12 +160,12 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
 
 
 def processor_share(local_world_size: int) -> int:
-    """Return how many processors each of the processes on this machine may keep busy."""
+    """Return the number of processors for each process on this machine."""
     return max(1, len(os.sched_getaffinity(0)) // local_world_size)
 
 
 def share_processors(placement: Placement) -> int:
-    """Let torch use this process's share of the processors, unless ``OMP_NUM_THREADS`` says how many; return it."""
+    """Let torch use this process's share of the processors, unless ``OMP_NUM_THREADS`` is set; return the share."""
     share = processor_share(placement.local_world_size)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(share)
@@ -179,7 +173,7 @@ def share_processors(placement: Placement) -> int:
 
 
 def _parent() -> str:
-    """Return host, process id and start time (in the kernel's ticks) of the process that has started this one."""
+    """Return host, process id and start time (kernel ticks) of the parent process."""
     pid = os.getppid()
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return f"{socket.gethostname()}:{pid}:{fields[19]}"

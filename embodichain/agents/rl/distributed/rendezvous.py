@@ -1,4 +1,4 @@
-"""How the processes of a training find each other. With ``ranks.py``, all that imports torch.distributed."""
+"""How the processes of a training find each other. Only this and ``process_group.py`` import torch.distributed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def rendezvous_folder() -> Path | None:
 
 
 def meet() -> tuple[Store, int, int]:
-    """Wait for the other processes; return a store that all of them share, this one's rank, and how many there are.
+    """Wait for the other processes; return the store that all share, this one's rank, and the number of processes.
 
     Raises:
-        ConfigError: the environment does not say where they meet.
+        ConfigError: an environment variable is missing or wrong.
         LostProcessError: some process did not come.
     """
     store, rank, world_size = _open_store()
@@ -39,11 +39,7 @@ def meet() -> tuple[Store, int, int]:
 
 
 def _open_store() -> tuple[Store, int, int]:
-    """Return the store in which the processes meet, this one's rank, and how many there are.
-
-    Raises:
-        ConfigError: the environment does not say it.
-    """
+    """Return the store in which the processes meet, this one's rank, and the number of processes."""
     folder = rendezvous_folder()
     if folder is not None:
         rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -59,19 +55,13 @@ def _open_store() -> tuple[Store, int, int]:
 
 
 def _agree_on_name(store: Store, rank: int, world_size: int) -> str:
-    """Return a name that the processes that have now been started have in common, and no others.
-
-    torchrun keeps the store when it starts processes again, with all that the earlier ones have left in it.
-
-    Raises:
-        LostProcessError: some process did not come.
-    """
+    """Return a name that only the processes of this start share: torchrun's store outlives a restart, with its keys."""
     greetings = [f"embodichain/greeting/{r}" for r in range(world_size)]
     store.set(greetings[rank], uuid.uuid4().hex)
     deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
     while time.monotonic() < deadline:
         if store.check(greetings):
-            # Whoever sees an old greeting finds another name, to which the one that has greeted anew never agrees.
+            # A process that reads an old greeting gets another name, to which the restarted process never agrees.
             name = hashlib.sha256(b"".join(store.multi_get(greetings))).hexdigest()
             store.set(f"embodichain/agreed/{name}/{rank}", "")
             if store.check([f"embodichain/agreed/{name}/{r}" for r in range(world_size)]):

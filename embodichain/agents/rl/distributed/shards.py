@@ -1,4 +1,4 @@
-"""What the ranks of a training have in common and what each has for itself, in its checkpoints and figures."""
+"""Shared and per-rank state in checkpoints, and metrics merged over the ranks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import nn
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.utils import logger
 
-# Of a checkpoint's entries, what each rank has for itself.
+# Entries of a checkpoint that each rank has for itself.
 OWN = ("generators", "statistics", "collector", "env", "stores")
 
 
 def with_all_parts(content: dict[str, Any], process_group: ProcessGroup, is_together: bool) -> dict[str, Any]:
-    """Return a checkpoint's content with what the other ranks have: complete on rank 0.
+    """Return a checkpoint's content with the other ranks' parts: complete on rank 0.
 
     Args:
-        is_together: all ranks do this; else the others' parts stay out, and environments will begin new episodes.
+        is_together: all ranks call this; else the others' parts are missing, and a resume begins new episodes.
     """
     own = {name: content[name] for name in OWN if name in content}
     parts = process_group.gather_data(own, only_to_main=True) if is_together else [own]
@@ -28,7 +28,7 @@ def with_all_parts(content: dict[str, Any], process_group: ProcessGroup, is_toge
 
 
 def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, Any] | None:
-    """Return what this rank had for itself, or None, with one warning, where it cannot go on from there."""
+    """Return this rank's own entries of a checkpoint; None, with one warning, if it cannot continue from them."""
     others, world_size = content.get("other_ranks", []), content.get("world_size", 1)
     if process_group.world_size == world_size == 1 + len(others):
         return (
@@ -43,20 +43,20 @@ def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, 
             else "a process had failed when the checkpoint was written"
         )
         logger.log_warning(
-            f"{why}: policy, optimiser, normaliser and counters go on, and the environments begin new episodes; the "
-            "training does not go on bit for bit"
+            f"{why}: policy, optimiser, normaliser and counters continue, and the environments begin new episodes; the "
+            "resumed training is not bit-identical"
         )
     return None
 
 
 def bundle_folder(run: Path, process_group: ProcessGroup) -> Path:
-    """Return where a rank keeps bundles: what is not finite has come from the samples of one of them."""
+    """Return the folder of a rank's bundles: each rank has its own samples."""
     folder = run / "bundles"
     return folder if process_group.world_size == 1 else folder / f"rank_{process_group.rank}"
 
 
 def mean_over_ranks(scalars: Mapping[str, float | torch.Tensor], process_group: ProcessGroup) -> dict[str, float]:
-    """Return the means of metrics over the ranks, numbers or scalars; all have the same names, in the same order."""
+    """Return the means of metrics over the ranks; all have the same names, in the same order."""
     values = [value.item() if isinstance(value, torch.Tensor) else float(value) for value in scalars.values()]
     if process_group.world_size == 1:
         return dict(zip(scalars, values, strict=True))
@@ -65,11 +65,7 @@ def mean_over_ranks(scalars: Mapping[str, float | torch.Tensor], process_group: 
 
 
 def check_in_step(policy: nn.Module, process_group: ProcessGroup) -> None:
-    """Check that all ranks have the same parameters and buffers.
-
-    Raises:
-        RuntimeError: they have not, on all ranks.
-    """
+    """Check that all ranks have the same parameters and buffers; a RuntimeError on all ranks if not."""
     names = process_group.differing(policy.state_dict())
     if names:
         raise RuntimeError(

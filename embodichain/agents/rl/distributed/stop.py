@@ -1,4 +1,4 @@
-"""Ends a training on SIGINT, SIGTERM and SIGHUP where nothing is half done."""
+"""Ends a training on SIGINT, SIGTERM and SIGHUP after the present step."""
 
 from __future__ import annotations
 
@@ -19,16 +19,11 @@ from embodichain.agents.rl.distributed import ProcessGroup
 
 GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask for an end. A process that has started trainings passes them on."""
+"""Signals that end a training. A process that has started trainings forwards them."""
 
 
 class InterruptedTraining(KeyboardInterrupt):
-    """A signal asked for an end.
-
-    Attributes:
-        number: of the signal.
-        exit_code: 128 + its number, as shells have it.
-    """
+    """Raised after a signal. ``number`` is the signal's, and ``exit_code`` 128 + ``number``, as in shells."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -38,11 +33,7 @@ class InterruptedTraining(KeyboardInterrupt):
 
 @contextmanager
 def stopping_together(process_group: ProcessGroup) -> Iterator[None]:
-    """Do something without collective operations; where one rank stops in it or before its end, all stop at its end.
-
-    Raises:
-        InterruptedTraining: a signal came to some rank.
-    """
+    """Run a block without collective operations; a signal to one rank raises InterruptedTraining on all at its end."""
     number = 0
     try:
         yield
@@ -55,10 +46,7 @@ def stopping_together(process_group: ProcessGroup) -> Iterator[None]:
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handle ``SIGNALS`` by a function while this is entered; one that is ignored, as by ``nohup``, stays so.
-
-    Signals are the main thread's; in another thread this does nothing.
-    """
+    """Handle ``SIGNALS`` by a function in the block, except ignored ones (``nohup``). Only in the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
     handled = [number for number in SIGNALS if is_main and signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in handled}
@@ -70,24 +58,20 @@ def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 class StopSignals:
-    """Takes note of SIGINT, SIGTERM and SIGHUP while it is entered; :meth:`check` then ends the work.
+    """Records SIGINT, SIGTERM and SIGHUP while it is entered; :meth:`check` then raises.
 
-    Where the work does not come to a check, because a step hangs, a thread of its own ends the process: ``grace``
-    seconds after the first signal or at the second, when it has called ``rescue``; at the third at once. It hears of
-    signals where the main thread cannot, in a call that does not return; only one that holds the interpreter's lock
-    stops it, too. Signals are the main thread's; in another thread this does nothing, nor does SIGHUP where it was
-    ignored (``nohup``).
+    If a step hangs, a watchdog thread ends the process: ``grace`` seconds after the first signal or at the second,
+    after calling ``rescue``; at the third at once. It receives signals while the main thread is in a call that does not
+    return, unless that call holds the interpreter's lock. In another thread than the main one this does nothing.
+
+    Args:
+        grace: time for the present step and the work's end, s.
 
     Attributes:
-        rescue: saves what there is, from another thread than the work's; returns a line about it, or an empty text.
+        rescue: saves the finished iterations, called in another thread; returns a line for the terminal, or "".
     """
 
     def __init__(self, grace: float = GRACE) -> None:
-        """Set up.
-
-        Args:
-            grace: time for the present step, and for whatever the work does at its end, s.
-        """
         self.rescue: Callable[[], str] = str
         self._grace = grace
         self._received: int | None = None
@@ -101,7 +85,7 @@ class StopSignals:
             self._pipe = socket.socketpair()
             self._pipe[1].setblocking(False)
             self._handlers.__enter__()
-            # The interpreter writes the number of each signal there as it comes, whatever the main thread does.
+            # The interpreter writes each signal's number there at once, whatever the main thread does.
             self._wakeup_before = signal.set_wakeup_fd(self._pipe[1].fileno(), warn_on_full_buffer=False)
             self._thread.start()
         return self
@@ -126,7 +110,7 @@ class StopSignals:
             self._received = number
 
     def _watch(self) -> None:
-        """Wait for signals, and end the process where the work does not; until the writer is closed."""
+        """Wait for signals until the pipe is closed, and end the process if the work does not."""
         assert self._pipe is not None
         reader, count, deadline = self._pipe[0], 0, math.inf
         while True:
@@ -156,7 +140,7 @@ class StopSignals:
                     os._exit(128 + number)  # files on the disk are complete at any moment
 
     def _end(self) -> None:
-        """Save what there is, and end the process, which may hang anywhere."""
+        """Rescue, and end the process, which may hang anywhere."""
         assert self._received is not None
         try:
             saved = self.rescue()

@@ -1,4 +1,7 @@
-"""Tensors as the processes of a training send them: data in bytes, gradients in buckets, checksums."""
+"""Tensors as the processes of a training send them: data in bytes, gradients in buckets, checksums, moments.
+
+Legend: n samples, O their size, W parts.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-BUCKET_BYTES = 4 * 2**20  # gradients are sent in pieces of about this size
+BUCKET_BYTES = 4 * 2**20  # of a bucket of gradients, about
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class GradientBucket:
 
 
 def gradient_buckets(parameters: Iterable[nn.Parameter]) -> Iterator[GradientBucket]:
-    """Divide gradients into buckets of about ``BUCKET_BYTES`` each, in their order; one that is not there is zero."""
+    """Divide gradients into buckets of about ``BUCKET_BYTES`` each, in their order; a missing one is zero."""
     bucket: list[torch.Tensor] = []
     size = 0
     for p in parameters:
@@ -60,10 +63,10 @@ def unpacked(content: torch.Tensor) -> Any:
 
 
 def checksum(x: torch.Tensor) -> torch.Tensor:
-    """Return a number that follows from a tensor's bits: int64 [], on the CPU."""
+    """Return a checksum of a tensor's bits: int64 [], on the CPU."""
     data = x.detach().contiguous().reshape(-1).view(torch.uint8)
     words = nn.functional.pad(data, (0, -len(data) % 8)).view(torch.int64)
-    # Weights by place, so that two values that have changed places are seen.
+    # Weights by place, so that swapped values are detected.
     places = torch.arange(1, 2 * len(words), 2, device=x.device)
     return (words * places).sum().cpu()
 
@@ -78,7 +81,7 @@ def merged_moments(parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, tor
     """Return the number, mean and sum of squared deviations of all samples together: [], [O], [O].
 
     Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979. Parts
-    are taken in their order, so that who merges the same parts gets the same bits. Parts may be empty.
+    are taken in their order, so that the same parts give the same bits. Parts may be empty.
 
     Args:
         parts: rows of :func:`moments`, float64 [W, 1 + 2 O].

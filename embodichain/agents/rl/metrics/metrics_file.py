@@ -1,4 +1,4 @@
-"""A run's ``metrics.jsonl``, read back. It may have been cut off, damaged, or written by another program."""
+"""Reads a run's ``metrics.jsonl``, which may be truncated, damaged or untrusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_STEPS = 2**53  # float64 holds each number up to here
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Return the rows: ``step``, ``wall_time`` (s) and the metrics, numbers or None.
 
-    The last line is passed over where it was cut off, when a machine stopped; others that are no rows with a warning.
+    A truncated last line is skipped; other lines that are no rows are skipped with a warning.
 
     Raises:
         OSError: the file cannot be read.
@@ -25,7 +25,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
-    """Take the lines beyond an environment step away from a run's ``metrics.jsonl``, and those that are no rows.
+    """Delete the lines after an environment step from a run's ``metrics.jsonl``, and those that are no rows.
 
     Returns:
         The last remaining line's ``wall_time`` (s), and the last step that was there before.
@@ -38,7 +38,7 @@ def rewind_metrics(path: Path, step: int) -> tuple[float, int]:
 
 
 def _read(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return the lines that are rows, with what they say."""
+    """Return the lines that are rows, with their content."""
     lines = read_bytes(path).split(b"\n")
     read = [(line, _row(line)) for line in lines]
     damaged = [i for i, (_, row) in enumerate(read[:-1], start=1) if row is None]

@@ -1,4 +1,4 @@
-"""What a training shows of itself in a terminal while it runs."""
+"""Progress panel of a training in the terminal."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **{name: _EPISODES[name] for name
 def make_progress(
     iterations: int, done: int = 0, is_shown: bool = True, config: Mapping[str, Any] | None = None
 ) -> ProgressDisplay:
-    """Return a live panel where the output is a terminal, else plain lines now and then.
+    """Return a live panel if the output is a terminal, else a display that prints plain lines.
 
     Args:
-        done: how many of them were made before.
-        is_shown: False where another process shows it.
+        done: number of iterations before a resume.
+        is_shown: False on other ranks than 0.
         config: the run's resolved config, which names the task, for the notice of a run that takes hours.
     """
     if not is_shown:
@@ -55,11 +55,7 @@ def make_progress(
 
 
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
-    """Return what the panel shows, as pairs of name and text, by column; what was not logged is left out.
-
-    Args:
-        scalars: the latest metrics by their tags.
-    """
+    """Return the panel's names and texts by column, of the latest metrics by their tags."""
     rewards = [name for name in scalars if name.startswith("rewards/")]
     return {
         "episodes": _formatted(_EPISODES, scalars),
@@ -74,7 +70,7 @@ def _formatted(shown: Mapping[str, tuple[str, str]], scalars: Mapping[str, float
 
 
 def _speed(scalars: Mapping[str, float]) -> Rows:
-    """Return steps a second, of the whole and of its two parts by themselves."""
+    """Return steps a second, in all and of collecting and learning alone."""
     if "charts/SPS" not in scalars:
         return []
     rows = [("steps/s", f"{scalars['charts/SPS']:,.0f}")]
@@ -90,16 +86,16 @@ _PARTS = {"collect": "collecting", "update": "learning"}
 
 
 class ProgressDisplay:
-    """Shows how far the training is; this one shows nothing."""
+    """Shows the progress of a training; this one shows nothing."""
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the state after an iteration."""
+        """Show the metrics after an iteration."""
 
     def evaluating(self, num_episodes: int) -> None:
         """Show that an evaluation has begun."""
 
     def close(self) -> None:
-        """Leave the terminal as it should be."""
+        """Stop showing."""
 
 
 class _WithNotice(ProgressDisplay):
@@ -140,17 +136,12 @@ class PlainProgress(ProgressDisplay):
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
 
     def evaluating(self, num_episodes: int) -> None:
-        """Say so."""
+        """Show that an evaluation has begun."""
         print(f"evaluating {num_episodes} episodes", flush=True)
 
 
 class LivePanel(ProgressDisplay):
-    """A bar with the time left, and below it the latest metrics, drawn in place.
-
-    Args:
-        console: the terminal.
-        done: how many of them were made before.
-    """
+    """A progress bar with the time left, and below it the latest metrics, drawn in place."""
 
     def __init__(self, console: Console, iterations: int, done: int = 0) -> None:
         columns = (

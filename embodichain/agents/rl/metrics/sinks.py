@@ -1,4 +1,4 @@
-"""Where a run's metrics go: TensorBoard, ``metrics.jsonl``, Weights & Biases."""
+"""Destinations of a run's metrics: TensorBoard, ``metrics.jsonl``, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -22,16 +22,12 @@ from embodichain.utils.files import without_links
 
 
 class Sink(Protocol):
-    """Takes scalars by name at a step. Whatever it raises, the run continues without it.
-
-    Attributes:
-        name: what the user knows it by.
-    """
+    """A destination of scalars. If it raises, the run warns with its ``name`` and continues without it."""
 
     name: str
 
     def write(self, scalars: dict[str, float], step: int) -> None:
-        """Take them."""
+        """Write scalars by name at a step."""
 
     def close(self) -> None:
         """Finish."""
@@ -41,7 +37,7 @@ class ScalarWriter(Protocol):
     """Such as ``torch.utils.tensorboard.SummaryWriter``."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """Take one scalar."""
+        """Write one scalar."""
 
 
 class WriterSink:
@@ -58,7 +54,7 @@ class WriterSink:
             self._writer.add_scalar(tag, value, step)
 
     def close(self) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
 
 class JsonLinesSink:
@@ -85,20 +81,17 @@ class JsonLinesSink:
 
 
 class TensorBoardSink:
-    """One file of scalars. What :meth:`write` was given is in it when that returns: a killed process loses nothing."""
+    """A TensorBoard event file, written without a thread: errors are raised at once, and a killed run loses nothing.
+
+    Readers take it after those that are in the folder, which is created.
+
+    Args:
+        resumed_from: the step that a resumed run continues from; readers discard later ones of older files.
+    """
 
     name = "TensorBoard"
 
     def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
-        """Begin a file, which readers take after those that are in the folder.
-
-        Args:
-            folder: its folder; it is made.
-            resumed_from: the step that a resumed run continues from; what older files have beyond it counts no more.
-
-        Raises:
-            OSError: it cannot be written.
-        """
         folder.mkdir(parents=True, exist_ok=True)
         # Files are read in the order of their names, and a run may be resumed in the second in which it was killed.
         older = (re.match(r"events\.out\.tfevents\.(\d+)\.", file.name) for file in folder.iterdir())
@@ -112,11 +105,7 @@ class TensorBoardSink:
         self._file.flush()
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write scalars at a step.
-
-        Raises:
-            OSError: that cannot be done, or the file was deleted.
-        """
+        """Write scalars; an OSError if the file cannot be written, or was deleted."""
         values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         self._add(step=step, summary=Summary(value=values))
         self._file.flush()
@@ -131,28 +120,26 @@ class TensorBoardSink:
 
 
 def check_there(descriptor: int) -> None:
-    """Raise an OSError if an open file has no name any more: what is written into it is lost when it is closed."""
+    """Raise an OSError if an open file was deleted: its content is lost when it is closed."""
     if os.fstat(descriptor).st_nlink == 0:
         raise OSError("the file was deleted")
 
 
 class WandbSink:
-    """Weights & Biases; offline where there is no account, or no way to it."""
+    """Weights & Biases; offline without an account or a connection. A run that the program has begun itself is used.
+
+    Args:
+        last_step: the last step logged before a resume: W&B cannot take steps back, so repeated ones are left out.
+
+    Raises:
+        ConfigError: the extra ``wandb`` is not installed.
+    """
 
     name = "Weights & Biases"
 
     def __init__(
         self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
     ) -> None:
-        """Begin a run, or continue it; one that the program has begun itself is used as it is.
-
-        Args:
-            last_step: the last step that it was given before, if it is resumed: what is given again is left out, since
-                nothing can be taken back.
-
-        Raises:
-            ConfigError: the extra ``wandb`` is not installed.
-        """
         try:
             import wandb  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
@@ -180,7 +167,7 @@ class WandbSink:
             )
             wandb.teardown()  # the attempt would keep the run's name for itself
             self._run = wandb.init(**arguments, mode="offline")
-        # What it has got itself is known where it is resumed online; it may be a step ahead of our own files.
+        # The last step online may be ahead of our own files.
         reached = self._run.summary.get("global_step")
         known = [step for step in (last_step, reached) if step is not None]
         self._last_step = max(known) if last_step is not None else None
@@ -197,20 +184,20 @@ class WandbSink:
             self._run.finish()
 
     def _use_own_step_axis(self) -> None:
-        """W&B drops what comes out of the order of its own."""
+        """Define our step axis: W&B drops out-of-order steps of its own."""
         self._run.define_metric("global_step")
         self._run.define_metric("*", step_metric="global_step")
 
 
 class RunLog:
-    """Hands scalars to every sink, and keeps the last of each. A sink that fails is left out from then on."""
+    """Writes scalars to every sink, and keeps the last of each. A sink that fails is removed."""
 
     def __init__(self, sinks: Sequence[Sink] = ()) -> None:
         self._sinks = list(sinks)
         self.last: dict[str, float] = {}
 
     def add(self, sink: Sink) -> None:
-        """Write to a further sink from now on."""
+        """Add a sink."""
         self._sinks.append(sink)
 
     def write(self, scalars: dict[str, float], step: int) -> None:
@@ -229,7 +216,7 @@ class RunLog:
                     sink.close()
 
     def close(self) -> None:
-        """Finish all sinks, and let go of them."""
+        """Close and remove all sinks."""
         sinks, self._sinks = self._sinks, []
         for sink in sinks:
             try:

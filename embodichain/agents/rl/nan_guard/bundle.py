@@ -1,4 +1,4 @@
-"""Bundles: what explains that something went wrong in a run, in one file that can be examined elsewhere.
+"""Bundles: the data of a failed update or a divergence, in one file that can be examined elsewhere.
 
 A bundle is a file of the same form as a checkpoint, and as safe to load. ``kind`` says what it is about: ``"update"``
 (everything needed to repeat an update) or ``"divergence"`` (what environments did before their physics became invalid).
@@ -22,14 +22,7 @@ from embodichain.utils.state import freeze, thaw
 
 
 def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) -> Path:
-    """Write ``<folder>/<kind>_step_<step>.pt``, and the folder where it is not there.
-
-    Args:
-        content: plain data (see ``embodichain.utils.state``).
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write plain data (see ``embodichain.utils.state``) to ``<folder>/<kind>_step_<step>.pt``; create the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kind}_step_{step}.pt"
     versions = {
@@ -44,11 +37,7 @@ def save_bundle(folder: Path, kind: str, step: int, content: Mapping[str, Any]) 
 
 
 def load_bundle(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Read a bundle.
-
-    Raises:
-        ConfigError: there is no such file, it is damaged, or no bundle.
-    """
+    """Read a bundle; a ConfigError if it is missing, damaged, or no bundle."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such bundle")
     try:
@@ -69,7 +58,7 @@ def space_to_data(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def spaces_to_data(env: object) -> dict[str, Any]:
-    """Return those of an environment's spaces that a policy is built for, as plain data by what they are."""
+    """Return the spaces of an environment that a policy is built for, as plain data by kind."""
     names = {
         "flat": "flattened_observation_space",
         "action": "single_action_space",

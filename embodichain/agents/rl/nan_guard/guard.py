@@ -1,4 +1,7 @@
-"""What a training watches for: updates that are not finite, and physics that becomes invalid."""
+"""NaN guard of a training: non-finite updates, outliers of observations, and physics that becomes invalid.
+
+Legend: N envs, T rollout steps, n diverged envs, O flattened observation size.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from embodichain.utils import logger
 from embodichain.utils.observations import entry_of_column
 from embodichain.utils.state import freeze, generators_state
 
-MAX_BUNDLES = 3  # of each kind: what goes wrong again and again is explained by the first times
+MAX_BUNDLES = 3  # of each kind
 _FEW = 8
 
 
@@ -31,12 +34,12 @@ class NonFiniteError(RuntimeError):
 
 
 class Guards:
-    """Counts, warns once whenever something begins to go wrong, and writes a bundle of it then.
+    """Counts non-finite updates and divergences; warns once when they begin, and writes a bundle then.
 
     Args:
-        folder: where bundles go; it is made when there is one.
+        folder: of the bundles; created with the first one.
         max_skipped_updates: updates in a row without a single gradient step that end the training.
-        context: what every bundle holds beside its own.
+        context: entries that every bundle has.
     """
 
     def __init__(
@@ -61,20 +64,20 @@ class Guards:
         self._had_outliers = False
 
     def begin_update(self) -> None:
-        """Take note of the random generators, as they are before an update."""
+        """Record the state of the random generators before an update."""
         self._generators = freeze(generators_state())
 
     def end_warm_up(self) -> None:
-        """Look at what the input normaliser has learnt from the steps before the first iteration."""
+        """Check the input normaliser's statistics of the steps before the first iteration."""
         self._check_outliers(0)
 
     def end_iteration(
         self, rollout: TensorDict, before: Mapping[str, Any], metrics: Mapping[str, float], step: int
     ) -> dict[str, float]:
-        """Look at what an iteration did.
+        """Check an iteration.
 
         Args:
-            before: ``policy`` and ``algorithm``, their states before the update.
+            before: the states of ``policy`` and ``algorithm`` before the update.
 
         Returns:
             ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
@@ -133,7 +136,7 @@ class Guards:
             logger.log_warning(f"{warning}{_describe_origin(rollout, metrics)}. {self._replay_hint()}")
 
     def _check_outliers(self, step: int) -> None:
-        """Warn of an observation that the input normaliser has cut."""
+        """Warn of an observation that the input normaliser has clipped."""
         normalizers = (part for part in self._policy.modules() if isinstance(part, RunningNormalizer))
         found = next((part.outliers for part in normalizers if part.outliers is not None), None)
         if found is not None and not self._had_outliers:
@@ -183,11 +186,7 @@ class Guards:
 
 
 def _describe_break(has_stepped: bool, metrics: Mapping[str, float]) -> str:
-    """Return what has made the parameters not finite.
-
-    Args:
-        has_stepped: whether ``gradient_step`` has made a step, which it does by finite gradients alone.
-    """
+    """Return the reason of non-finite parameters; ``gradient_step`` makes a step only with finite gradients."""
     if not has_stepped:
         return "its algorithm descends a gradient that is not finite, which gradient_step would have skipped"
     rate = metrics.get("train/learning_rate")
@@ -196,7 +195,7 @@ def _describe_break(has_stepped: bool, metrics: Mapping[str, float]) -> str:
 
 
 def _describe_origin(rollout: TensorDict, metrics: Mapping[str, float]) -> str:
-    """Return what of a rollout is not finite, for a warning; empty where all is."""
+    """Return the non-finite fields of a rollout for a warning; "" if all are finite."""
     origin = find_origin(rollout)
     if origin is None:
         return ""
@@ -213,13 +212,11 @@ WINDOW = 10  # steps before a divergence that are recorded
 
 
 def find_divergences(rollout: TensorDict) -> tuple[int, dict[str, Tensor]]:
-    """Return what a rollout [N, T+1] says of divergences.
+    """Return the number of divergences in a rollout [N, T+1], and a record of the n environments that diverged.
 
-    Returns:
-        How many there were, and of the n diverged environments ``env_ids`` [n] (numbered through the env sets),
-        ``count`` [n], the ``slot`` [n] of the rollout in which each diverged last, what the environment told of its
-        state before that step, [n, ...] by name, and ``obs`` [n, WINDOW, O] and ``action`` [n, WINDOW, ...] of the
-        steps up to that one, of which the last ``window`` [n] are of this rollout and the others 0.
+    The record has ``env_ids`` [n] (numbered through the env sets), ``count`` [n], the ``slot`` [n] of the rollout in
+    which each diverged last, the simulation's state before that step, [n, ...] by name, and ``obs`` [n, WINDOW, O] and
+    ``action`` [n, WINDOW, ...] of the steps up to that one: the last ``window`` [n] are of this rollout, others 0.
     """
     diverged = rollout.get(("info", "diverged"), None)
     if diverged is None:

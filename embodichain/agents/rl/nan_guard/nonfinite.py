@@ -1,4 +1,4 @@
-"""Where numbers stop being numbers: what is in a rollout's or a batch's fields.
+"""Finds non-finite numbers in rollouts, batches and parameters.
 
 Legend: N envs, T rollout steps; ... any shape.
 """
@@ -22,13 +22,12 @@ _REAL_AT_THE_END = {field.name for field in ROLLOUT_FIELDS if field.is_real_at_t
 
 @dataclass(frozen=True)
 class FieldStats:
-    """What is in a tensor.
+    """Statistics of a field.
 
     Attributes:
-        name: of the field.
-        lowest, highest: of its finite numbers; not-a-number where there is none.
-        bad: how many numbers are not finite.
-        count: how many there are.
+        lowest, highest: of its finite numbers; NaN if there is none.
+        bad: number of non-finite numbers.
+        count: number of numbers.
     """
 
     name: str
@@ -44,7 +43,7 @@ class FieldStats:
 
     @classmethod
     def of(cls, name: str, values: torch.Tensor) -> FieldStats:
-        """Return those of a tensor [...]."""
+        """Return the statistics of a tensor [...]."""
         finite = values[values.isfinite()]
         low, high = (finite.min().item(), finite.max().item()) if len(finite) else (torch.nan, torch.nan)
         return cls(name, low, high, values.numel() - finite.numel(), values.numel())
@@ -52,12 +51,10 @@ class FieldStats:
 
 @dataclass(frozen=True)
 class Origin:
-    """The first number of a rollout that is not finite, by time.
+    """The first non-finite number of a rollout, by time.
 
     Attributes:
-        field: its field.
-        env, step: the environment and the step of the rollout.
-        column: its place among the field's columns; None where the field has only one.
+        column: its index among the field's columns; None if the field has only one.
         envs: all environments where this field is not finite at some step.
     """
 
@@ -69,17 +66,17 @@ class Origin:
 
 
 def describe_batch(batch: TensorDict) -> list[FieldStats]:
-    """Return what is in each field of floating point numbers of a minibatch."""
+    """Return statistics of each floating-point field of a minibatch."""
     return [FieldStats.of(name, values) for name, values in _floats(batch)]
 
 
 def describe_rollout(rollout: TensorDict) -> list[FieldStats]:
-    """Return what is in each field of floating point numbers of a rollout [N, T+1], without the padding."""
+    """Return statistics of each floating-point field of a rollout [N, T+1], without the padding."""
     return [FieldStats.of(name, values) for name, values in _real_floats(rollout)]
 
 
 def find_origin(rollout: TensorDict) -> Origin | None:
-    """Return where a rollout [N, T+1] first has a number that is not finite; None where all are.
+    """Return the first non-finite number of a rollout [N, T+1]; None if all are finite.
 
     Of several fields at the same step it is the one that is made first: an observation before the action that follows
     from it, the action before the reward.
@@ -99,13 +96,13 @@ def find_origin(rollout: TensorDict) -> Origin | None:
 
 
 def parameters_are_finite(module: nn.Module) -> bool:
-    """Return whether all parameters are finite; the host waits for the device once."""
+    """Return whether all parameters are finite; one host sync."""
     flags = [parameter.detach().isfinite().all() for parameter in module.parameters()]
     return not flags or bool(torch.stack(flags).all())
 
 
 def non_finite_entries(module: nn.Module) -> list[str]:
-    """Return the names of the first parameters that are not finite, and of buffers with NaN (a mask may have -inf)."""
+    """Return the names of the first non-finite parameters, and of buffers with NaN (a mask may have -inf)."""
     bad = [name for name, value in module.named_parameters() if not value.isfinite().all()]
     bad += [name for name, value in module.named_buffers() if value.isnan().any()]
     return bad if len(bad) <= _FEW else [*bad[:_FEW], f"{len(bad) - _FEW} more"]

@@ -116,7 +116,7 @@ def test_folder_that_was_removed_is_made_again_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, calls = CheckpointFolder(tmp_path / "run/checkpoints", "run", keep_last=2), []
-    folder.on_made_again = lambda: calls.append(1)
+    folder.on_recreated = lambda: calls.append(1)
     path = folder.save({"x": 1}, 8)
     assert folder.load_latest()[0] == folder.newest() == path
     assert (

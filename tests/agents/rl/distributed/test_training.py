@@ -107,7 +107,7 @@ def test_another_number_of_processes_goes_on_with_new_episodes_and_says_so(
     assert summary["env_steps"] == 32 + 8
     text = capsys.readouterr().err
     assert text.count("[WARNING]") == 1
-    assert "the run had 2 processes and now has 1: policy, optimiser, normaliser and counters go on" in text
+    assert "the run had 2 processes and now has 1: policy, optimiser, normaliser and counters continue" in text
     content = load_checkpoint(summary["checkpoint"])
     assert content["policy"]["normalizer.count"] == 17 * 4 + 32 + 8
     assert content["world_size"] == 1
