@@ -1,4 +1,4 @@
-"""What an algorithm learns from: a rollout's transitions as a batch, and minibatches of it.
+"""Batches of a rollout's transitions, and minibatches of them.
 
 Legend: N envs, T rollout steps, L sequence length, B minibatch.
 """
@@ -15,8 +15,6 @@ from embodichain.agents.rl.buffer.rollout_buffer import transition_view
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.utils import ConfigError
 
-__all__ = ["BatchReader", "check_sequences", "iterate_minibatches", "learning_batch", "minibatch_sizes"]
-
 
 class BatchReader(Protocol):
     """What ``learning_batch`` reads of a policy."""
@@ -27,15 +25,15 @@ class BatchReader(Protocol):
 
     @property
     def state_size(self) -> int:
-        """Size of the recurrent state, 0 without memory."""
+        """Size of the recurrent state; 0: not recurrent."""
 
     @property
     def sequence_length(self) -> int | None:
-        """L, or None: single steps, and for policies with memory the whole rollout."""
+        """L, or None: single steps; for recurrent policies the whole rollout."""
 
 
 def check_sequences(policy: BatchReader, num_steps: int, batch_size: int) -> None:
-    """Check that a policy's sequences fit a rollout and a minibatch, before there is either.
+    """Check that a policy's sequences fit a rollout and a minibatch.
 
     Raises:
         ConfigError: T is not divisible by L, or L is more than B.
@@ -49,7 +47,7 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
     """Return a rollout's transitions as the policy's ``evaluate_actions`` and the algorithm's loss need them.
 
     Args:
-        policy: whose ``evaluation_fields`` are taken, and in sequences of whose ``sequence_length``.
+        policy: gives ``evaluation_fields`` and ``sequence_length``.
         columns: further tensors [N, T], by name: advantages, returns, masks.
 
     Returns:
@@ -77,13 +75,12 @@ def learning_batch(rollout: TensorDict, policy: BatchReader, **columns: torch.Te
 def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device | str) -> Iterator[TensorDict]:
     """Yield every row exactly once, shuffled by torch's global generator, in minibatches.
 
-    Processes that share the training all get the same number of minibatches, each its part of them: with equal numbers
-    of rows B transitions, with different ones more or less (see ``minibatch_sizes``).
+    All processes of the training get the same number of minibatches: of B transitions with equal numbers of rows, else
+    of more or less (see ``minibatch_sizes``).
 
     Args:
         flat: batch size [M], M transitions; or [M, L], M sequences of L transitions.
-        batch_size: B, transitions in a minibatch; of sequences, as many as have no more than B. The last minibatch
-            holds the remainder, if there is one.
+        batch_size: B, transitions in a minibatch; of sequences, as many as fit. The last minibatch has the remainder.
 
     Raises:
         ConfigError: a sequence has more than ``batch_size`` transitions.
@@ -97,10 +94,10 @@ def iterate_minibatches(flat: TensorDict, batch_size: int, device: torch.device 
 
 
 def minibatch_sizes(own: int, size: int, counts: Sequence[int]) -> list[int]:
-    """Return how many of its rows a process puts into each minibatch; each process as many minibatches.
+    """Return the number of a process's rows in each minibatch; all processes have the same number of minibatches.
 
-    Together they hold ``size`` rows a process on average, and the last one what is left over. Each process
-    contributes in proportion to its rows, at least one, so that no minibatch of it is empty unless it has no rows.
+    A minibatch has ``size`` rows per process on average, the last one the remainder. Each process contributes in
+    proportion to its rows, at least one: its minibatches are empty only if it has no rows.
 
     Args:
         own: rows of this process.
@@ -111,7 +108,7 @@ def minibatch_sizes(own: int, size: int, counts: Sequence[int]) -> list[int]:
     if not total:
         return [0]
     least = min(count for count in counts if count)
-    together = max(together, -(-total // least))  # fewer and larger ones, where one process has very few rows
+    together = max(together, -(-total // least))  # fewer and larger ones, if one process has very few rows
     ends = [own * min(end, total) // total for end in range(together, total + together, together)]
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
@@ -120,7 +117,7 @@ def _rows(flat: TensorDict, rows: torch.Tensor) -> TensorDict:
     """Return ``flat[rows]``, for which ``index_select`` needs a third of the time that indexing does."""
     batch_size = torch.Size([len(rows), *flat.batch_size[1:]])
     selected = flat.apply(lambda values: values.index_select(0, rows), batch_size=batch_size)
-    assert selected is not None  # as it would be without entries
+    assert selected is not None  # it has entries
     return selected
 
 

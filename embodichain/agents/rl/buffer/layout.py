@@ -1,4 +1,4 @@
-"""The rollout's fields: every one that a rollout can have, declared here and nowhere else.
+"""The fields of a rollout, all of them declared here.
 
 Legend: N envs, T rollout steps, O flattened observation size, A action size, S state size, H actions of a chunk, A'
 log-probabilities of an action of a chunk.
@@ -11,11 +11,10 @@ of the chunk. Otherwise H and A' are no dimensions.
 
 A policy may write further fields, its ``extra_fields``: [N, T+1, width] float32 each, padding in slot T.
 
-Of a truncated step ``final_value`` is all that PPO needs. An algorithm that bootstraps in its own way says so
-(``reads_final_obs``), and gets ``final``, the policy's whole input at the end of the episode. It is a field of its own
-rather than a list of rows: of known size, written without waiting for a device, and read like any other. It takes what
-``obs``, ``entries`` and ``state`` take once more (PushCube's quickstart: 2.7 MB become 4.9 MB, of which ``info`` has
-0.2 MB), so other algorithms do not get it.
+Of a truncated step PPO needs ``final_value`` only. An algorithm with ``reads_final_obs`` also gets ``final``, the
+policy's whole input at the end of the episode: a field of fixed size, written without waiting for a device. It doubles
+the memory of ``obs``, ``entries`` and ``state`` (PushCube's quickstart: 2.7 MB become 4.9 MB), so other algorithms do
+not have it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = ["ROLLOUT_FIELDS", "RolloutField", "RolloutOrigin", "allocate_rollout", "env_steps", "undeclared_fields"]
-
 Dimension = Literal["O", "A", "S", "H", "A'", "..."]
 
 
@@ -39,11 +36,11 @@ class RolloutField:
 
     Attributes:
         name: its key.
-        writer: what fills it; nothing else writes it.
-        shape: its dimensions behind [N, T+1]; "..." is what the environment gives.
-        dtype: of its numbers; None: of each entry its own.
-        exists: when a rollout has it.
-        is_nested: it is a TensorDict of such tensors, by name.
+        writer: the only component that writes it.
+        shape: its dimensions behind [N, T+1]; "...": those of the environment.
+        dtype: None: each entry has another.
+        exists: the condition under which a rollout has it.
+        is_nested: it is a TensorDict of tensors by name.
         is_real_at_the_end: slot T is real.
     """
 
@@ -75,15 +72,15 @@ ROLLOUT_FIELDS = (
     RolloutField("truncated", "env", dtype=torch.bool),
     # V(final observation) where truncated and not terminated, elsewhere 0.
     RolloutField("final_value", "collector"),
-    # There, the policy's whole input: obs, and entries and state where there are any. Elsewhere 0.
+    # There, the policy's whole input: obs, and entries and state if it reads them. Elsewhere 0.
     RolloutField("final", "collector", ("...",), None, "BaseAlgorithm.reads_final_obs", is_nested=True),
-    # What the step said: "rewards/<term>" and "metrics/<name>" float32 (of a chunk the sum over its steps), "success"
+    # From the step's info: "rewards/<term>" and "metrics/<name>" float32 (of a chunk the sum over its steps), "success"
     # and "diverged" bool.
     RolloutField("info", "collector", (), None, "the environment's info has it", is_nested=True),
-    # The simulation by name before each environment's last divergence; the same in all slots, of which one is stored.
+    # The simulation by name before each environment's last divergence; stored once, the same in all slots.
     RolloutField("state_before", "collector", ("...",), None, "something diverged", is_nested=True),
-    # Of asynchronous collection: the version of the policy that chose the action (in slot T: that gave the value), and
-    # how many versions newer the learner's was when it got the rollout.
+    # Asynchronous collection: the version of the policy that chose the action (in slot T: of the value), and the
+    # number of versions that the learner's policy was ahead when it got the rollout.
     RolloutField("policy_version", "collector", (), torch.int64, "asynchronous", is_real_at_the_end=True),
     RolloutField("lag", "collector", (), torch.int64, "asynchronous, once handed out", is_real_at_the_end=True),
     RolloutField("origin", "collector", (), None, "asynchronous"),  # a RolloutOrigin, no tensor
@@ -95,10 +92,10 @@ class RolloutOrigin:
     """Where a rollout comes from.
 
     Attributes:
-        env_set: the environments that it was collected in, 0 where there is one set.
-        number: how many rollouts the set had begun before.
-        continues: nothing is missing between the set's rollout that was handed out before and this one.
-        state: of the environments and their collector after its last step, for a checkpoint; None: they keep none.
+        env_set: index of the set of environments.
+        number: number of the set's rollouts begun before.
+        continues: no rollout was dropped between the set's previous one and this one.
+        state: of the environments and their collector after its last step, for a checkpoint.
     """
 
     env_set: int = 0
@@ -183,7 +180,7 @@ def undeclared_fields(rollout: TensorDict, extra_fields: Iterable[tuple[str, int
 
 
 def env_steps(rollout: TensorDict) -> Tensor:
-    """Return how many environment steps each step of a rollout [N, T+1] made, [N, T] int64: 1, or those of a chunk."""
+    """Return the number of environment steps of each step of a rollout [N, T+1], [N, T] int64: 1, or a chunk's."""
     if "executed" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
         return rollout["executed"][:, :-1].sum(2)
     num_envs, num_slots = rollout.batch_size

@@ -12,19 +12,16 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.layout import allocate_rollout, env_steps
 
-__all__ = ["RolloutBuffer", "check_rollout", "num_env_steps", "transition_view"]
-
 
 class RolloutBuffer:
-    """Storage for one rollout at a time, the same memory each time.
+    """Storage for one rollout, reused for the next.
 
     Args:
         num_envs: N.
         rollout_len: T, steps per environment.
         obs_dim: O, flattened observation size.
         action_dim: A, action size.
-        device: where the rollout lives.
-        fields: what the policy stores beyond the common fields, as keywords of ``allocate_rollout``.
+        fields: further keywords of ``allocate_rollout``.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class RolloutBuffer:
         """Declare the rollout complete.
 
         Args:
-            rollout: what ``start_rollout`` returned; nothing is copied.
+            rollout: the one of ``start_rollout``; nothing is copied.
 
         Raises:
             ValueError: it is another TensorDict.
@@ -79,7 +76,7 @@ class RolloutBuffer:
 
 
 def check_rollout(rollout: TensorDict) -> None:
-    """Refuse what is no complete rollout: without their order, transitions do not say what followed.
+    """Refuse an incomplete rollout: shuffled transitions have no next observation.
 
     Raises:
         ValueError: its batch size is not [N, T+1].
@@ -89,7 +86,7 @@ def check_rollout(rollout: TensorDict) -> None:
 
 
 def num_env_steps(rollout: TensorDict) -> int:
-    """Return how many environment steps a rollout [N, T+1] has: N T, or with chunks of actions, those executed."""
+    """Return the number of environment steps in a rollout [N, T+1]: N T; with chunks of actions, the executed ones."""
     return int(env_steps(rollout).sum())
 
 

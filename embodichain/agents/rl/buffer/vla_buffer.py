@@ -13,21 +13,18 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.rollout_buffer import check_rollout
 
-__all__ = ["BufferClosedError", "VLABuffer"]
-
 
 class BufferClosedError(RuntimeError):
-    """The buffer was closed before or while it was waited for."""
+    """Raised by ``get`` and ``add_rollout`` of a closed buffer."""
 
 
 class VLABuffer:
     """Complete rollouts [N, T+1], first in, first out, each handed out exactly once, by reference.
 
-    Any number of threads may add and get. A thread that waits sleeps on a condition and is woken by what it waits for,
-    or by :meth:`close`: no thread waits for ever on one that has ended.
+    Any number of threads may add and get. ``close`` wakes all waiting threads with an error.
 
     Args:
-        buffer_size: how many rollouts may wait, at least 1.
+        buffer_size: capacity in rollouts, at least 1.
 
     Raises:
         ValueError: ``buffer_size`` is less than 1.
@@ -44,16 +41,16 @@ class VLABuffer:
         self._produced = self._consumed = self._dropped = 0
 
     def add_rollout(self, rollout: TensorDict, timeout: float | None = None) -> None:
-        """Put a rollout at the end; wait for room where the buffer is full.
+        """Append a rollout; wait for room if the buffer is full.
 
         Args:
-            rollout: batch size [N, T+1]. It belongs to the buffer from now on.
+            rollout: batch size [N, T+1], the buffer's from now on.
             timeout: seconds to wait at most; None: until there is room.
 
         Raises:
-            ValueError: it has not the two batch dimensions of a rollout.
-            TimeoutError: there was no room in time; the rollout was not taken.
-            BufferClosedError: the buffer is closed; the rollout was not taken.
+            ValueError: its batch size is not [N, T+1].
+            TimeoutError: there was no room in time; the rollout was not added.
+            BufferClosedError: the buffer is closed; the rollout was not added.
         """
         check_rollout(rollout)
         with self._changed:
@@ -65,7 +62,7 @@ class VLABuffer:
             self._changed.notify_all()
 
     def get(self, timeout: float | None = None) -> TensorDict:
-        """Take out the oldest rollout; wait for one where there is none.
+        """Remove and return the oldest rollout; wait for one if the buffer is empty.
 
         Args:
             timeout: seconds to wait at most; None: until there is one.
@@ -98,10 +95,10 @@ class VLABuffer:
             return count
 
     def close(self, error: BaseException | None = None) -> None:
-        """End all waiting, now and from now on, until :meth:`reopen`; what is in the buffer stays.
+        """Wake all waiting threads with an error, and refuse calls until :meth:`reopen`; rollouts stay in the buffer.
 
         Args:
-            error: raised by :meth:`get` in place of ``BufferClosedError``: why there will be no more rollouts.
+            error: raised by :meth:`get` instead of ``BufferClosedError``.
         """
         with self._changed:
             self._is_closed = True

@@ -9,8 +9,6 @@ from typing import Any
 
 from tensordict import TensorDict
 
-__all__ = ["BaseCollector", "StepCallback"]
-
 StepCallback = Callable[[TensorDict, dict[str, Any]], None]
 """Called after every step with the policy's fields of that step (``obs``, ``action``, ``sample_log_prob``, ``value``,
 and what else the policy reads and writes; batch size [N]; overwritten by the next rollout) and the environment's
@@ -25,16 +23,16 @@ class BaseCollector(ABC):
     reset_every_rollout: bool = False
     """Begin every rollout with new episodes in all environments."""
     keeps_final_obs: bool = False
-    """Rollouts have ``final``, the final observations of truncated steps; to be set before the first one."""
+    """Rollouts have ``final``, the final observations of truncated steps; set it before the first rollout."""
 
     @abstractmethod
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
-        """Return a rollout of ``num_steps`` steps in every environment; with chunks of actions, of so many decisions.
+        """Return a rollout of ``num_steps`` steps (with chunks of actions: decisions) in every environment.
 
         Args:
             num_steps: T.
-            rollout: where to write, as from ``RolloutBuffer.start_rollout``; None: storage of the collector's own,
-                which the next call may write over.
+            rollout: written into, as from ``RolloutBuffer.start_rollout``; None: the collector's own storage, which
+                the next call may overwrite.
 
         Returns:
             The complete rollout [N, T+1]; fields in ``buffer/layout.py``.
@@ -45,34 +43,34 @@ class BaseCollector(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Begin new episodes in all environments, and forget the policy's recurrent state."""
+        """Begin new episodes in all environments, with the policy's recurrent state 0."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what, beside the environments, the next rollout depends on, as plain data."""
+        """Return the collector's state without the environments', as plain data."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:  # noqa: B027 (nothing where there is no state)
-        """Take what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned."""
 
     def env_state_dict(self) -> dict[str, Any] | None:
-        """Return the state of the environments where the next rollout starts, None where they keep none."""
+        """Return the environments' state at the start of the next rollout; None if they do not save theirs."""
         return None
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Take what ``env_state_dict`` returned; return whether the environments could."""
+        """Load what ``env_state_dict`` returned; return whether the environments can."""
         return False
 
     def start(self) -> None:  # noqa: B027 (nothing runs in the background)
-        """Begin to collect in the background, if that is how the collector works."""
+        """Begin to collect in the background, if the collector does."""
 
     def stop(self) -> None:  # noqa: B027
-        """End what ``start`` began."""
+        """Stop what ``start`` began."""
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no environment step while this is entered; nothing is lost."""
+        """Inside this context no environment steps; nothing is lost."""
         yield
 
     def scalars(self) -> dict[str, float]:
-        """Return metrics to be logged about the rollout that ``collect`` returned last."""
+        """Return metrics to log of the last rollout."""
         return {}

@@ -1,4 +1,4 @@
-"""What a step says beside observation and reward, written into the rollout; the host reads nothing.
+"""Writes what a step's ``info`` has, and the final observations, into the rollout; the host reads nothing.
 
 Legend: N envs, T rollout steps, K names.
 """
@@ -11,11 +11,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = ["FinalSlots", "StepInfo"]
-
 
 def _columns(info: dict[str, Any]) -> dict[str, Tensor]:
-    """Return what is said of a step by name, [N] each; nothing where the environment says nothing of success."""
+    """Return success, reward terms and metrics of a step by name, [N] each; none without "success"."""
     if "success" not in info:
         return {}
     named = {f"{kind}/{name}": value for kind in ("rewards", "metrics") for name, value in info[kind].items()}
@@ -39,7 +37,7 @@ class StepInfo:
                 del rollout[name]
 
     def write(self, t: int, info: dict[str, Any]) -> None:
-        """Take in step ``t``, the steps in order."""
+        """Store the ``info`` of step ``t``; steps in order."""
         columns = _columns(info)
         if columns:
             if self._block is None:
@@ -49,7 +47,7 @@ class StepInfo:
             self._write_divergence(t, info["diverged"], info.get("state_before", {}))
 
     def finish(self) -> None:
-        """Put what was taken in into the rollout; slot T is 0."""
+        """Write the stored steps into the rollout; slot T is 0."""
         batch_size, device = self._rollout.batch_size, self._rollout.device
         fields: dict[str, Tensor] = {}
         if self._block is not None:
@@ -61,7 +59,7 @@ class StepInfo:
         if fields:
             self._rollout["info"] = TensorDict(fields, batch_size, device=device)
         if self._states:
-            # One state an environment is stored, and shown in each slot.
+            # One state per environment is stored; each slot is a view of it.
             states = {
                 name: value.unsqueeze(1).expand(-1, self._num_slots, *value.shape[1:])
                 for name, value in self._states.items()
@@ -86,7 +84,7 @@ class StepInfo:
 
 
 class FinalSlots:
-    """The fields of a rollout [N, T+1] that are of truncated steps, and 0 in all others."""
+    """Fills the fields of a rollout [N, T+1] that only truncated steps have; they are 0 in all others."""
 
     def __init__(self, rollout: TensorDict) -> None:
         rollout["final_value"].zero_()
@@ -98,7 +96,7 @@ class FinalSlots:
                 self._inputs[key] = final[key].transpose(0, 1).unbind(0)
 
     def write(self, t: int, cut: Tensor, given: TensorDict, value: Tensor, is_rows: bool) -> None:
-        """Write slot ``t`` where ``cut`` [N]: the policy's input and value, of these rows or of all."""
+        """Write the policy's input and value into slot ``t`` of the rows ``cut`` [N]; ``is_rows``: of these alone."""
         columns = [(self._values[t], value), *((slots[t], given[key]) for key, slots in self._inputs.items())]
         for slot, values in columns:
             if is_rows:

@@ -1,4 +1,4 @@
-"""Collection in turn with the updates.
+"""Synchronous collection of rollouts.
 
 Legend: N envs, T rollout steps, O flattened observation size, A action size.
 """
@@ -15,33 +15,32 @@ from torch import Tensor
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
-from embodichain.agents.rl.collector.written import checked_steps
 from embodichain.agents.rl.models import Actor, policy_input, valued
-from embodichain.agents.rl.vec_env import SavesState, VecEnv, step_with
+from embodichain.agents.rl.vec_env import SavesState, Step, VecEnv, step_with
+from embodichain.utils import ConfigError
 from embodichain.utils.observations import flat_input, select_entries
 from embodichain.utils.profiling import section
 from embodichain.utils.threads import torch_threads
 
-__all__ = ["SyncCollector"]
+_FLAGS = ("done", "terminated", "truncated")
+_CHECKED = 2  # steps
 
 
 class SyncCollector(BaseCollector):
     """Steps the environments with the current policy, and returns when the rollout is complete.
 
-    Episodes, and with them the policy's recurrent state, run on from one rollout to the next: the environments are
-    reset once, here, and then reset themselves, unless ``reset`` is called. The first steps are checked: whether the
-    environments write into the rollout what they return.
+    Episodes and the policy's recurrent state continue from one rollout to the next: the environments are reset once,
+    by the constructor, and then reset themselves, unless ``reset`` is called. The first steps are checked: the
+    environments must write into the rollout what they return.
 
     Args:
-        env: the environments.
-        policy: chooses the actions; on ``device``.
-        device: where the policy and the collector's own rollout live.
+        device: of the policy and the collector's own rollout.
         on_step_callback: called after every step.
-        versioned: the policy says by ``policy_version`` [N] which version of it acts; the rollouts keep it.
+        versioned: the policy writes its ``policy_version`` [N], and the rollouts have it.
 
     Raises:
-        ConfigError: the policy reads an entry that the environment's observation has not, or chooses chunks of actions
-            that the environment does not take.
+        ConfigError: the environment's observation lacks an entry that the policy reads, or the policy chooses chunks
+            of actions that the environment does not execute.
     """
 
     def __init__(
@@ -65,19 +64,19 @@ class SyncCollector(BaseCollector):
         self.reset()
 
     def reset(self) -> None:
-        """Begin new episodes in all environments, and forget the policy's recurrent state."""
+        """Begin new episodes in all environments, with the policy's recurrent state 0."""
         obs, _ = self.env.reset()
         state = None
         if self.policy.state_size:
             state = torch.zeros(self.env.num_envs, self.policy.state_size, device=self.device)
-        self._next = policy_input(self.policy, obs, state, self.device).clone()  # where the next rollout starts
+        self._next = policy_input(self.policy, obs, state, self.device).clone()  # the next rollout's first input
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the next rollout starts: what the policy is given there, its recurrent state included."""
+        """Return the policy's next input, with the recurrent state."""
         return {"next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned."""
         self._next = state["next"].to(self.device)
 
     def env_state_dict(self) -> dict[str, Any] | None:
@@ -85,7 +84,7 @@ class SyncCollector(BaseCollector):
         return self.env.state_dict() if isinstance(self.env, SavesState) else None
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Take what ``env_state_dict`` returned; see there."""
+        """Load what ``env_state_dict`` returned; see ``BaseCollector.load_env_state_dict``."""
         if not isinstance(self.env, SavesState):
             return False
         self.env.load_state_dict(state)
@@ -132,16 +131,16 @@ class SyncCollector(BaseCollector):
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
         take = step_with(env, policy.chunk_length)
         if not self._is_env_checked:
-            take = checked_steps(take, rollout, type(env).__name__)
+            take = _checked_steps(take, rollout, type(env).__name__)
             self._is_env_checked = True
         # One list of [N, ...] slots for each field: slicing the rollout at every step costs more than the copies.
         written = {name: rollout[name].transpose(0, 1).unbind(0) for name in self._written}
         final = FinalSlots(rollout)
-        said = StepInfo(rollout)
+        step_info = StepInfo(rollout)
         inputs = self._input_slots(rollout)
         for name, slots in inputs.items():
             slots[0].copy_(self._next[name])
-        reads_entries, has_memory = bool(policy.obs_keys), policy.state_size > 0
+        reads_entries, is_recurrent = bool(policy.obs_keys), policy.state_size > 0
         filled = 0
         try:
             for t in range(num_steps):
@@ -156,26 +155,26 @@ class SyncCollector(BaseCollector):
                 inputs["obs"][t + 1].copy_(flat_input(next_obs))
                 if reads_entries:
                     inputs["entries"][t + 1].copy_(select_entries(next_obs, policy.obs_keys))
-                if has_memory:
+                if is_recurrent:
                     done = (terminated | truncated).to(self.device)
                     inputs["state"][t + 1].copy_(step["next_state"].masked_fill(done.unsqueeze(-1), 0.0))
                 filled = t + 1
-                said.write(t, info)
+                step_info.write(t, info)
                 self._write_final(final, t, truncated & ~terminated, step, info)
                 if self.on_step_callback is not None:
                     self.on_step_callback(step, info)
         finally:
-            # Whatever ends the collecting early, the next one starts where the environments are.
+            # If an error ends the rollout early, the next one starts where the environments are.
             self._next = TensorDict(
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
-        said.finish()
+        step_info.finish()
         bootstrap = self._valued(self._next.copy())
         for name in self._bootstrap:
             written[name][num_steps].copy_(bootstrap[name])
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
-        """Return what the policy is given, by name: for each slot a tensor or, of ``entries``, a TensorDict."""
+        """Return the policy's input of each slot by name: tensors or, of ``entries``, TensorDicts."""
         slots: dict[str, Any] = {"obs": rollout["obs"].transpose(0, 1).unbind(0)}
         if self.policy.obs_keys:
             slots["entries"] = rollout["entries"].unbind(1)
@@ -184,11 +183,11 @@ class SyncCollector(BaseCollector):
         return slots
 
     def _write_final(self, out: FinalSlots, t: int, cut: Tensor, step: TensorDict, info: dict[str, Any]) -> None:
-        """Write what the final observations give, with the hidden state of the episodes cut, where ``cut`` [N]."""
+        """Write value and input of the final observations of the truncated episodes, ``cut`` [N]."""
         is_free = _is_free_to_read(cut)
         if is_free and not cut.any():
             return
-        # Few rows are cut at any one step. To know which would mean to wait for a device: there all are valued.
+        # Few rows are cut at one step. On a GPU the host would wait to learn which: there all rows are valued.
         state = step["next_state"] if self.policy.state_size else None
         given = policy_input(self.policy, info["final_obs"], state, self.device, cut if is_free else slice(None))
         out.write(t, cut.to(self.device), given, self._valued(given.copy())["value"], is_free)
@@ -199,7 +198,7 @@ class SyncCollector(BaseCollector):
 
 
 def _is_free_to_read(flags: Tensor) -> bool:
-    """Return whether the host reads flags without waiting for a device."""
+    """Return whether the host reads flags without waiting for a GPU."""
     return flags.is_cpu
 
 
@@ -209,3 +208,45 @@ def _threads_beside(env: VecEnv) -> AbstractContextManager[None]:
     After each operation torch's idle workers spin for a while, on cores that the physics threads need.
     """
     return torch_threads(1) if env.device.type == "cpu" else nullcontext()
+
+
+def _checked_steps(step: Step, rollout: TensorDict, name: str) -> Step:
+    """Return a ``step`` whose first calls raise ConfigError if the rollout [N, T+1] lacks what they returned.
+
+    The first slots are filled with what no environment writes: NaN rewards, and flags that are all True, then all
+    False. This detects unwritten slots even among rewards of 0. ``name`` is the environment's class, for messages.
+    """
+    num_checked = min(_CHECKED, rollout.batch_size[1] - 1)
+    rollout["reward"][:, :num_checked] = torch.nan
+    for flag in _FLAGS:
+        rollout[flag][:, :num_checked] = torch.arange(num_checked, device=rollout[flag].device) == 0
+    num_done = 0
+
+    def checked(action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        nonlocal num_done
+        results = step(action)
+        if num_done < num_checked:
+            _, reward, terminated, truncated, _ = results
+            returned = {"reward": reward, "done": terminated | truncated}
+            returned |= {"terminated": terminated, "truncated": truncated}
+            _check_slot(rollout[:, num_done], returned, num_done, name)
+            num_done += 1
+        return results
+
+    return checked
+
+
+def _check_slot(slot: TensorDict, returned: dict[str, Tensor], index: int, name: str) -> None:
+    wrong = [field for field, values in returned.items() if not _is_same(slot[field], values)]
+    if wrong:
+        raise ConfigError(
+            f"{name}: step returned {', '.join(wrong)} that slot {index} of the rollout does not have: after "
+            "set_rollout_buffer(rollout), the k-th step must write reward, done, terminated and truncated into slot k "
+            "(see VecEnv in embodichain/agents/rl/vec_env.py)"
+        )
+
+
+def _is_same(written: Tensor, returned: Tensor) -> bool:
+    if written.shape != returned.shape:
+        return False
+    return bool(torch.allclose(written, returned.to(written), rtol=0.0, atol=0.0, equal_nan=True))

@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from embodichain.agents.rl.collector import SyncCollector, written
+from embodichain.agents.rl.collector import SyncCollector, sync_collector
 from embodichain.agents.rl.models import build_policy
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.base_env import BaseEnv
@@ -139,7 +139,7 @@ def test_moved_base_keeps_to_the_device() -> None:
 
 
 def test_collector_and_policy_keep_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "_is_same", lambda slot, returned: True)  # reads, once, what this device cannot tell
+    monkeypatch.setattr(sync_collector, "_is_same", lambda slot, returned: True)  # it reads flags
     env = env_on("batch", CART, N, max_episode_steps=2)
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
     block = {"name": "actor_critic", "actor": network, "critic": network, "normalize_obs": True}

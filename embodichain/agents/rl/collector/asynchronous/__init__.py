@@ -1,1 +1,1 @@
-"""Collection in the background, beside the updates."""
+"""Asynchronous collection, in the background of the updates."""

@@ -22,44 +22,41 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import logger
 
-__all__ = ["AsyncCollector"]
-
 
 class _StoppedError(Exception):
-    """Ends a thread."""
+    """Ends a collecting thread."""
 
 
 class AsyncCollector(BaseCollector):
-    """Collects rollouts in threads of its own, with a copy of the policy, while the learner updates.
+    """Collects rollouts in background threads, with a copy of the policy, while the learner updates.
 
-    The learner calls ``collect`` for the next rollout, as with ``SyncCollector``, and changes the policy between two
-    calls as it likes. Each call publishes the policy as it then is under a new version; the collecting threads take the
-    newest between two forward passes. So no thread shares a module, and a rollout's later steps may be of later
-    versions.
+    The learner calls ``collect`` for the next rollout, as with ``SyncCollector``, and may change the policy between two
+    calls. Each call publishes the current policy as a new version; the collecting threads load the newest between two
+    forward passes. So no thread shares a module, and a rollout's later steps may be of later versions.
 
     The staleness of a step is the number of versions published since the one that chose its action, when its rollout is
     handed out. It is bounded by admission: at most ``max_staleness`` + 1 rollouts are under way at any time, being
     collected, waiting, or being learned from; and they are handed out in the order in which they were begun. A rollout
     begun when k others were under way is handed out after k more updates at most, and k <= ``max_staleness``. With 0,
     collecting and learning take turns, and so do the env sets: a training is reproducible, bit for bit on the CPU, and
-    with one set it is that of ``SyncCollector``. To keep G sets busy beside the learner takes G.
+    with one set it equals that of ``SyncCollector``. G sets keep busy beside the learner with ``max_staleness`` G.
 
-    Rollouts have, beside a ``SyncCollector``'s fields, ``policy_version``, ``lag`` and ``origin`` (see
+    Rollouts have a ``SyncCollector``'s fields and ``policy_version``, ``lag`` and ``origin`` (see
     ``buffer/layout.py``). No other object holds their storage.
 
-    Until ``start`` is called, and after ``stop``, ``collect`` collects in the calling thread, from the first set.
+    Before ``start`` and after ``stop``, ``collect`` collects in the calling thread, from the first set.
 
     Args:
-        env: the environments; or G sets of them, alike but for their random streams, each stepped by a thread of its
-            own, so that one steps while the policy infers for another.
+        env: the environments; or G sets of them that differ in their random streams only, each stepped by a separate
+            thread, so that one steps while the policy infers for another.
         buffer: where finished rollouts wait for the learner; with room for fewer than ``max_staleness`` of them,
             the threads wait for the learner more often.
-        device: where the policy and the rollouts live.
+        device: of the policy and the rollouts.
         on_step_callback: called after every step, in the thread that made it.
         max_staleness: the bound above, at least 0.
 
     Raises:
-        ConfigError: the policy reads an entry that the environment's observation has not.
+        ConfigError: the environment's observation lacks an entry that the policy reads.
         ValueError: ``max_staleness`` is negative.
     """
 
@@ -87,14 +84,14 @@ class AsyncCollector(BaseCollector):
         self._stopping = False
         self._paused = False
         self._active = 0  # threads that may step an environment
-        self._under_way = 0  # rollouts begun and not yet learned from, dropped ones included
-        self._dropped_before = 0  # when the collector was started
+        self._under_way = 0  # rollouts begun and not yet learned from, with dropped ones
+        self._dropped_before = 0  # at the last start()
         self._begun = 0
-        self._next_env_set = 0  # the one whose turn it is to begin, where sets take turns
-        self._turn = 0  # the rollout to be handed over next, by the order of beginning
+        self._next_env_set = 0  # begins the next rollout, if sets take turns
+        self._turn = 0  # number of the rollout to put into the buffer next
         self._abandoned = 0  # rollouts that were begun and not finished
         self._num_steps: int | None = None
-        self._is_learning = False  # a rollout was handed out, and is learned from since
+        self._is_learning = False  # from a rollout that was handed out
         self._error: BaseException | None = None
         self._scalars: dict[str, float] = {}
 
@@ -106,9 +103,9 @@ class AsyncCollector(BaseCollector):
     # --- the learner's side ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Publish the policy as it is now, and begin to collect; where it has begun already, do nothing.
+        """Publish the current policy and start collecting in the background. Idempotent.
 
-        How long the rollouts are is known from the first call of ``collect``, which they wait for.
+        The threads wait for the first call of ``collect``, which gives the rollouts' length.
         """
         if self.is_running:
             return
@@ -117,7 +114,7 @@ class AsyncCollector(BaseCollector):
         self._turn = self._begun
         self._active = self.num_env_sets
         self.publisher.publish()
-        # Beside the updates, so that those find torch's global generators as if nothing else drew from them.
+        # Separate generators beside the updates, which then draw from torch's global ones alone.
         self.inference.draw_from(int(torch.randint(2**62, ())) if self.max_staleness else None)
         self.buffer.reopen()
         self._threads = [
@@ -125,19 +122,19 @@ class AsyncCollector(BaseCollector):
             for env_set in self._env_sets
         ]
         for env_set, thread in zip(self._env_sets, self._threads, strict=True):
-            env_set.remember_state()
+            env_set.save_state()
             thread.start()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """End the collecting; drop the rollouts that were not handed out. Where it has ended, do nothing.
+        """Stop the threads and drop all rollouts that were not handed out. Idempotent.
 
-        The environments stay where they are, and ``start`` continues from there.
+        The environments are not reset, and ``start`` continues with them.
 
         Args:
             timeout: seconds until the threads must have ended. They end before the next forward pass.
 
         Raises:
-            TimeoutError: a thread has not: it is in a forward pass or a step that takes longer. Call again.
+            TimeoutError: a forward pass or a step takes longer. Call again.
         """
         if not self._threads:
             return
@@ -152,21 +149,21 @@ class AsyncCollector(BaseCollector):
         self.inference.draw_from(None)
         self.buffer.clear()
         self._abandoned = self._begun - self.buffer.get_stats()["produced"]
-        if isinstance(self._error, Exception):  # and no signal, which the learner has seen itself
-            logger.log_warning(f"the collector had failed after the last call of collect: {self._error!r}")
+        if isinstance(self._error, Exception):  # not a signal, which the learner gets itself
+            logger.log_warning(f"the collector failed after the last call of collect: {self._error!r}")
         self._error = None
 
     def collect(self, num_steps: int, rollout: TensorDict | None = None) -> TensorDict:
-        """Publish the policy as it is now, and return the next rollout; see ``BaseCollector.collect``.
+        """Publish the current policy, and return the next rollout; see ``BaseCollector.collect``.
 
         Args:
             num_steps: T; the same for all calls between ``start`` and ``stop``.
-            rollout: where to copy its fields to; None: the storage that it was collected in, which is the caller's.
+            rollout: the fields are copied into it; None: return the storage of the collection, now the caller's.
 
         Raises:
             BaseException: what ended a thread, with its traceback.
             BufferClosedError: ``stop`` was called meanwhile.
-            ValueError: ``num_steps`` is another than before, or ``rollout`` is not of batch size [N, T+1].
+            ValueError: ``num_steps`` differs from before, or ``rollout`` is not of batch size [N, T+1].
         """
         if not self.is_running:
             self.publisher.publish()
@@ -184,10 +181,10 @@ class AsyncCollector(BaseCollector):
         return rollout.update(taken)
 
     def reset(self) -> None:
-        """Begin new episodes in all environments; only while nothing runs in the background.
+        """Begin new episodes in all environments.
 
         Raises:
-            RuntimeError: it does; ``reset_every_rollout`` resets then.
+            RuntimeError: the collector runs in the background; there, set ``reset_every_rollout``.
         """
         if self.is_running:
             raise RuntimeError(
@@ -198,7 +195,7 @@ class AsyncCollector(BaseCollector):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let no environment step while this is entered: threads end their present step, and continue afterwards.
+        """Inside this context no environment steps: threads end their current step, and continue afterwards.
 
         Raises:
             BaseException: what ended a thread meanwhile.
@@ -212,18 +209,14 @@ class AsyncCollector(BaseCollector):
         finally:
             self._wake(paused=False)
 
-    def get_stats(self) -> dict[str, int]:
-        """Return the buffer's counts, and ``abandoned``: rollouts that ``stop`` left unfinished."""
-        return {**self.buffer.get_stats(), "abandoned": self._abandoned}
-
     def scalars(self) -> dict[str, float]:
-        """Return the mean and the highest lag of the last rollout, and how many were dropped so far."""
+        """Return the mean and highest lag of the last rollout, and the number of dropped rollouts so far."""
         return self._scalars
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where each env set continued after the rollout of it that the learner got last, and whose turn it is.
+        """Return the state of each env set after its last rollout that was handed out, and which set is next.
 
-        A training that is resumed from there collects anew what was under way; nothing is learned from twice.
+        A training resumed from it collects again what was under way; nothing is learned from twice.
         """
         return {
             "version": self.publisher.latest.version,
@@ -232,19 +225,19 @@ class AsyncCollector(BaseCollector):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned."""
         self.publisher.publish(state["version"])
-        self._next_env_set = state.get("next_group", 0)  # not in checkpoints from before sets took turns
+        self._next_env_set = state.get("next_group", 0)  # checkpoints of 0.1 lack it
         for env_set, own in zip(self._env_sets, state["groups"], strict=True):
             env_set.load_state(own)
 
     def env_state_dict(self) -> dict[str, Any] | None:
-        """Return the sets' environments, where ``state_dict`` says; None where they keep no state."""
+        """Return the environments' states that belong to ``state_dict``; None if they do not save theirs."""
         states = [env_set.state()["env"] for env_set in self._env_sets]
         return None if None in states else {"groups": states}
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Take what ``env_state_dict`` returned."""
+        """Load what ``env_state_dict`` returned."""
         return all(
             [env_set.load_env_state(own) for env_set, own in zip(self._env_sets, state["groups"], strict=True)]  # noqa: C419 (all of them)
         )
@@ -309,7 +302,7 @@ class AsyncCollector(BaseCollector):
                 self._changed.notify_all()
 
     def _begin(self, index: int) -> int:
-        """Wait until an env set may begin a rollout; return its number."""
+        """Wait until an env set may begin a rollout; return the rollout's number."""
         with self._parked(lambda: self._may_begin(index)):
             self._under_way += 1
             self._begun += 1
@@ -322,7 +315,7 @@ class AsyncCollector(BaseCollector):
         return self._num_steps is not None and self._under_way - dropped <= self.max_staleness
 
     def _hand_over(self, number: int, rollout: TensorDict) -> None:
-        """Wait until the rollouts begun before are in the buffer, and for room in it; then add."""
+        """Wait until all earlier rollouts are in the buffer, and for room in it; then add."""
         with self._parked(lambda: self._turn == number):
             self._active -= 1
             self._changed.notify_all()
@@ -335,14 +328,14 @@ class AsyncCollector(BaseCollector):
                 self._changed.notify_all()
 
     def _gate(self) -> None:
-        """Between two forward passes: end where the collector stops, wait where it pauses."""
+        """Between two forward passes: end the thread if the collector stops, wait if it pauses."""
         if (self._stopping or self._paused) and threading.current_thread() in self._threads:
             with self._parked(lambda: True):
                 pass
 
     @contextmanager
     def _parked(self, is_ready: Callable[[], bool]) -> Iterator[None]:
-        """Wait, not counted as active, until ready and not paused; the body then runs under the lock."""
+        """Wait inactive until ready and not paused; then run the body under the lock."""
         with self._changed:
             self._active -= 1
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""One set of environments that rollouts come from, and where it stands.
+"""One set of environments of asynchronous collection, and its state to resume from.
 
 Legend: N envs, T rollout steps.
 """
@@ -18,11 +18,9 @@ from embodichain.agents.rl.collector.sync_collector import SyncCollector
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils.state import freeze, thaw
 
-__all__ = ["EnvSet"]
-
 
 class EnvSet:
-    """Fills rollouts of its own storage from one set of environments, one thread at a time."""
+    """Fills newly allocated rollouts from one set of environments, one thread at a time."""
 
     def __init__(
         self,
@@ -38,19 +36,14 @@ class EnvSet:
         self._begun = 0
         self._last = -1  # number of the last rollout that was handed out
 
-    def collect(self, num_steps: int, resets: bool, keeps_final_obs: bool = False) -> TensorDict:
-        """Return a new rollout [N, T+1], with ``policy_version`` and ``origin``.
-
-        Args:
-            resets: begin with new episodes.
-            keeps_final_obs: see ``BaseCollector``.
-        """
+    def collect(self, num_steps: int, resets: bool, keeps_final_obs: bool) -> TensorDict:
+        """Return a new rollout [N, T+1] with ``policy_version`` and ``origin``; ``resets``: begin new episodes."""
         self.collector.keeps_final_obs = keeps_final_obs
         number, self._begun = self._begun, self._begun + 1
         if resets:
             self.collector.reset()
         rollout = self.collector.collect(num_steps, self.collector.allocate(num_steps))
-        # New episodes are whole, whatever is missing before them.
+        # New episodes are whole, even if rollouts before them were dropped.
         rollout.set_non_tensor("origin", RolloutOrigin(self.index, number, resets, self._capture()))
         return rollout
 
@@ -59,12 +52,12 @@ class EnvSet:
         self.collector.reset()
         self._state = None
 
-    def remember_state(self) -> None:
-        """Take the state as it is now for the one to resume from."""
+    def save_state(self) -> None:
+        """Make the current state the one to resume from."""
         self._state = self._capture()
 
     def hand_out(self, rollout: TensorDict) -> None:
-        """Take note that the learner gets a rollout: say whether it continues, and resume from the state after it."""
+        """Set a rollout's ``origin.continues`` as the learner gets it; its state is the one to resume from."""
         origin: RolloutOrigin = rollout["origin"]
         continues = origin.continues or origin.number == self._last + 1
         rollout.set_non_tensor("origin", replace(origin, continues=continues))
@@ -75,17 +68,17 @@ class EnvSet:
         return self._state if self._state is not None else self._capture()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take ``collector`` of what ``state`` returned."""
+        """Load ``collector`` of what ``state`` returned."""
         self.collector.load_state_dict(state)
         self._state, self._last = None, self._begun - 1
 
     def load_env_state(self, state: dict[str, Any]) -> bool:
-        """Take ``env`` of what ``state`` returned; return whether the environments could."""
+        """Load ``env`` of what ``state`` returned; return whether the environments can."""
         self._state = None
         return self.collector.load_env_state_dict(state)
 
     def _capture(self) -> dict[str, Any]:
-        # A copy, as the environments continue; thawed, so that it is the same as what they would say themselves.
+        # A copy, as the environments continue; thawed, so that it equals what they return.
         live = {"env": self.collector.env_state_dict(), "collector": self.collector.state_dict()}
         state: dict[str, Any] = thaw(freeze(live))
         return state

@@ -1,4 +1,4 @@
-"""Environments in a process of their own, for steps that hold the interpreter's lock.
+"""Environments in a separate process, for steps that hold the interpreter's lock.
 
 Legend: N envs, T rollout steps.
 """
@@ -30,8 +30,6 @@ from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.state import freeze, thaw
 
-__all__ = ["EnvProcessError", "ProcessEnv"]
-
 MakeEnv = Callable[[], VecEnv]
 _Results = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 
@@ -48,26 +46,25 @@ _PRELOAD = "embodichain.agents.rl.build"
 
 
 class EnvProcessError(RuntimeError):
-    """The process of the environments has ended without having been asked to."""
+    """The process of the environments ended unexpectedly."""
 
 
 class _RemoteError(Exception):
-    """Shows where an error of another process came from, as the cause of its copy here."""
+    """The traceback of an error in the other process, as the cause of its copy here."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 class ProcessEnv:
-    """N environments that are made and stepped in another process.
+    """N environments that are built and stepped in another process.
 
-    What a step returns goes through shared memory. The thread that waits for it holds no lock meanwhile. An exception
-    there is raised here, with its own traceback as the cause.
+    Results of a step go through shared memory. The waiting thread does not hold the interpreter's lock. An exception in
+    the other process is raised here, with its traceback as the cause.
 
     Args:
-        make: returns the environments, which save their state and take chunks as ours do; called in the other process,
-            so it must be picklable.
-        modules: names of modules to be imported there first, such as those that register environments.
+        make: builds the environments (``VecEnv``, ``SavesState`` and ``StepsChunks``) in the other process; picklable.
+        modules: names of modules to import there first, such as those that register environments.
 
     Raises:
         BaseException: what ``make`` raised.
@@ -82,7 +79,7 @@ class ProcessEnv:
     single_observation_space: spaces.Dict
 
     def __init__(self, make: MakeEnv, modules: Sequence[str] = ()) -> None:
-        # A server that has imported what is needed forks: the second process is there at once.
+        # A server with the imports done forks: the second process starts at once.
         context = get_context("forkserver")
         context.set_forkserver_preload([_PRELOAD])
         self._pipe, theirs = context.Pipe()
@@ -135,11 +132,11 @@ class ProcessEnv:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned."""
         self._call("load_state_dict", freeze(state))
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
-        """Let terms write their files below a folder, made absolute, from now on."""
+        """Let terms write their files below a folder from now on."""
         self._call("write_into", folder.absolute(), tuple(allowed))
 
     def start_recording(self, folder: Path, label: str) -> None:
@@ -152,7 +149,7 @@ class ProcessEnv:
         return paths
 
     def close(self) -> None:
-        """Close the environments and end their process; where it is busy and does not end by itself, kill it."""
+        """Close the environments and end their process; kill it if it is busy and does not end."""
         if self._process.is_alive() and self._in_use.acquire(timeout=_CLOSE_SECONDS):
             self._in_use.release()
             with suppress(EnvProcessError):  # it has ended all the same
@@ -199,7 +196,7 @@ class ProcessEnv:
 
 
 def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
-    """Do what the other side asks for, until it closes or is gone."""
+    """Answer the calls of the other process, until it closes the environments or ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the other side ends the work
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
@@ -229,7 +226,7 @@ def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the process that asks, and end this one, where a step does not come to its end."""
+    """End this process after its parent has ended, even if a step hangs."""
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -238,7 +235,7 @@ def _end_with_parent() -> None:
 
 
 def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    # Frozen, what is neither a tensor nor simple is as tensors: they go through shared memory.
+    # Frozen, the state is tensors and simple values: these go through shared memory.
     if name == "state_dict":
         return freeze(env.state_dict())
     if name == "load_state_dict":

@@ -1,4 +1,4 @@
-"""Messages between two processes, whose tensors go through shared memory that is used again."""
+"""Messages between two processes, whose tensors go through reused shared memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = ["Message", "SlotReader", "SlotWriter"]
-
-MAX_LAYOUTS = 16  # cached sets of shapes; there are more only where these change from message to message
+MAX_LAYOUTS = 16  # cached sets of shapes; more than a few only if shapes change from message to message
 
 _Layout = tuple[tuple[torch.Size, torch.dtype, tuple[int, ...]], ...]  # shape, dtype and strides
 
@@ -26,10 +24,10 @@ class _Slot:
 
 @dataclass(frozen=True)
 class Message:
-    """What goes through the pipe.
+    """The message in the pipe.
 
     Attributes:
-        content: what was sent, with slots in place of its tensors.
+        content: the data, with slots in place of its tensors.
         layout: number of the set of shapes and strides.
         new_slots: the tensors in shared memory, when this set is sent for the first time.
         dropped: number of a set that will not be used any more.
@@ -48,14 +46,14 @@ class SlotWriter:
     """
 
     def __init__(self) -> None:
-        self._layouts: dict[_Layout, tuple[int, list[Tensor]]] = {}  # in the order in which they were made
+        self._layouts: dict[_Layout, tuple[int, list[Tensor]]] = {}  # oldest first
         self._count = 0
 
     def write(self, value: Any) -> Message:
         """Return the message for plain data and TensorDicts, nested in tuples, lists and dictionaries.
 
-        Tensors that are one and the same object, and their strides, stay so: what is computed with a state that was
-        sent depends on both, in the last bits.
+        Identical tensor objects stay identical, and strides are preserved: the last bits of what is computed with a
+        state depend on both.
         """
         tensors: list[Tensor] = []
         indices: dict[int, int] = {}  # by identity
@@ -88,7 +86,7 @@ class SlotReader:
         self._slots: dict[int, list[Tensor]] = {}
 
     def read(self, message: Message) -> Any:
-        """Return what was sent; its tensors are the receiver's own."""
+        """Return the data with copies of its tensors."""
         if message.dropped is not None:
             del self._slots[message.dropped]
         if message.new_slots is not None:
@@ -98,7 +96,7 @@ class SlotReader:
 
 
 def _map(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Return a copy of nested data with all objects of a kind changed; a TensorDict stays one once it has tensors."""
+    """Return a copy of nested data with all objects of a kind changed; slots of a TensorDict are a ``_Nested``."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, TensorDict):
