@@ -296,8 +296,8 @@ class Stop:
 
     event = threading.Event()
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Stop:
+        return self
 
     def __exit__(self, *error: object) -> None:
         pass
