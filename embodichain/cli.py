@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from embodichain import __version__
 from embodichain.utils import ConfigError
-from embodichain.utils.errors import UnavailableError, unknown_name
+from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
 
@@ -42,9 +42,9 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("train", "Train a policy as a config file says."),
-    "resume": Command("resume", "Go on with a training where it was stopped, or for longer."),
+    "resume": Command("resume", "Continue a training from its latest checkpoint, also for more iterations."),
     "bc": Command("bc", "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."),
-    "eval": Command("evaluate", "Play a fixed set of episodes with a saved policy, and say how well it does."),
+    "eval": Command("evaluate", "Evaluate a saved policy on a fixed set of episodes."),
     "play": Command(
         "play", "Play episodes with a saved policy, or with none: a video of them, or live in the browser."
     ),
@@ -61,13 +61,13 @@ COMMANDS = {
         "Compare trainings over seeds: interquartile means, intervals, a plot, a winner only where the data allow it.",
     ),
     "rewards": Command(
-        "rewards", "Take a run's reward apart: each term's size, share of the variance and correlation with success."
+        "rewards", "Analyse a run's reward: each term's size, share of the variance and correlation with success."
     ),
     "sweep": Command(
-        "sweep", "Search for settings: train with many, each in a process of its own, and say which did best (Optuna)."
+        "sweep", "Search for hyperparameters: train with many settings in separate processes, print the best (Optuna)."
     ),
     "new": Command(
-        "new", "Write a task to start from: a package with a class, its configs and tests, which learns as it is."
+        "new", "Write a new task from templates: a package with a class, configs and tests, which learns as it is."
     ),
     "list": Command("listing", "List the tasks, algorithms, policies or terms that a config may name."),
     "validate": Command(
@@ -77,16 +77,17 @@ COMMANDS = {
         "verify_backends",
         "Compare the two physics engines: the same states and actions on both, and one policy's success.",
     ),
-    "view": Command("view", "Build a config's scene, show or draw it, and list what the policy sees and does."),
-    "schema": Command("schema", "Write the JSON Schema of a config file, by which editors complete and check it."),
+    "view": Command("view", "Render or show a config's scene, and list the policy's observations and actions."),
+    "schema": Command("schema", "Write the JSON Schema of a config file, for completion and checks in editors."),
     "doctor": Command(
         "doctor",
-        "Examine this machine and say what to improve; with --algo, examine an algorithm by closed-form probes.",
+        "Check this machine and advise what to improve; with --algo, check an algorithm by closed-form probes.",
     ),
     "replay": Command(
-        "replay", "Repeat an update that was not finite, from the bundle that the run wrote, and say where it began."
+        "replay",
+        "Repeat a non-finite update from the run's bundle, and find the first NaN or infinite value.",
     ),
-    "completion": Command("completion", "Print a script with which a shell completes commands, options and files."),
+    "completion": Command("completion", "Print a script for shell completion of commands, options and files."),
 }
 """By name, in the order of the help."""
 
@@ -97,11 +98,11 @@ def make_parser(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentP
     """Return the parser of the command line.
 
     Args:
-        loaded: the commands that it reads the arguments of; of the others it knows name and help alone.
+        loaded: commands whose modules are imported and whose arguments are declared; the others have help only.
     """
     parser = argparse.ArgumentParser(
         prog="embodichain",
-        description="Train robots by reinforcement learning on MuJoCo, and look at what came of it.",
+        description="Train robots by reinforcement learning on MuJoCo, and analyse the results.",
         epilog=f"'embodichain COMMAND --help' shows a command's arguments and examples.\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -149,19 +150,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except UnavailableError as error:
+    except (UnavailableError, CommandFailedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads has seen enough, as in `embodichain list terms | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `embodichain list terms | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        # Whatever is asked of such a path fails in this way, even whether there is a file.
+        # Every call on such a path fails like this, even exists().
         print(f"error: '{str(error.filename)[:60]}...': {error.strerror}", file=sys.stderr)
         return 2
     return code

@@ -20,22 +20,22 @@ RUN_HELP = (
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """Declare which run."""
+    """Declare the argument RUN."""
     parser.add_argument("target", metavar="RUN", help=RUN_HELP)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare the policy's device."""
+    """Declare the option ``--device``."""
     parser.add_argument("--device", default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare JSON as output."""
+    """Declare the option ``--json``."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
 def check_viewer(args: argparse.Namespace) -> None:
-    """Check ``--viewer`` of a command that has ``--out``, too."""
+    """Refuse ``--viewer`` together with ``--out``, or without viser."""
     if not args.viewer:
         return
     if args.out is not None:
@@ -44,7 +44,7 @@ def check_viewer(args: argparse.Namespace) -> None:
 
 
 def print_result(args: argparse.Namespace, result: Any, text: Callable[[Any], str]) -> None:
-    """Print a result as ``--json`` or its absence says: plain data as JSON, or what ``text`` makes of it."""
+    """Print plain data as JSON with ``--json``, else as formatted by ``text``."""
     print(json.dumps(result, indent=2) if args.json else text(result))
 
 
@@ -73,25 +73,21 @@ def whole_number(lowest: int = 1) -> Callable[[str], int]:
 
 
 def output_file(text: str) -> Path:
-    """Read the path of a file to be written, for ``add_argument``; there may be one already, but no folder."""
+    """Type for ``add_argument``: the path of a file to write, which is not a folder."""
     if text.endswith(os.sep) or os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"must be a file, but '{text}' is a folder")
     return Path(text)
 
 
 def output_folder(text: str) -> Path:
-    """Read the path of a folder to be written into, for ``add_argument``; it need not be there."""
+    """Type for ``add_argument``: the path of a folder to write into, which need not exist."""
     if os.path.exists(text) and not os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"must be a folder, but '{text}' is a file")
     return Path(text)
 
 
 def parse_pairs(pairs: list[str], place: str) -> dict[str, float]:
-    """Read ``name=number`` pairs.
-
-    Args:
-        place: of them, for messages.
-    """
+    """Read ``name=number`` pairs; ``place`` is the option's name for messages."""
     values = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")

@@ -18,7 +18,7 @@ EXAMPLES = (
     "--resume outputs/push_colored_cube_bc",
 )
 EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (--resume continues)"
-_NOT_BOTH = "CONFIG and --resume: a cloning that is resumed goes on by its own config; give changes as key=value"
+_NOT_BOTH = "CONFIG and --resume: a resumed cloning uses its own config; give changes as key=value"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume",
         type=Path,
         metavar="FOLDER",
-        help="continue the cloning whose model is in this folder, by its config",
+        help="continue the cloning in this folder with its own config",
     )
     add_allow_import(parser, "the training config")
     parser.add_argument(
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Clone, whatever becomes of what is printed; return the exit code."""
+    """Run the cloning; return the exit code. Output that cannot be written is ignored."""
     with printing_may_fail():
         code = _clone(args)
     discard_unwritten_output()

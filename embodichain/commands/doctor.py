@@ -18,14 +18,14 @@ EXIT_CODES = "exit codes: 0 done, 1 the algorithm failed a check, 2 wrong usage"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--algo", metavar="NAME", help="examine this algorithm, by its registered name")
+    parser.add_argument("--algo", metavar="NAME", help="check this algorithm, by its registered name")
     add_import(parser)
     add_allow_import(parser, "--import")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and print; return 0, or 1 if an algorithm failed."""
+    """Check and print; return 0, or 1 if an algorithm failed a check."""
     if args.algo is None:
         if args.modules:
             args.command.error("--import: needs --algo")

@@ -25,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Repeat the bundle's update and print what was found; return 0 if it failed as in the run, else 1.
+    """Repeat the bundle's update and print the report; return 0 if it failed as in the run, else 1.
 
-    Of a divergence there is nothing to repeat: what is known of it is printed, and 0 returned.
+    A divergence cannot be repeated: its record is printed, and 0 returned.
     """
     device = resolve_device(args.device, "--device")
     bundle = load_bundle(args.bundle, device)

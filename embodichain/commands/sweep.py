@@ -26,26 +26,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="PATH=VALUES",
-        help="what is searched: low:high, low:high:log, or a,b,c; can be given several times",
+        help="a setting to search: low:high, low:high:log, or a,b,c; can be given several times",
     )
     parser.add_argument("--trials", type=whole_number(), default=20, metavar="T", help="default: %(default)s")
     parser.add_argument(
         "--seeds", type=whole_number(), default=1, metavar="S", help="trainings of a trial (default: 1)"
     )
     parser.add_argument("--jobs", type=whole_number(), default=1, metavar="J", help="trials at a time (default: 1)")
-    parser.add_argument("--metric", default="eval/success_rate", help="to be as high as can be (default: %(default)s)")
+    parser.add_argument("--metric", default="eval/success_rate", help="to maximise (default: %(default)s)")
     parser.add_argument(
         "--out",
         type=output_folder,
         metavar="FOLDER",
-        help="of the study, which is continued if it is there (default: sweeps/<name>)",
+        help="of the study; an existing study is continued (default: sweeps/<name>)",
     )
     add_json(parser)
     add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search and print; return 0, 1 if no trial came to its end, or 128 + the number of the signal that ended it."""
+    """Search and print; return 0, 1 if no trial finished, or 128 + the number of the signal that ended it."""
     counts = {"trials": args.trials, "seeds": args.seeds, "jobs": args.jobs}
     try:
         result = sweep(

@@ -11,7 +11,7 @@ EXAMPLES = (
     "configs/agents/rl/basic/cart_pole/train_config_quickstart.json",
     "train_config.json trainer.num_envs=256 algorithm.cfg.gamma=0.98",
 )
-EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (resume goes on)"
+EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (resume continues)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

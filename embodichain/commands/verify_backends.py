@@ -22,7 +22,7 @@ EXIT_CODES = "exit codes: 0 they agree, 1 they do not, 2 wrong usage or config"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", metavar="CONFIG", help="a training config; its environment is compared")
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a policy of it, to act and to be evaluated")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a policy to act and to evaluate")
     parser.add_argument(
         "--device",
         metavar="DEVICE",

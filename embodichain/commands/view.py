@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the image and print the lists, or show the scene until Ctrl-C; return 0."""
+    """Write the image and print observations and actions, or show the scene until Ctrl-C; return 0."""
     check_viewer(args)
     import_named_modules(args)
     path = args.out or Path("scene.png")

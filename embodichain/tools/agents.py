@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from gymnasium import spaces
@@ -13,7 +15,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 
 
 class ZeroAgent(Policy):
-    """Does nothing: all actions are 0.
+    """Returns zero actions.
 
     Args:
         action_space: of one environment, [A].
@@ -35,7 +37,7 @@ class ZeroAgent(Policy):
         return td
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
-        """Nothing can be learned here."""
+        """Not available: there are no parameters."""
         raise NotImplementedError
 
     def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
@@ -43,21 +45,24 @@ class ZeroAgent(Policy):
 
 
 class RandomAgent(ZeroAgent):
-    """Draws actions evenly from the action space, or from [-1, 1] where it has no bounds."""
+    """Draws uniform actions from the action space, or from [-1, 1] where it is unbounded."""
 
     def __init__(self, action_space: spaces.Box) -> None:
         super().__init__(action_space)
         self._low = torch.as_tensor(action_space.low).clamp(-1e6, 1e6)
         self._high = torch.as_tensor(action_space.high).clamp(-1e6, 1e6)
-        endless = ~torch.as_tensor(action_space.bounded_below & action_space.bounded_above)
-        self._low[endless], self._high[endless] = -1.0, 1.0
+        unbounded = ~torch.as_tensor(action_space.bounded_below & action_space.bounded_above)
+        self._low[unbounded], self._high[unbounded] = -1.0, 1.0
 
     def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
         return self._low + (self._high - self._low) * torch.rand_like(zeros)
 
 
 AGENTS: dict[str, type[ZeroAgent]] = {"zero": ZeroAgent, "random": RandomAgent}
-"""By the names that ``play --agent`` takes."""
+"""By the names of ``play --agent``."""
+
+
+_NOTCHES = 200  # of a slider
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,11 @@ class ActionNumber:
     """One number of an action.
 
     Attributes:
-        moves: the joint or coordinate; empty where it is none alone.
-        meaning: of what is commanded, with units; empty where that is not known.
-        low: its least value, which may be without end.
-        commands: what these two command; without end, or two zeros without ``moves``, where that is not known.
+        moves: the joint or coordinate that it commands; empty if there is not exactly one.
+        meaning: of the command, with units; empty if unknown.
+        low: lowest value, may be infinite.
+        high: highest value, may be infinite.
+        commands: the commands of ``low`` and ``high``; zeros without ``moves``.
     """
 
     term: str
@@ -80,7 +86,7 @@ class ActionNumber:
 
 
 def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
-    """Return all A of them, in their order."""
+    """Return the A numbers of the action, in order."""
     numbers = []
     for name, term in env.action_manager.terms.items():
         low, high = (limit.tolist() for limit in term.action_limits)
@@ -94,3 +100,30 @@ def action_numbers(env: EmbodiedEnv) -> list[ActionNumber]:
                 commands = tuple(ends.clamp(found.low[i], found.high[i]).tolist())
             numbers.append(ActionNumber(name, moves, meaning, low[i], high[i], commands))
     return numbers
+
+
+class HandAgent(ZeroAgent):
+    """Acts as set by the sliders of a page, which begin at 0 or the nearest limit."""
+
+    def __init__(self, env: EmbodiedEnv) -> None:
+        super().__init__(env.single_action_space)
+        self._numbers = action_numbers(env)
+        self._sliders: list[tuple[Any, float]] = []  # each with its first value
+
+    def place_sliders(self, gui: Any) -> None:
+        """Add a slider for each number of the action to a viser server's panel."""
+        with gui.add_folder("Action"):
+            gui.add_button("Let go").on_click(self._let_go)
+            for i, number in enumerate(self._numbers):
+                low = number.low if math.isfinite(number.low) else -1.0
+                high = number.high if math.isfinite(number.high) else 1.0
+                start = min(max(0.0, low), high)
+                label = number.moves or f"{number.term} {i}"
+                self._sliders.append((gui.add_slider(label, low, high, (high - low) / _NOTCHES, start), start))
+
+    def _let_go(self, event: Any) -> None:
+        for slider, start in self._sliders:
+            slider.value = start
+
+    def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([[slider.value for slider, _ in self._sliders]], dtype=zeros.dtype)

@@ -18,7 +18,7 @@ from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
 
-_OF_NO_CONSEQUENCE = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
+_IGNORED = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
 
 
 _LONGEST_NAME = 60
@@ -71,7 +71,7 @@ def _row(name: str, by_task: Scores) -> dict[str, Any]:
 
 
 def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
-    """Return the groups by name, and lines that say what is behind short names."""
+    """Return the groups by name, and a line that explains each short name."""
     named, plain = {}, []
     for argument in arguments:
         name, equals, folders = argument.partition("=")
@@ -84,7 +84,7 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
 
 
 def _with_metric(groups: Groups, metric: str) -> tuple[Groups, list[str]]:
-    """Return the groups without the runs that never logged a metric, unless none did, and notes on these."""
+    """Return the groups without runs that never logged the metric (unless none did), and a note on these runs."""
     missing = [run.folder.name for runs in groups.values() for run in runs if not run.series(metric)[1].size]
     having = {name: [run for run in runs if run.series(metric)[1].size] for name, runs in groups.items()}
     if not missing or not any(having.values()):
@@ -94,7 +94,7 @@ def _with_metric(groups: Groups, metric: str) -> tuple[Groups, list[str]]:
 
 
 def _notes(groups: Groups) -> list[str]:
-    """Return what should be known before the numbers are believed."""
+    """Return caveats of the comparison, one line each."""
     notes = []
     for name, runs in groups.items():
         seeds = [(task_of(run), run.config["trainer"].get("seed")) for run in runs]
@@ -115,11 +115,11 @@ def _notes(groups: Groups) -> list[str]:
 
 
 def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
-    """Put together what was trained alike: runs of one task whose configs differ in seed, name and records alone.
+    """Group runs of one task whose configs differ only in seed, name and recording.
 
     Returns:
-        The groups, by name: that of the experiment where it tells them apart, and else with what differs, or with a
-        letter where that is long; and a line for each letter.
+        The groups by name: the experiment's name if unique, else with the differing settings, or with a letter if these
+        are long; and a line that explains each letter.
     """
     alike: Groups = {}
     for run in runs:
@@ -128,32 +128,29 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
     names = [group[0].name for group in groups]
     if len(set(names)) == len(names):
         return dict(zip(names, groups, strict=True)), []
-    told = _differences([group[0] for group in groups])
-    full = [f"{name} ({text})" if text else name for name, text in zip(names, told, strict=True)]
+    texts = _differences([group[0] for group in groups])
+    full = [f"{name} ({text})" if text else name for name, text in zip(names, texts, strict=True)]
     if max(map(len, full)) <= _LONGEST_NAME and len(set(full)) == len(full):
         return dict(zip(full, groups, strict=True)), []
     short = [f"{name} {_letter(i)}" for i, name in enumerate(names)]
-    legend = [f"{name}: {text}" for name, text in zip(short, told, strict=True) if text]
+    legend = [f"{name}: {text}" for name, text in zip(short, texts, strict=True) if text]
     return dict(zip(short, groups, strict=True)), legend
 
 
 def _differences(runs: Sequence[RunData]) -> list[str]:
-    """Return of each run the settings that are not the same in all of its task, with as much of their paths as needed.
-
-    Empty for the only one of its task.
-    """
+    """Return the settings of each run that differ within its task, by the shortest unique ends of their paths."""
     flat = [_flat(_settings(run)) for run in runs]
-    told = []
+    texts = []
     for run, own in zip(runs, flat, strict=True):
         alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]
         every = dict.fromkeys(key for one in alike for key in one)
         keys = [key for key in every if len({str(one.get(key)) for one in alike}) > 1]
-        told.append(", ".join(f"{_ending(key, keys)} {own[key]}" for key in keys if key in own))
-    return told
+        texts.append(", ".join(f"{_ending(key, keys)} {own[key]}" for key in keys if key in own))
+    return texts
 
 
 def _ending(key: str, keys: Sequence[str]) -> str:
-    """Return the shortest end of a dotted path that no other of the paths has."""
+    """Return the shortest end of a dotted path that is unique among ``keys``."""
     parts = key.split(".")
     ends = [".".join(parts[i:]) for i in reversed(range(len(parts)))]
     return next((end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1), key)
@@ -173,7 +170,7 @@ def final_score(run: RunData, metric: str) -> float:
     """Return the last value of a metric in a run.
 
     Raises:
-        ConfigError: it was never logged; the message has what was.
+        ConfigError: it was never logged; the message lists the logged ones.
     """
     _, values = run.series(metric)
     if not len(values):
@@ -191,7 +188,7 @@ def scores_by_task(runs: Sequence[RunData], metric: str) -> dict[str, np.ndarray
 
 
 def _settings(run: RunData) -> dict[str, Any]:
-    trainer = {k: v for k, v in run.config["trainer"].items() if k not in _OF_NO_CONSEQUENCE}
+    trainer = {k: v for k, v in run.config["trainer"].items() if k not in _IGNORED}
     env = run.config.get("gym_config", {})
     return {
         "trainer": trainer,
@@ -248,7 +245,7 @@ def make_page(result: dict[str, Any], groups: Groups) -> str:
 
 
 def _curves(groups: Groups, metric: str) -> list[Series]:
-    """Return each group's interquartile mean over steps, as far as all of its runs go."""
+    """Return each group's interquartile mean over the steps that all of its runs reached."""
     lines = []
     for name, runs in groups.items():
         found = [run.series(metric) for run in runs]

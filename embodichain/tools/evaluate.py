@@ -12,26 +12,26 @@ from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
 from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
 from embodichain.tools.open_run import open_run
+from embodichain.utils.errors import CommandFailedError
 
-# Not the episodes that the trainings evaluate themselves by: those have chosen the best checkpoint.
+# Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
 _SEED_OFFSET = 2_000_003
 
 
-class BrokenPolicyError(RuntimeError):
-    """A parameter of a policy is not finite."""
+class BrokenPolicyError(CommandFailedError):
+    """A parameter of the policy is NaN or infinite."""
 
 
 def describe(values: np.ndarray) -> dict[str, Any]:
     """Return the statistics of a metric over episodes [E].
 
-    These are ``mean``, ``interval_95`` of the mean by its standard error (mean +- 1.96 s / sqrt(E), or of a single
-    episode its value), ``std`` (s), ``lowest`` and ``highest``.
+    These are ``mean``, ``interval_95`` of the mean (mean +- 1.96 std / sqrt(E)), ``std``, ``lowest`` and ``highest``.
     """
     mean = float(values.mean())
     std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     half = 1.96 * std / len(values) ** 0.5
-    ends = {"lowest": float(values.min()), "highest": float(values.max())}
-    return {"mean": mean, "interval_95": (mean - half, mean + half), "std": std, **ends}
+    lowest, highest = float(values.min()), float(values.max())
+    return {"mean": mean, "interval_95": (mean - half, mean + half), "std": std, "lowest": lowest, "highest": highest}
 
 
 def evaluate_run(
@@ -67,12 +67,7 @@ def play_episodes(
     allowed_imports: Sequence[str],
     deterministic: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Return the columns of an ``EpisodeTable`` [E] of episodes with a run's policy, by its most likely actions or not.
-
-    Raises:
-        ConfigError: the run cannot be built here.
-        BrokenPolicyError: a parameter is not finite.
-    """
+    """Play episodes with a run's policy and return the columns of an ``EpisodeTable`` [E]; see :func:`evaluate_run`."""
     with open_run(saved, min(envs, episodes), device, allowed_imports) as opened:
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")

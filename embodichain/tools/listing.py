@@ -53,11 +53,11 @@ def _terms() -> list[Row]:
 
 
 LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "policies": _policies, "terms": _terms}
-"""Functions that list what there is, by kind; a row has ``name`` and ``about``."""
+"""Functions by kind of list; each row has ``name`` and ``about``."""
 
 
 def format_rows(rows: list[Row]) -> str:
-    """Return a line for each row, below the names of their blocks where they have any."""
+    """Return a line for each row, terms below their blocks' names."""
     width = max((len(row["name"]) for row in rows), default=0) + 2
     lines: list[str] = []
     block = None

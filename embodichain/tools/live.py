@@ -4,7 +4,6 @@ Shapes: one environment, H steps of an action chunk, A action size, S size of a 
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -23,17 +22,16 @@ from embodichain.agents.rl.trainer.viewer import (
 )
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.sim.rendering.live_scene import LiveScene
-from embodichain.tools.agents import ZeroAgent, action_numbers
+from embodichain.tools.agents import HandAgent
 from embodichain.utils import logger
 
-_KEPT = 5  # episodes that the page lists
-_IDLE = 0.05  # s between two looks for a click, while nothing moves
+_LISTED = 5  # episodes on the page
+_IDLE = 0.05  # s between checks for a click while paused
 _SPEEDS = (0.1, 4.0)
-_NOTCHES = 200  # of a slider
 
 
 def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
-    """Play a task in the browser until Ctrl-C, or for so many episodes; see ``LiveTask``."""
+    """Play a task in the browser until Ctrl-C, or for ``episodes``; see :class:`LiveTask`."""
     with closing(LiveTask(env, policy, device, seed)) as task:
         try:
             task.run(episodes)
@@ -42,20 +40,20 @@ def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int,
 
 
 class LiveTask:
-    """Plays a task in the browser until it is interrupted, or for so many episodes.
+    """Plays a task in the browser.
 
-    Nothing moves while no page is open. The page has buttons to pause, to make one step and to begin another episode,
-    the speed by the task's own clock, and the metrics of the step.
+    It pauses while no page is open. The page has buttons to pause, to make one step and to begin the next episode, a
+    slider for the speed relative to simulated time, and the metrics of the step.
 
     Args:
-        policy: chooses its most likely actions.
-        seed: of the first episodes; *Next episode* counts it up.
+        policy: acts deterministically.
+        seed: of the first episode; *Next episode* increments it.
     """
 
     def __init__(self, env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int) -> None:
         self._env, self._policy, self._device, self._seed = env, policy, device, seed
         self._begin_episode()
-        self.ended: deque[tuple[str, str]] = deque(maxlen=_KEPT)
+        self.ended: deque[tuple[str, str]] = deque(maxlen=_LISTED)
         self.num_ended = 0
         self._server = open_server()
         gui = self._server.gui
@@ -68,17 +66,13 @@ class LiveTask:
         self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.1, initial_value=1.0)
         if isinstance(policy, HandAgent):
             policy.place_sliders(gui)
-        self._figures = gui.add_html("")
+        self._metrics = gui.add_html("")
         self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}   Ctrl-C ends it")
 
     def run(self, episodes: int | None = None) -> None:
-        """Play.
-
-        Args:
-            episodes: how many are played to their end; None: until KeyboardInterrupt.
-        """
+        """Play ``episodes`` to their end; None: until KeyboardInterrupt."""
         period = self._env.step_dt
         due = time.monotonic()
         while episodes is None or self.num_ended < episodes:
@@ -136,7 +130,7 @@ class LiveTask:
     def _show(self) -> None:
         with self._server.atomic():
             self._scene.update()
-            self._figures.content = metrics_html(self._columns(), "Nothing has moved yet.")
+            self._metrics.content = metrics_html(self._columns(), "No step yet.")
 
     def _columns(self) -> dict[str, list[tuple[str, str]]]:
         if self._info is None:
@@ -151,7 +145,7 @@ class LiveTask:
             "ended": list(self.ended),
         }
 
-    # What follows is called by the server's thread.
+    # The server's thread calls the methods below.
 
     def _switch(self, event: Any) -> None:
         self._is_paused = not self._is_paused
@@ -171,34 +165,3 @@ class LiveTask:
 
 def _rows(values: Mapping[str, torch.Tensor]) -> list[tuple[str, str]]:
     return [(name, f"{float(value) + 0.0:.4g}") for name, value in values.items()]  # + 0: no "-0"
-
-
-class HandAgent(ZeroAgent):
-    """Does what the sliders of a page say; at first each is 0, or as near to it as it goes.
-
-    Args:
-        env: says what an action means.
-    """
-
-    def __init__(self, env: EmbodiedEnv) -> None:
-        super().__init__(env.single_action_space)
-        self._numbers = action_numbers(env)
-        self._sliders: list[tuple[Any, float]] = []  # and where each begins
-
-    def place_sliders(self, gui: Any) -> None:
-        """Put a slider for each number of the action into a viser server's panel."""
-        with gui.add_folder("Action"):
-            gui.add_button("Let go").on_click(self._let_go)
-            for i, number in enumerate(self._numbers):
-                low = number.low if math.isfinite(number.low) else -1.0
-                high = number.high if math.isfinite(number.high) else 1.0
-                start = min(max(0.0, low), high)
-                label = number.moves or f"{number.term} {i}"
-                self._sliders.append((gui.add_slider(label, low, high, (high - low) / _NOTCHES, start), start))
-
-    def _let_go(self, event: Any) -> None:
-        for slider, start in self._sliders:
-            slider.value = start
-
-    def _choose(self, zeros: torch.Tensor) -> torch.Tensor:
-        return torch.tensor([[slider.value for slider, _ in self._sliders]], dtype=zeros.dtype)

@@ -17,7 +17,7 @@ _TEMPLATES = Path(__file__).parent / "task_template"
 
 
 def write_task(name: str, into: Path) -> tuple[Path, str]:
-    """Write the package ``name`` into a folder; return its own folder and the registered name of its task.
+    """Write the package ``name`` into a folder; return its folder and its task's registered name.
 
     Raises:
         ConfigError: the name cannot be used, is taken, or the folder cannot be written.

@@ -24,13 +24,13 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.video import VideoWriter
 
-_SEED_OFFSET = 3_000_003  # episodes that neither training nor evaluation has seen
+_SEED_OFFSET = 3_000_003  # other episodes than those of training and evaluation
 
 
 def play_in_browser(
     target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str], episodes: int | None
 ) -> None:
-    """Play until Ctrl-C, or for so many episodes; the arguments are those of :func:`play_video`."""
+    """Play until Ctrl-C, or for ``episodes``; for the other arguments see :func:`play_video`."""
     with _stage(target, agent, seed, device, allowed_imports) as (env, policy, _, _):
         play_live(env, policy.eval(), torch.device(device), seed + _SEED_OFFSET, episodes)
 
@@ -49,11 +49,8 @@ def play_video(
 
     Args:
         target: a run, or with an agent a training config's file.
-        agent: what acts instead of a policy, of ``AGENTS``.
-        seed: of the episodes.
-        device: of the policy.
+        agent: key of ``AGENTS`` that acts instead of a policy.
         allowed_imports: prefixes of modules that the config may name.
-        episodes: how many.
         out: the video; None: in the run's folder.
         size: width and height, pixels, both even.
 
@@ -62,7 +59,7 @@ def play_video(
 
     Raises:
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
-        RenderingUnavailableError: there is nothing to render with.
+        RenderingUnavailableError: there is no renderer.
     """
     stage = _stage(target, agent, seed, device, allowed_imports)
     with stage as (env, policy, view, default), closing(SceneCamera(env, view, size)) as camera:
@@ -87,7 +84,7 @@ def _writing(path: Path) -> Iterator[None]:
 def _stage(
     target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str]
 ) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
-    """Give the environment, what acts in it, the config's camera, and the video's path by default."""
+    """Yield the environment, the policy, the config's camera, and the default path of the video."""
     if agent is None:
         saved = find_run(target)
         with open_run(saved, 1, device, allowed_imports) as opened:

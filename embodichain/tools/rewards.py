@@ -19,10 +19,10 @@ from embodichain.utils.files import write_atomically
 
 _SEED = 5_000_003
 OTHER = "(other)"
-"""What the return has beside the named terms, such as what a task adds or takes away itself."""
+"""The rest of the return: what the task's own code adds."""
 _PREFIX = "rewards/"
-_RISE = 1.0  # standard deviations of what is left of a metric without its trend
-_SHARE = 0.02  # of the sizes of all terms: a smaller rise moves nothing
+_RISE = 1.0  # stds of the detrended metric
+_SHARE = 0.02  # of the sizes of all terms: smaller rises are ignored
 _SUCCESS_RISE = 0.05
 _SOLVED = 0.95
 _FEWEST = 8  # iterations
@@ -32,11 +32,11 @@ Columns = Mapping[str, np.ndarray]
 def analyse_reward(
     target: str, episodes: int, envs: int, weights: Mapping[str, float], device: str, allowed_imports: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the facts on each term of a run's reward as plain data.
+    """Return size, variance share and correlation of each reward term as plain data.
 
     Args:
-        episodes: how many are played, or read where they were played before.
-        weights: by term, in place of the config's: what they would have paid for the same episodes.
+        episodes: number to play; episodes recorded by an earlier call are read instead.
+        weights: by term, in place of the config's: the same episodes are scored with them.
         allowed_imports: prefixes of modules that the run's config may name.
 
     Raises:
@@ -63,7 +63,7 @@ def analyse_reward(
 def _episodes(
     saved: SavedRun, episodes: int, envs: int, device: str, allowed_imports: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Return the columns of recorded episodes, and record them where that was not done before."""
+    """Return the columns of the recorded episodes; record them first if needed."""
     path = saved.folder / "rewards" / f"{saved.checkpoint.stem}_{episodes}_episodes.npz"
     if path.exists():
         with np.load(path, allow_pickle=False) as file:
@@ -86,7 +86,7 @@ def _weights(saved: SavedRun) -> dict[str, float]:
 
 
 def _factors(weights: Mapping[str, float], saved: SavedRun, columns: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return new weights divided by those of the recording; a term that the task adds by itself has 1."""
+    """Return new weights divided by the recorded ones; terms that the task adds itself have weight 1."""
     known = [name.removeprefix("rewards/") for name in columns if name.startswith("rewards/")]
     old = _weights(saved)
     factors = {}
@@ -106,9 +106,8 @@ class TermFacts:
     Attributes:
         mean: of an episode's sum of the weighted term.
         size: mean absolute value of that sum.
-        share_of_variance: cov(term, return) / var(return): all terms' add up to 1; one that works against the return is
-            negative. None where the return is the same in all episodes.
-        correlation: with success, in [-1, 1]; None where either is the same in all episodes.
+        share_of_variance: cov(term, return) / var(return); the terms' shares sum to 1. None if the return is constant.
+        correlation: with success, in [-1, 1]; None if either is constant.
     """
 
     mean: float
@@ -118,7 +117,7 @@ class TermFacts:
 
 
 def term_facts(columns: Columns) -> dict[str, TermFacts]:
-    """Return the facts on each term, the largest share of variance first.
+    """Return the facts of each term, the largest share of variance first.
 
     Args:
         columns: ``return``, ``success`` and ``rewards/<term>``, [E] each, as an ``EpisodeTable`` has them.
@@ -142,20 +141,20 @@ def term_facts(columns: Columns) -> dict[str, TermFacts]:
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Return Pearson's correlation of two columns [E], or None where one of them does not vary."""
+    """Return Pearson's correlation of two columns [E], None if one is constant."""
     scale = float(a.std() * b.std())
     return _covariance(a, b) / scale if scale > 1e-12 else None
 
 
 @dataclass(frozen=True)
 class Rescored:
-    """What other weights make of recorded episodes.
+    """Recorded episodes, scored with other weights.
 
     Attributes:
-        columns: as those given, with the terms and the return that the weights make.
-        of_success: mean return of the episodes that succeed; None: none does.
-        of_failure: of those that do not.
-        correlation: of return and success; None where either does not vary.
+        columns: the given ones with new terms and return.
+        of_success: mean return of successful episodes; None without any.
+        of_failure: mean return of failed episodes; None without any.
+        correlation: of return and success; None if either is constant.
     """
 
     columns: dict[str, np.ndarray]
@@ -165,11 +164,11 @@ class Rescored:
 
 
 def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
-    """Return what recorded episodes [E] would have been paid with other weights.
+    """Score recorded episodes [E] with other weights.
 
     Args:
         columns: as for :func:`term_facts`.
-        factors: by term: its new weight divided by the one that it was recorded with.
+        factors: by term: new weight divided by recorded weight.
     """
     new = dict(columns)
     total = columns["return"].copy()
@@ -187,11 +186,10 @@ def rescore(columns: Columns, factors: Mapping[str, float]) -> Rescored:
 
 
 def misleading_terms(run: RunData) -> dict[str, str]:
-    """Return the terms that rose during a training while success did not, with what was seen.
+    """Return the terms that rose during a training while success did not, each with a description.
 
-    Looked at are the whole training and its second half, from the first quarter of it to the last. A term rises where
-    it gains more than the standard deviation of its ups and downs, and 2 % of all terms' sizes, and success where it
-    gains 5 %; above 95 % of success nothing is asked of it.
+    First and last quarter are compared, of the whole training and of its second half. A term rises if it gains more
+    than its std around its trend and 2 % of all terms' sizes, success if it gains 5 %. Above 95 % success: none.
     """
     steps, success = run.series("charts/success_rate_avg_100")
     if len(success) < _FEWEST or _ends(success)[1] >= _SOLVED:
@@ -224,7 +222,7 @@ def _ends(values: np.ndarray) -> tuple[float, float]:
 
 
 def _noise(values: np.ndarray) -> float:
-    """Return the standard deviation around the straight line through values [I], and not quite nothing."""
+    """Return the std of values [I] around their linear trend, above 0."""
     at = np.arange(len(values))
     line = np.polyval(np.polyfit(at, values, 1), at)
     return float((values - line).std()) + 1e-6 * float(np.abs(values).max())

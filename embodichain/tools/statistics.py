@@ -1,4 +1,4 @@
-"""Comparing few runs honestly. Legend: R runs of a group, K resamples.
+"""Statistics for comparing few runs. Legend: R runs of a group, K resamples.
 
 After Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021:
 interquartile means instead of means or medians, and intervals by a bootstrap that resamples the runs of each task by

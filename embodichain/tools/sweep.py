@@ -39,15 +39,15 @@ def sweep(
     jobs: int,
     metric: str,
 ) -> dict[str, Any]:
-    """Search, and return the trials and the best of them as plain data.
+    """Run the search; return all trials and the best as plain data.
 
     Args:
         config: path of the training config; ``overrides`` hold in all trainings.
         parameters: the settings that are searched, as texts: ``path=low:high`` and the like.
         out: folder of the study; None: ``sweeps/<exp_name>``.
         allowed_imports: prefixes of modules that the config may name.
-        trials: how many, ``jobs`` at a time, each of ``seeds`` trainings.
-        metric: to be as high as can be, by its last value in a training.
+        trials: number to run, ``jobs`` at a time, each of ``seeds`` trainings.
+        metric: to maximise, by its last value in a training.
 
     Raises:
         ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
@@ -86,7 +86,7 @@ def sweep(
 def search(
     study: Any, parameters: Sequence[Parameter], train: Callable[[int, dict[str, Any]], float], trials: int, jobs: int
 ) -> None:
-    """Let a study ask for so many trials, some at a time; where a training fails it is told, and the search goes on."""
+    """Run ``trials`` trials, ``jobs`` at a time; report failed ones to the study and continue."""
     running: dict[Future[float], Any] = {}
     left = trials
     with ThreadPoolExecutor(jobs) as pool:
@@ -100,7 +100,7 @@ def search(
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     _tell(study, running.pop(future), future)
         except KeyboardInterrupt:
-            # The trainings have the signal, too: the pool waits for them.
+            # The trainings have received the signal too: the pool waits for them.
             for future in running:
                 future.cancel()
             raise
@@ -126,7 +126,7 @@ def _train(
     run_name: str,
     metric: str,
 ) -> float:
-    """Train in a process of its own; return the last value of a metric."""
+    """Train in a separate process; return the last value of the metric."""
     command = [sys.executable, "-m", "embodichain.agents.rl.train", "--config", config, *overrides]
     command += [argument for prefix in prefixes for argument in ("--allow-import", prefix)]
     with log.open("w", encoding="utf-8") as output:
@@ -173,12 +173,12 @@ def _failed() -> Any:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting that is searched.
+    """A setting to search.
 
     Attributes:
-        choices: its values; empty: any from ``low`` to ``high``.
-        low, high: ends of an interval; both int: whole numbers.
-        log: whether what counts is their ratio.
+        choices: its values; empty: the interval from ``low`` to ``high``.
+        low, high: of the interval; both int: whole numbers.
+        log: whether to draw on a logarithmic scale.
     """
 
     path: str
@@ -190,7 +190,7 @@ class Parameter:
     def suggest(self, trial: Any) -> Any:
         """Return a value for an Optuna trial."""
         if self.choices:
-            # Optuna keeps numbers and texts; lists and the like go as text.
+            # Optuna stores numbers and strings only: choices go as JSON text.
             return json.loads(trial.suggest_categorical(self.path, [json.dumps(choice) for choice in self.choices]))
         if isinstance(self.low, int) and isinstance(self.high, int):
             return trial.suggest_int(self.path, self.low, self.high, log=self.log)
@@ -201,7 +201,7 @@ def read_parameter(text: str) -> Parameter:
     """Read ``path=low:high``, ``path=low:high:log`` or ``path=a,b,c``.
 
     Raises:
-        ConfigError: it is of another form.
+        ConfigError: the text has another form.
     """
     path, equals, values = text.partition("=")
     form = ConfigError(f"--param '{text}': must be of the form path=low:high, path=low:high:log or path=a,b,c")
@@ -235,11 +235,11 @@ def _read(text: str) -> Any:
 
 
 class TrialFailedError(RuntimeError):
-    """A training of a trial did not come to its end."""
+    """A training of a trial did not finish."""
 
 
 class Trainings:
-    """The processes of a sweep's trainings. A signal to the sweep is handed on to them, and no more are begun."""
+    """The training processes of a sweep. It forwards signals to them, and starts no more after one."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -247,7 +247,7 @@ class Trainings:
         self._received: int | None = None
 
     def run(self, command: Sequence[str], output: IO[Any]) -> int:
-        """Run a command in a session of its own, which ends with this process; return its exit code.
+        """Run a command that ends with this process; return its exit code.
 
         Raises:
             TrialFailedError: a signal has ended the sweep.
@@ -255,7 +255,7 @@ class Trainings:
         with self._changing:
             if self._received is not None:
                 raise TrialFailedError("the sweep has been interrupted")
-            # In a session of its own: Ctrl-C then reaches it once, by us.
+            # A new session: Ctrl-C then reaches it once, forwarded by us.
             process = subprocess.Popen(
                 command,
                 stdout=output,
@@ -264,7 +264,7 @@ class Trainings:
                 start_new_session=True,
             )
             self._running.add(process)
-            if self._received is not None:  # it came meanwhile
+            if self._received is not None:  # received since the check above
                 process.send_signal(self._received)
         code = process.wait()
         with self._changing:
@@ -272,11 +272,11 @@ class Trainings:
         return code
 
     def taking_signals(self) -> AbstractContextManager[None]:
-        """While this is entered, raise InterruptedTraining for each of the signals that end a training."""
+        """Return a context in which a signal that ends trainings raises InterruptedTraining."""
         return signals_to(self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        # Without the lock, which another thread may hold for long: it starts a process.
+        # Without the lock, which another thread holds while it starts a process.
         self._received = number
         for process in tuple(self._running):
             process.send_signal(number)
@@ -295,6 +295,6 @@ def format_sweep(result: dict[str, Any], config: str, overrides: Sequence[str]) 
     ]
     if result["best"] is not None:
         chosen = " ".join(f"{path}={json.dumps(value)}" for path, value in result["best"]["params"].items())
-        lines += ["", "train with the best, on seeds that it was not chosen by, before you believe it:"]
+        lines += ["", "confirm the best on seeds that were not used to choose it:"]
         lines += [f"  embodichain train {config} {' '.join([*overrides, chosen])} trainer.seed=101"]
     return "\n".join([*lines, "", f"study    {result['study']}"])

@@ -20,7 +20,7 @@ from embodichain.utils.utility import load_config_file
 def read_config(
     path: Path, overrides: Sequence[str], allowed_imports: Sequence[str]
 ) -> RunConfig | tuple[str, EmbodiedEnvCfg]:
-    """Return a training's config, or of an environment config the task's name and the typed config.
+    """Read a training config, or an environment config as the task's id and the typed config.
 
     Args:
         overrides: of a training config: ``trainer.num_envs=256`` and the like.
@@ -40,7 +40,7 @@ def read_config(
 
 
 def format_config(config: RunConfig | tuple[str, EmbodiedEnvCfg]) -> str:
-    """Return what ``read_config`` has read, for the screen."""
+    """Return a one-line summary of what :func:`read_config` returned."""
     if not isinstance(config, RunConfig):
         env_id, cfg = config
         kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}

@@ -36,13 +36,13 @@ _SHOWN = (1, 2, 5)  # and tens of these
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found.
+    """Result of the comparison.
 
     Attributes:
         devices: the backends, as ``sim_device``.
-        steps: how far they are apart after one step from the same state, by field.
-        drift: step by step, without bringing the states together again.
-        success: of the policy on either backend; empty without one.
+        steps: differences after one step from the same state, by field.
+        drift: differences step by step, without synchronising the states.
+        success: of the policy on each backend; empty without a policy.
     """
 
     devices: tuple[str, str]
@@ -66,7 +66,7 @@ def verify_backends(
     """Compare MuJoCo's and MuJoCo Warp's physics of a training config's environment.
 
     Args:
-        checkpoint: a policy of it, to act and to be evaluated; None: random actions.
+        checkpoint: of a policy to act and to evaluate; None: random actions.
         device: of MuJoCo Warp; None: the first GPU, else the CPU.
         episodes: of the policy on each backend.
         allowed_imports: prefixes of modules that the config may name.
@@ -98,7 +98,7 @@ def verify_backends(
 
 
 def _build(config: RunConfig, device: str, num_envs: int) -> EmbodiedEnv:
-    """Build the environment on a backend; whatever its episodes would write is left out."""
+    """Build the environment on a backend, without dataset recording."""
     sim_cfg = replace(config.env.sim_cfg, sim_device=device)
     env = replace(config.env, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={})
     return build_env(config.env_id, env)
@@ -121,7 +121,7 @@ def _actor(policy: Policy) -> Actor:
 
 
 def _overlap(success: Sequence[Evaluation]) -> bool:
-    """Return whether the success rates' intervals do."""
+    """Return whether the success rates' intervals overlap."""
     if not success:
         return True
     (low, high), (lowest, highest) = (evaluation.success_interval for evaluation in success)
@@ -130,12 +130,12 @@ def _overlap(success: Sequence[Evaluation]) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the backends are apart, over the environments that are still in their first episode on both.
+    """Differences of the backends, over the environments that are in their first episode on both.
 
     Attributes:
-        envs: how many environments these are.
-        median: of the environments' largest differences, by field.
-        largest: of all, by field.
+        envs: number of these environments.
+        median: over environments, of the largest difference, by field.
+        largest: over environments, by field.
         reward: largest difference of the step's rewards.
     """
 
@@ -148,7 +148,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of differences after single steps."""
+    """Quantiles of differences after single steps."""
 
     median: float
     ninetieth: float
@@ -177,11 +177,11 @@ def random_actions(env: EmbodiedEnv, seed: int) -> Actor:
 
 
 def compare_runs(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int) -> list[Difference]:
-    """Return how two environments drift apart that begin alike and are given the same actions, step by step.
+    """Return the differences of two environments, step by step, from the same start with the same actions.
 
     Args:
         envs: of the same config, on two backends.
-        act: chooses both's actions by the first one's observation.
+        act: chooses the actions of both from the first one's observation.
     """
     return [
         Difference(
@@ -196,7 +196,7 @@ def compare_runs(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: 
 
 
 def compare_steps(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int) -> dict[str, Spread]:
-    """Return what single steps make of the same state, at each step of the first environment's run, by field."""
+    """Return the differences after single steps from the states of the first environment's run, by field."""
     found = [apart for _, apart, _ in _follow(envs, act, num_steps, seed, resync=True)]
     if not found:
         return {}
@@ -206,7 +206,7 @@ def compare_steps(envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed:
 def _follow(
     envs: Sequence[EmbodiedEnv], act: Actor, num_steps: int, seed: int, resync: bool
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor]]:
-    """Yield after each step how far the backends are apart, by field, and in their rewards, [environments] each."""
+    """Yield after each step its number and the differences by field and of the rewards, [environments] each."""
     one, other = envs
     obs, _ = one.reset(seed=seed)
     other.reset(seed=seed)

@@ -15,8 +15,8 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.sensors import CameraPose, Renderer
-from embodichain.tools.agents import action_numbers
-from embodichain.tools.live import HandAgent, play_live
+from embodichain.tools.agents import HandAgent, action_numbers
+from embodichain.tools.live import play_live
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from embodichain.utils.observations import entry_columns, entry_spaces
@@ -30,7 +30,7 @@ _FIELD = 1.07  # focal length in heights of the image: 50 degrees
 def opened_scene(
     path: Path, seed: int, allowed_imports: Sequence[str]
 ) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
-    """Give the task's name, one environment of a training or environment config, and the config's camera.
+    """Yield the task's name, one environment of a training or environment config, and the config's camera.
 
     Raises:
         ConfigError: the config is wrong.
@@ -50,7 +50,7 @@ def render_scene(env: EmbodiedEnv, view: dict[str, object], size: tuple[int, int
     """Return an image [H, W, 3] uint8 of the beginning of an episode.
 
     Raises:
-        RenderingUnavailableError: there is nothing to render with.
+        RenderingUnavailableError: there is no renderer.
     """
     env.reset(seed=seed)
     with closing(SceneCamera(env, view, size)) as camera:
@@ -76,8 +76,8 @@ class SceneCamera:
 
     Args:
         env: the environments, of which the first is seen.
-        camera: ``eye``, ``target``, ``up`` and ``intrinsics`` as ``record_camera_data`` takes them; where one is
-            missing, a place is chosen from which all bodies are seen.
+        camera: ``eye``, ``target``, ``up`` and ``intrinsics`` as for ``record_camera_data``; default: a view of all
+            bodies.
         size: width and height, pixels, both even.
 
     Raises:
@@ -90,7 +90,7 @@ class SceneCamera:
         self.pose = _pose(env, camera, size)
 
     def render(self) -> np.ndarray:
-        """Return an image of the present state."""
+        """Return an image of the current state."""
         return self._renderer.render(0, self.pose)
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
     if "eye" in camera and "target" in camera:
         given, taken = camera.get("intrinsics"), camera.get("resolution", (640, 480))
         if given is not None:
-            # As many degrees in this image's height as in the recording's.
+            # The same vertical field of view as the recording.
             scale = height / float(np.asarray(taken)[1])
             fx, fy = (float(f) * scale for f in np.asarray(given)[:2])
             intrinsics = (fx, fy, width / 2, height / 2)
@@ -123,7 +123,7 @@ def _vector(value: object) -> tuple[float, float, float]:
 
 
 def format_spaces(env_id: str, env: EmbodiedEnv) -> str:
-    """Return the lists of the entries of the observation and of the numbers of the action."""
+    """Return a table of the observation's entries and of the action's numbers."""
     columns = entry_columns(env.single_observation_space)
     lines = [f"{env_id}: a step is {env.step_dt:g} s", "", "observation"]
     for name, space in entry_spaces(env.single_observation_space).items():

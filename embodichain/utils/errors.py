@@ -1,4 +1,4 @@
-"""The exceptions that are no defect: a mistake in what the user wrote, and what the machine lacks."""
+"""Exceptions whose message is for the user: wrong input, a missing dependency, a failed command."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class UnavailableError(RuntimeError):
     """This machine lacks something; the message says what to install."""
 
 
+class CommandFailedError(RuntimeError):
+    """A command has failed though its input is right; the message says why."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
@@ -24,14 +28,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that is not there: what was got, the nearest, and all there is."""
+    """Return the message for an unknown name: what was got, the nearest known name, and all known names."""
     names = sorted(known)
     listed = ", ".join(names) if names else "none"
     return f"unknown {kind} '{name}'.{nearest(name, names)} Known: {listed}"
 
 
 def unknown_key(key: str, known: Iterable[str], noun: str = "key") -> str:
-    """Return the message for a key that may not be there: the nearest that may, and all of them where they are few."""
+    """Return the message for an unknown key: the nearest allowed key, and all of them if they are few."""
     names = list(known)
     hint = nearest(key, names)
     listed = f" Known: {', '.join(names) or 'none'}" if not hint or len(names) <= _FEW else ""

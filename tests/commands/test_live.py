@@ -20,8 +20,8 @@ from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools import live
-from embodichain.tools.agents import ZeroAgent
-from embodichain.tools.live import HandAgent, LiveTask
+from embodichain.tools.agents import HandAgent, ZeroAgent
+from embodichain.tools.live import LiveTask
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import CART_POLE_ENV
@@ -176,7 +176,7 @@ def test_browser_plays_a_policy(start: Start, stop: threading.Event, run_folder:
     shown = "ns => ns.includes(document.querySelector('tr').innerText.split(/\\s/).pop())"
     page.wait_for_function(shown, arg=[str(before + 1), "0"])
     button("Next episode").click()
-    page.get_by_text("Nothing has moved yet.").wait_for()
+    page.get_by_text("No step yet.").wait_for()
     button("Resume").click()
     page.get_by_text("success, ").first.wait_for()  # 60 steps of 0.04 s
     page.close()

@@ -98,7 +98,7 @@ def test_forged_summary_is_passed_over_with_a_warning(
     for command in (["report"], ["compare", "--metric", "eval/success_rate"]):
         assert main([command[0], str(run), *command[1:]]) == 0
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"[WARNING] {run}/summary.json: is not a run's summary, and passed over: ")
+        assert line.startswith(f"[WARNING] {run}/summary.json: is not a run's summary and is ignored: ")
     assert "unfinished" in (run / "report.html").read_text()
 
 

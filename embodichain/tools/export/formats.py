@@ -1,4 +1,4 @@
-"""The formats of an exported policy: how it is written, and how it is run again. Legend: N observations."""
+"""Writers and loaders of the file formats of an exported policy. Legend: N observations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _load_onnx(path: Path) -> Run:
 
 
 def load_runner(path: Path = RUNNER) -> ModuleType:
-    """Return the runner's module, from its file: it is written to be copied beside a policy."""
+    """Import the runner from its file, which is also copied beside an exported policy."""
     spec = importlib.util.spec_from_file_location("onnx_runner", path)
     assert spec is not None
     assert spec.loader is not None
@@ -147,7 +147,7 @@ def _exported(module: DeployedPolicy) -> torch.export.ExportedProgram:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep to ourselves what torch tells its own developers: deprecations, and packages that we do not need."""
+    """Silence torch's warnings about its own deprecations and about packages that are not needed."""
     exporter = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = exporter.level
     exporter.setLevel(logging.ERROR)

@@ -1,6 +1,6 @@
-"""A policy with all that stands between a robot's readings and its commands, as one module.
+"""A policy as one module from a robot's observations to its commands.
 
-Legend: N observations, H steps of an action chunk, A action size, C commands, S size of a recurrent state.
+Legend: N observations, H steps of an action chunk, A action size, C commands, S size of the hidden state.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ _DTYPES = {"u": torch.uint8, "i": torch.int64}  # by NumPy's kind; everything el
 
 
 def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[str]:
-    """Return which entries of the observation a policy's actions depend on.
+    """Return the entries of the observation that the actor reads.
 
     Args:
-        cfg: the config's ``policy`` block. Of a built-in policy, what the critic alone reads is left out.
+        cfg: the config's ``policy`` block; of a built-in policy, entries that only the critic reads are left out.
         space: the structured observation space of one environment.
-        policy: which was built from it.
     """
     if not policy.reads_flat_obs:
         return list(policy.obs_keys)
@@ -41,20 +40,19 @@ def actor_entries(cfg: PolicyBlock, space: spaces.Dict, policy: Policy) -> list[
 class DeployedPolicy(nn.Module):
     """Maps observations by name to actions and commands.
 
-    Inside are, beside the policy: the order of the entries in the flat observation, the normaliser, the limits to which
-    the environment clips actions, and what the actions mean in physical units.
+    It contains the policy with its normaliser, the order of the entries in the flat observation, the action limits of
+    the environment, and the mapping from actions to commands in physical units.
 
     Args:
         space: the structured observation space of one environment.
-        entries: those that are given, in this order; the others are zeros, which the policy's actor does not read.
+        entries: the inputs, in this order; the others are zeros, which the actor does not read.
         action_space: of one environment, [A].
         terms: the environment's action terms, in their order.
 
     Attributes:
-        inputs: shape and dtype of one observation's part of each input, by name, in their order; the memory is the last
-            with a recurrent policy.
-        memory: that input's name: ``state``, or ``memory`` where an entry is called so; None without memory.
-        outputs: names of what comes out: ``action``, ``command`` where every term has one, ``next_state``.
+        inputs: shape and dtype of each input, without N, by name in their order; the hidden state is the last.
+        memory: the hidden state's input: ``state``, or ``memory`` if an entry is named ``state``; None without one.
+        outputs: ``action``, ``command`` if every term has one, and ``next_state`` with a hidden state.
     """
 
     low: Tensor  # [A]
@@ -96,7 +94,7 @@ class DeployedPolicy(nn.Module):
         """
         given = dict(zip(self._entries, inputs, strict=False))
         num_rows = inputs[0].shape[:1]
-        # Of no fixed size, even where a tracer reads the code.
+        # Its size stays dynamic when it is traced.
         zeros = torch.zeros_like(inputs[0].flatten(1)[:, :1], dtype=torch.float32)
         flat = [
             given[name].flatten(1).float() if name in given else zeros.expand(-1, width)

@@ -5,8 +5,8 @@
     out = policy({"robot/qpos": qpos, "robot/qvel": qvel})  # one observation, or N with a leading dimension
     out["action"], out["command"]                           # for the environment; for the robot, in physical units
 
-`policy.spec` says what each input and command is. Where its `chunk_length` H is above 1, they are H rows, to be carried
-out one after the other before the next call.
+`policy.spec` describes each input and command. With a `chunk_length` H above 1, actions and commands are H rows, to be
+executed one after the other before the next call.
 """
 
 import json
@@ -17,7 +17,7 @@ import onnxruntime
 
 
 class PolicyRunner:
-    """Maps observations by name to actions and commands, and remembers the recurrent state where there is one."""
+    """Maps observations by name to actions and commands, and carries the hidden state of a recurrent policy."""
 
     def __init__(self, path: str | Path) -> None:
         self.session = onnxruntime.InferenceSession(str(Path(path)), providers=["CPUExecutionProvider"])
@@ -25,7 +25,7 @@ class PolicyRunner:
         self.state: np.ndarray | None = None
 
     def reset(self, rows: np.ndarray | None = None) -> None:
-        """Begin new episodes, everywhere or in some rows of the observations (indices or a mask)."""
+        """Begin new episodes: reset the hidden state of all rows, or of some (indices or a mask)."""
         if rows is None or self.state is None:
             self.state = None
         else:

@@ -1,4 +1,4 @@
-"""Whether an exported policy does what the policy does. Legend: N environments."""
+"""Parity of an exported policy with the original. Legend: N environments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from embodichain.agents.rl.vec_env import step_with
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.export.formats import Run
 from embodichain.tools.export.module import DeployedPolicy
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.observations import select_entries
 
 TOLERANCE = 1e-5
 
 
-class ParityError(RuntimeError):
-    """An exported policy does something else than the policy."""
+class ParityError(CommandFailedError):
+    """The actions of the exported policy differ from the policy's."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Step:
     """A step of N environments, as the policy took it.
 
     Attributes:
-        inputs: what is given to the exported policy, by name, [N, ...] each; without the memory.
+        inputs: of the exported policy, by name, [N, ...] each; without the hidden state.
         action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
-        begins: which environments begin an episode with it, [N] bool.
+        begins: environments in which an episode begins with this step, [N] bool.
     """
 
     inputs: dict[str, np.ndarray]
@@ -41,11 +42,10 @@ class Step:
 def record_steps(
     env: EmbodiedEnv, policy: Policy, device: torch.device, entries: Sequence[str], count: int, seed: int
 ) -> list[Step]:
-    """Play with a policy's most likely actions, and keep at least ``count`` observations with what it did.
+    """Record at least ``count`` observations, over all environments, with the policy's deterministic actions.
 
     Args:
-        entries: of the observation, to keep.
-        count: observations, over all environments.
+        entries: of the observation, to record.
     """
     obs, _ = env.reset(seed=seed)
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
@@ -55,8 +55,8 @@ def record_steps(
     steps: list[Step] = []
     while len(steps) * env.num_envs < count:
         chosen = policy.get_action(policy_input(policy, obs, state, device), deterministic=True)
-        kept = select_entries(obs, entries)
-        inputs = {name: kept[name].cpu().numpy().copy() for name in entries}
+        selected = select_entries(obs, entries)
+        inputs = {name: selected[name].cpu().numpy().copy() for name in entries}
         steps.append(Step(inputs, np.clip(chosen["action"].cpu().numpy(), low, high), begins))
         obs, _, terminated, truncated, _ = act(chosen["action"].to(env.device))
         done = terminated | truncated
@@ -67,7 +67,7 @@ def record_steps(
 
 
 def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> float:
-    """Play recorded steps again with an exported policy, which keeps its own recurrent state.
+    """Repeat recorded steps with an exported policy, which carries its own hidden state.
 
     Args:
         steps: from :func:`record_steps`.
@@ -76,22 +76,22 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
         The largest difference between its actions and the policy's.
 
     Raises:
-        ParityError: it is above 1e-5, or not a number.
+        ParityError: it is above 1e-5, or NaN.
     """
     largest = 0.0
     num_envs = len(steps[0].action)
-    memory: dict[str, np.ndarray] = {}
+    hidden: dict[str, np.ndarray] = {}
     if module.memory is not None:
-        memory[module.memory] = np.zeros((num_envs, *module.inputs[module.memory][0]), dtype=np.float32)
+        hidden[module.memory] = np.zeros((num_envs, *module.inputs[module.memory][0]), dtype=np.float32)
     for i, step in enumerate(steps):
-        memory = {name: np.where(step.begins[:, None], np.float32(0), state) for name, state in memory.items()}
+        hidden = {name: np.where(step.begins[:, None], np.float32(0), state) for name, state in hidden.items()}
         given = {
             name: value.astype(str(module.inputs[name][1]).removeprefix("torch."))
             for name, value in step.inputs.items()
         }
-        out = run(given | memory)
+        out = run(given | hidden)
         if module.memory is not None:
-            memory[module.memory] = out["next_state"]
+            hidden[module.memory] = out["next_state"]
         difference = float(np.abs(out["action"] - step.action).max())
         if not difference <= TOLERANCE:
             raise ParityError(

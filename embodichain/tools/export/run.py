@@ -1,4 +1,4 @@
-"""Exports the policy of a run, and compares the file with it."""
+"""Exports the policy of a run, and checks that the file reproduces its actions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def export_run(
 
     Raises:
         ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
-        ParityError: the file does not do what the policy does on ``observations`` of ``envs`` environments: then it is
-            not left behind.
+        ParityError: the file's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)
     chosen = FORMATS[file_format]
@@ -72,8 +71,8 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
 def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) -> dict[str, Any]:
     """Return the specification that goes into the exported file, as plain data.
 
-    ``inputs`` and ``outputs`` are in the order of the file; an entry's ``terms`` are the config's observation terms
-    that make it or change it, which the robot's side has to do as well.
+    ``inputs`` and ``outputs`` are in the order of the file. An entry's ``terms`` are the config's observation terms
+    that compute or modify it; the robot's software has to do the same.
     """
     env = opened.env
     terms = saved.content["config"]["gym_config"].get("env", {}).get("observations", {})
@@ -83,7 +82,7 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
         kind = str(dtype).removeprefix("torch.")
         inputs[name] = {"shape": list(shape), "dtype": kind, **({"terms": made_by} if made_by else {})}
     low, high = env.single_action_space.low, env.single_action_space.high
-    spec = {
+    return {
         "task": opened.config.env_id,
         "policy": opened.config.policy.name,
         "experiment": saved.exp_name,
@@ -101,11 +100,10 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
         ],
         "versions": describe_machine()["versions"],
     }
-    return spec
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
-    """Return numbers for JSON, which has none without end: None."""
+    """Return numbers for JSON: None for infinite ones."""
     return [float(value) if np.isfinite(value) else None for value in values]
 
 

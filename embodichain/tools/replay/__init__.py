@@ -1,4 +1,4 @@
-"""Repeats an update from a bundle, and finds where it stopped being finite."""
+"""Repeats an update from a bundle, and finds the first NaN or infinite value."""
 
 from embodichain.tools.replay.run import replay_update
 

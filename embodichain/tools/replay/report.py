@@ -1,4 +1,4 @@
-"""What a repeated update showed, and how it is told."""
+"""Results of a repeated update, and their text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class StepReport:
     """One gradient step.
 
     Attributes:
-        index: which one of the update, from 0.
-        terms: what the algorithm's ``loss`` returned beside it.
-        gradients: parameters whose gradient is not finite, by name, with the share of it; empty where the loss is not.
-        fields: the minibatch's; empty where the algorithm has no ``loss(batch)``.
-        operation: of the first step skipped with a finite loss: what has a derivative that is not-a-number, if found.
+        index: from 0.
+        terms: the loss terms that the algorithm's ``loss`` returned.
+        gradients: non-finite share of each parameter's gradient, by name; empty if the loss is not finite.
+        fields: of the minibatch; empty if the algorithm has no ``loss(batch)``.
+        operation: with the first NaN derivative, for the first step skipped with a finite loss, if found.
         is_skipped: whether the loss or a gradient is not finite.
     """
 
@@ -41,12 +41,12 @@ class UpdateReport:
     """A whole update.
 
     Attributes:
-        rollout: what is in the rollout's fields.
-        origin: the first number of the rollout that is not finite.
-        entry: the entry of the observation that it belongs to, where that is so.
-        parameters: the policy's parameters and buffers that were not finite before the update.
-        reward_terms: whose mean over the rollout was not finite in the run.
-        skipped_in_run: how many of them the run skipped.
+        rollout: statistics of the rollout's fields.
+        origin: of the first non-finite value in the rollout.
+        entry: of the observation that the origin belongs to, if any.
+        parameters: names of the policy's parameters and buffers that were not finite before the update.
+        reward_terms: names of those whose mean over the rollout was not finite in the run.
+        skipped_in_run: number of steps that the run skipped.
         is_broken: whether the parameters are not finite after the update.
     """
 
@@ -61,21 +61,21 @@ class UpdateReport:
 
     @property
     def skipped(self) -> int:
-        """How many steps were skipped."""
+        """Number of skipped steps."""
         return sum(step.is_skipped for step in self.steps)
 
     @property
     def is_reproduced(self) -> bool:
-        """Whether as many steps were skipped as in the run, or the parameters broke."""
+        """Whether the same number of steps was skipped as in the run, or the parameters broke."""
         return self.is_broken or (self.skipped > 0 and self.skipped == self.skipped_in_run)
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return the report as plain data."""
         return {"cause": self.cause, "skipped": self.skipped, "is_reproduced": self.is_reproduced, **asdict(self)}
 
     @property
     def cause(self) -> str:
-        """Where the first number that is not finite arose."""
+        """Where the first non-finite value arose."""
         first = next((step for step in self.steps if step.is_skipped), None)
         if self.origin is not None:
             return _describe_origin(self)
@@ -100,7 +100,7 @@ class UpdateReport:
 
 
 def format_headline(bundle: Mapping[str, Any]) -> str:
-    """Return what a bundle is of, and what it was made with."""
+    """Return a bundle's kind, step and versions, for the screen."""
     versions = ", ".join(f"{name} {version}" for name, version in bundle["versions"].items())
     lines = [f"{bundle['kind']} at step {bundle['global_step']} of '{bundle['config']['trainer']['exp_name']}'"]
     lines += [f"made with {versions}; {bundle['num_threads']} threads, on {bundle.get('device', 'cpu')}"]
@@ -128,7 +128,7 @@ def format_report(report: UpdateReport) -> str:
 
 
 def format_divergence(record: list[dict[str, Any]]) -> str:
-    """Return what ``describe_divergence`` returned, for the screen."""
+    """Return the result of ``describe_divergence`` for the screen."""
     lines = []
     for row in record[:_SHOWN_ENVS]:
         times = "once" if row["count"] == 1 else f"{row['count']} times"
@@ -140,7 +140,7 @@ def format_divergence(record: list[dict[str, Any]]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return plain data as JSON, which has no number for what is not finite: that is a text."""
+    """Return plain data as JSON, with NaN and infinite numbers as text."""
 
     def plain(part: Any) -> Any:
         if isinstance(part, dict):
@@ -153,7 +153,7 @@ def to_json(value: Any) -> str:
 
 
 def _format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
-    """Return a line for each field: its range, and what is wrong with it."""
+    """Return a line for each field: its range and problems."""
     lines = []
     for stats in fields:
         notes = [f"NOT FINITE: {stats.bad} of {stats.count}"] if stats.bad else []
@@ -167,11 +167,11 @@ def _format_fields(fields: Iterable[FieldStats], indent: str = "") -> list[str]:
 def _format_step(step: StepReport) -> str:
     if not step.is_skipped:
         return f"  {step.index + 1:<4}  made     loss {step.loss:.4g}"
-    told = [f"{name} {value:.4g}" for name, value in step.terms.items() if not math.isfinite(value)]
-    told += [f"batch field {stats.name}" for stats in step.fields if stats.bad]
-    told += [f"gradient of {name} ({share:.0%})" for name, share in step.gradients.items()]
-    told += [step.operation] if step.operation else []
-    return f"  {step.index + 1:<4}  SKIPPED  loss {step.loss:.4g}" + (f": {', '.join(told)}" if told else "")
+    problems = [f"{name} {value:.4g}" for name, value in step.terms.items() if not math.isfinite(value)]
+    problems += [f"batch field {stats.name}" for stats in step.fields if stats.bad]
+    problems += [f"gradient of {name} ({share:.0%})" for name, share in step.gradients.items()]
+    problems += [step.operation] if step.operation else []
+    return f"  {step.index + 1:<4}  SKIPPED  loss {step.loss:.4g}" + (f": {', '.join(problems)}" if problems else "")
 
 
 def _describe_origin(report: UpdateReport) -> str:

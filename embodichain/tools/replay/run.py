@@ -1,4 +1,4 @@
-"""Repeats the update of a bundle, looking at every gradient step."""
+"""Repeats the update of a bundle and reports every gradient step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from embodichain.utils.validation import from_dict
 
 
 def allow_modules(bundle: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    """Import the modules that a bundle's run did.
+    """Import the modules that the bundle's run imported.
 
     Raises:
         ConfigError: one of them, or the policy that the bundle names, is not below one of the allowed prefixes.
@@ -47,7 +47,7 @@ def allow_modules(bundle: Mapping[str, Any], allowed: Sequence[str]) -> None:
 
 
 def describe_divergence(bundle: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what a bundle has of each environment's steps before its last divergence."""
+    """Return field statistics of each environment's steps before its last divergence."""
     names = [name for name, value in bundle.items() if isinstance(value, torch.Tensor) and value.is_floating_point()]
 
     def since(name: str, i: int) -> slice:
@@ -65,7 +65,7 @@ def describe_divergence(bundle: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu") -> UpdateReport:
-    """Build policy and algorithm as they were before an update, and make it again; no environment is needed.
+    """Rebuild policy and algorithm as before the update, and repeat it; no environment is needed.
 
     Args:
         bundle: from ``load_bundle``, of the kind ``"update"``, with its tensors on ``device``.
@@ -112,7 +112,7 @@ def _build(bundle: Mapping[str, Any], device: torch.device | str) -> tuple[Polic
 
 @contextmanager
 def _as_in(bundle: Mapping[str, Any], policy: Policy) -> Iterator[None]:
-    """Take the run's number of threads, for this policy, and its random generators for a while."""
+    """Use the run's number of threads and the states of its random generators inside the block."""
     generators = generators_state()
     load_generators_state(bundle["generators"])
     try:
@@ -123,7 +123,7 @@ def _as_in(bundle: Mapping[str, Any], policy: Policy) -> Iterator[None]:
 
 
 class _Observer:
-    """Takes down what each gradient step is made of."""
+    """Records each gradient step."""
 
     def __init__(self, policy: Policy, algorithm: BaseAlgorithm) -> None:
         self.steps: list[StepReport] = []
@@ -131,14 +131,13 @@ class _Observer:
         self._has_skipped = False
         self._batch: TensorDict | None = None
         self._terms: dict[str, torch.Tensor] = {}
-        # What a loss is computed from can be seen where it is a method of its own, from a batch to the loss and its
-        # terms.
+        # Batch and terms can be seen if the algorithm has a method loss(batch) -> (loss, terms).
         self._loss: Any = getattr(algorithm, "loss", None)
         if callable(self._loss):
             vars(algorithm)["loss"] = self._observed_loss
 
     def watch(self, loss: torch.Tensor) -> None:
-        """Look at a step between the gradients and the optimiser."""
+        """Record a step, after its gradients and before the optimizer."""
         value = loss.item()
         parts = [parameter.grad for parameter in self._policy.parameters() if parameter.grad is not None]
         is_skipped = not bool(torch.nn.utils.get_total_norm(parts).isfinite())
@@ -170,12 +169,12 @@ class _Observer:
         return result
 
     def _find_operation(self) -> str:
-        """Return the operation of the loss whose derivative is not-a-number, and the line of code that it is in."""
+        """Return the operation of the loss with a NaN derivative, and its line of code."""
         if self._batch is None:
             return ""
         parameters = [parameter for parameter in self._policy.parameters() if parameter.requires_grad]
         generators = generators_state()
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with torch.autograd.detect_anomaly():
                 loss, _ = self._loss(self._batch)
@@ -184,14 +183,14 @@ class _Observer:
                     torch.autograd.grad(loss, parameters, allow_unused=True)
                 except RuntimeError as error:
                     name = str(error).partition("'")[2].partition("'")[0]
-                    lines = [line.strip() for warning in told for line in str(warning.message).splitlines()]
+                    lines = [line.strip() for warning in caught for line in str(warning.message).splitlines()]
                     places = [line for line in lines if line.startswith("File ")]
                     return f"{name} ({places[-1]})" if places else name
         return ""
 
 
 def _entry(origin: Origin | None, space: spaces.Space[Any]) -> str:
-    """Return the entry of the observation that an origin is in, where it is in one."""
+    """Return the entry of the observation that the origin is in, "" if none."""
     if origin is None or origin.field != "obs":
         return ""
     return entry_of_column(space, origin.column or 0)

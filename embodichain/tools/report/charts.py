@@ -16,12 +16,12 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-# Okabe and Ito, "Color Universal Design", 2008: told apart by colour-blind people, too.
+# Okabe and Ito, "Color Universal Design", 2008: distinguishable with colour blindness.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a300")
 _MOST_POINTS = 300
 _SIZE = 460 / 72, 230 / 72  # inches; an inch is 72 units of the SVG
 _AXES = (0.13, 0.19, 0.84, 0.77)  # left, bottom, width, height, as shares of the size
-_INK = "#010203"  # stands in the drawing where the page's own colour is wanted
+_INK = "#010203"  # placeholder for the page's own colour
 _INKED = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
 _STYLE: Any = {
     "svg.fonttype": "none",  # text stays text

@@ -1,4 +1,4 @@
-"""How a run's config differs from the defaults."""
+"""Differences between a run's config and the defaults."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NOT_SETTINGS = ("gym_config", "exp_name", "events", "import_modules")
 
 
 def differences_from_defaults(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return path, value and default, as JSON, of what a resolved config says otherwise than the defaults.
+    """Return path, value and default, as JSON, of the settings that differ from their default.
 
-    Of the blocks ``trainer``, ``policy`` and ``algorithm.cfg``; what has no default, and the settings of an algorithm
-    or policy that is not known here, have an empty default.
+    These are settings of ``trainer``, ``policy`` and ``algorithm.cfg``. The default is empty if there is none, or if the
+    algorithm or policy is not registered here.
     """
     rows = _block("trainer", config["trainer"], TrainerCfg, _NOT_SETTINGS)
     policy, algorithm = config["policy"], config["algorithm"]

@@ -154,7 +154,7 @@ def _result(run: RunData) -> str:
         tiles.append((_duration(seconds), "collecting and learning"))
         tiles.append((number(last["step"] / max(seconds, 1e-9)), "environment steps a second"))
     if not summary:
-        tiles.append(("unfinished", "this training did not come to its end, or goes on"))
+        tiles.append(("unfinished", "this training is unfinished or still running"))
     inner = "".join(
         f'<div class="tile"><b>{escape(value)}</b><span>{escape(about)}</span></div>' for value, about in tiles
     )
@@ -199,7 +199,7 @@ def _rewards(run: RunData) -> str:
     )
     head = "<th>term</th><th>first</th><th>last</th><th>share</th><th></th>"
     explained = (
-        "Weighted terms, mean of a step. First and last are of a tenth of the training; shares are of the last sizes."
+        "Weighted terms, mean of a step. First and last: means over a tenth of the training. Shares: of the last sizes."
     )
     charts = [line_chart("reward terms", lines[i : i + _FEW_LINES]) for i in range(0, len(lines), _FEW_LINES)]
     return (
@@ -256,7 +256,7 @@ def _chart(run: RunData, metric: str, title: str) -> str:
 
 
 def cards(charts: Sequence[str]) -> str:
-    """Return charts side by side; empty where there are none."""
+    """Return charts side by side, "" without any."""
     inner = "".join(f'<div class="card">{chart}</div>' for chart in charts)
     return f'<div class="cards">{inner}</div>' if charts else ""
 
@@ -265,11 +265,11 @@ def _commands(run: RunData) -> str:
     folder = run.folder
     more = 2 * int(run.config["trainer"].get("iterations", 1))
     commands = [
-        ("evaluate it on episodes that it was not chosen by", f"embodichain eval {folder}"),
+        ("evaluate it on other episodes", f"embodichain eval {folder}"),
         ("make a video", f"embodichain play {folder}"),
-        ("train on", f"embodichain resume {folder} trainer.iterations={more}"),
-        ("take it to a robot", f"embodichain export {folder} --format onnx"),
-        ("look at the reward", f"embodichain rewards {folder}"),
+        ("continue the training", f"embodichain resume {folder} trainer.iterations={more}"),
+        ("export it for a robot", f"embodichain export {folder} --format onnx"),
+        ("analyse the reward", f"embodichain rewards {folder}"),
     ]
     return "".join(f"<p>{escape(about)}</p><pre>{escape(command)}</pre>" for about, command in commands)
 
@@ -301,7 +301,7 @@ def _plain(value: Any) -> str:
 
 
 def write_report(folder: Path) -> Path:
-    """Write ``report.html`` into a run's folder, from what is there; return its path.
+    """Write ``report.html`` into a run's folder; return its path.
 
     Raises:
         ConfigError: the folder is not a run's.

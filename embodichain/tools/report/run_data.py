@@ -71,12 +71,12 @@ _CONFIG, _SUMMARY = TypeAdapter(_Config), TypeAdapter(_Summary)
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run's folder says.
+    """The files of a run's folder.
 
     Attributes:
         rows: of ``metrics.jsonl``, one for each iteration.
-        summary: of ``summary.json``; empty where the training did not come to its end.
-        machine: of ``machine.json``; empty likewise.
+        summary: of ``summary.json``; empty if the training is unfinished.
+        machine: of ``machine.json``; empty if missing.
     """
 
     folder: Path
@@ -91,11 +91,11 @@ class RunData:
         return str(self.config["trainer"]["exp_name"])
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names of the metrics that begin so, in their order."""
+        """Return the names of the metrics with a prefix, in logged order."""
         return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
 
     def series(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return steps and values of a metric where it has been logged, float64 [I] or fewer."""
+        """Return steps and values of a metric, float64, at the iterations that logged it (I or fewer)."""
         points = [(row["step"], row[name]) for row in self.rows if row.get(name) is not None]
         steps, values = zip(*points, strict=True) if points else ((), ())
         return np.array(steps, dtype=float), np.array(values, dtype=float)
@@ -123,12 +123,12 @@ def read_run(folder: Path) -> RunData:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Return a run's ``summary.json``; empty where it is not there, or, with a warning, where it is no summary."""
+    """Return a run's ``summary.json``; empty if missing, or with a warning if invalid."""
     summary = _optional(path)
     try:
         _SUMMARY.validate_python(summary)
     except ValidationError as error:
-        logger.log_warning(f"{path}: is not a run's summary, and passed over: {_first_problem(error)}")
+        logger.log_warning(f"{path}: is not a run's summary and is ignored: {_first_problem(error)}")
         return {}
     return summary
 

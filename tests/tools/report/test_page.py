@@ -80,7 +80,7 @@ def test_large_video_is_linked(folder: Path) -> None:
 
 def test_unfinished_run_has_a_report_that_says_so(tmp_path: Path) -> None:
     text = write_report(write_run(tmp_path / "a", [None, None])).read_text(encoding="utf-8")
-    assert "did not come to its end" in text
+    assert "unfinished or still running" in text
     assert "Evaluations</h2>" not in text
     assert Tags(text).stack == []
 
