@@ -22,11 +22,12 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
-from embodichain.lab.gym.config.env_config import BLOCK_MODULES, ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
 from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
+from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.tools.cloning.config import BCCfg

@@ -12,7 +12,7 @@ from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.lab.gym.config.env_config import BLOCK_MODULES
+from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names

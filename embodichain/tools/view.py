@@ -14,7 +14,7 @@ from embodichain.agents.rl.run_config import RunConfig
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.sim.sensors import CameraPose, Renderer
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.tools.agents import HandAgent, action_numbers
 from embodichain.tools.live import play_live
 from embodichain.tools.validate import read_config

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the words of the user's file."""
+"""Typed configs from plain data, with pydantic's errors as paths of the user's file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
 from embodichain.utils.errors import raise_problems, unknown_key
-
-__all__ = ["RayTracing", "from_dict", "parse"]
 
 T = TypeVar("T")
 
@@ -58,13 +56,13 @@ def from_dict(cls: type[T], data: Any, place: str, noun: str = "key") -> T:
 
 
 def parse(cls: type[T], data: Any, place: str, noun: str = "key") -> tuple[T | None, dict[str, str]]:
-    """Build a config class from the data without what is wrong in them, so that the rest can be checked further.
+    """Build a config class from data without its errors, so that the rest can be checked further.
 
-    Arguments are those of :func:`from_dict`. What is wrong counts as ``{}`` if that is possible, and else as not given;
-    a list keeps its length.
+    Arguments are those of :func:`from_dict`. A wrong value is replaced by ``{}`` if that is possible, else left out; a
+    list keeps its length.
 
     Returns:
-        The instance, with ``MISSING`` for what is required, or None where too much is wrong; and each problem by its
+        The instance, with ``MISSING`` for absent required fields, or None with too many errors; and the problems by
         path.
     """
     value, errors = _validate(cls, data)
@@ -92,7 +90,7 @@ def parse(cls: type[T], data: Any, place: str, noun: str = "key") -> tuple[T | N
 
 
 def _validate(cls: type[T], data: Any) -> tuple[T | None, list[tuple[Any, list[int | str]]]]:
-    """Return the instance, or the errors, each with the keys of its place in the data; one more than many at most."""
+    """Return the instance, or the errors, at most one more than ``_MANY``, each with its keys in the data."""
     adapter = _adapter(cast("Any", cls))
     try:
         text = json.dumps(data, default=_name_of_function)
@@ -118,7 +116,7 @@ def _name_of_function(value: Any) -> str:
 
 
 def _without(data: Any, wrong: Collection[tuple[int | str, ...]], path: tuple[int | str, ...] = ()) -> Any:
-    """Return data with ``{}`` in the place of what is wrong, and without what is ``{}`` already."""
+    """Return data with ``{}`` in place of wrong values, and without those that are ``{}`` already."""
     if path in wrong:
         return {}
     if isinstance(data, Mapping):
@@ -141,7 +139,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:
-    """Return what is wrong, and what was got."""
+    """Return the problem, and the got value as text."""
     if item["type"] in _UNKNOWN_KEY:
         return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
     if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
@@ -152,7 +150,7 @@ def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str)
 
 
 def _short(value: Any) -> str:
-    """Return a value as it is written, but for what is longer than a few lines."""
+    """Return a value as text, cut off after 500 characters."""
     text = repr(value)
     return text if len(text) <= 500 else f"{text[:500]}..."
 

@@ -12,16 +12,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = [
-    "EnvSpec",
-    "find_env_id",
-    "find_env_spec",
-    "get_env_spec",
-    "get_registered_env_ids",
-    "make",
-    "register_env",
-]
-
 T = TypeVar("T", bound=type)
 
 

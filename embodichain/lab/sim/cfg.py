@@ -1,4 +1,4 @@
-"""Typed configuration of the things in a scene.
+"""Typed configuration of a scene's entities.
 
 Units: metres, kilograms, seconds, newtons (or newton metres), radians, except ``init_rot``, which is in degrees.
 Where MuJoCo has no counterpart for a key of the original's physics engine, the key is accepted, and the scene lists
@@ -51,7 +51,7 @@ Row4 = tuple[float, float, float, float]
 Matrix4 = tuple[Row4, Row4, Row4, Row4]
 ComponentType = Literal["chassis", "torso", "head", "arm", "left_arm", "right_arm", "hand", "left_hand", "right_hand"]
 COMPONENT_TYPES: tuple[str, ...] = get_args(ComponentType)
-"""What a robot can be assembled from, in the order of the joints."""
+"""The parts of an assembled robot, in the order of their joints."""
 
 
 def _device_name(value: Any) -> Any:
@@ -61,13 +61,13 @@ def _device_name(value: Any) -> Any:
 
 
 Device = Annotated[str | torch.device, BeforeValidator(_device_name), WithJsonSchema({"type": "string"})]
-"""A device's name, as which a ``torch.device`` is kept."""
+"""A device's name; a ``torch.device`` is converted to one."""
 _IDENTITY: Matrix4 = ((1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0))
 
 
 @configclass
 class SimulationManagerCfg:
-    """The simulation as a whole."""
+    """The settings of a simulation."""
 
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Scenes simulated side by side."""
@@ -79,13 +79,13 @@ class SimulationManagerCfg:
     gravity: Vec3 = (0.0, 0.0, -9.81)
     """m/s^2, world frame."""
     num_threads: MayChange[Annotated[int, Field(ge=0)]] = 0
-    """Physics threads; 0: one a processor that this process may use."""
+    """Physics threads; 0: one for each CPU that this process may use."""
     headless: bool = True
     """No window."""
     enable_rt: RayTracing = False
-    """Ray-traced images, with shadows; needs the extra ``raytrace``. Without it OpenGL draws, where it is there."""
+    """Ray-traced images, with shadows; needs the extra ``raytrace``. Without it OpenGL renders, if installed."""
     render_device: str = "cpu"
-    """Where rays are traced: ``"cpu"`` or ``"cuda:<number>"``; a training sets its own device."""
+    """Of the ray tracer: ``"cpu"`` or ``"cuda:<number>"``; a training sets its own device."""
     gpu_id: int = 0
     """Kept for compatibility; the device decides."""
 
@@ -132,7 +132,7 @@ class RigidBodyAttributesCfg:
 
 @configclass
 class ObjectBaseCfg:
-    """What all things in a scene have."""
+    """The fields of every entity."""
 
     uid: str
     """Name, unique in the scene."""
@@ -147,9 +147,9 @@ class RigidObjectCfg(ObjectBaseCfg):
     """One rigid body."""
 
     shape: ShapeCfg = field(kw_only=True)
-    """What it looks like and collides as."""
+    """Visible and collision shape."""
     attrs: RigidBodyAttributesCfg = field(default_factory=RigidBodyAttributesCfg)
-    """Mass, friction and the like."""
+    """Mass, friction and other physical attributes."""
     body_type: Literal["dynamic", "kinematic", "static"] = "dynamic"
     """Moved by physics, only by calls, or never."""
     rgba: tuple[float, float, float, float] = (0.85, 0.33, 0.2, 1.0)
@@ -160,10 +160,10 @@ class RigidObjectCfg(ObjectBaseCfg):
 
 @configclass
 class MarkerCfg(ObjectBaseCfg):
-    """A thing that is only seen, such as a goal: it touches nothing and weighs nothing."""
+    """A visible body without mass and collisions, such as a goal."""
 
     shape: ShapeCfg = field(kw_only=True)
-    """What it looks like."""
+    """Visible shape."""
     rgba: tuple[float, float, float, float] = (0.1, 0.75, 0.3, 0.6)
     """Colour, 0 to 1."""
 
@@ -234,12 +234,12 @@ class SolverCfg:
 
 @configclass
 class ArticulationCfg(ObjectBaseCfg):
-    """Bodies held together by joints."""
+    """Bodies connected by joints."""
 
     fpath: str | None = None
     """A file (URDF or MJCF), the name of a bundled asset, or ``menagerie/<model>`` (extra ``menagerie``)."""
     drive_pros: JointDrivePropertiesCfg = field(default_factory=JointDrivePropertiesCfg)
-    """What moves the joints."""
+    """Gains and limits of the joints' drives."""
     init_qpos: list[float] | None = None
     """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
     next to it. Those of joints that mimic others follow from these."""
@@ -270,21 +270,21 @@ class RobotCfg(ArticulationCfg):
 
 @configclass
 class VisualMaterialCfg:
-    """How a surface looks."""
+    """Appearance of a surface."""
 
     uid: str = "default_mat"
     """Accepted; materials have no names here."""
     base_color: Color = (0.5, 0.5, 0.5, 1.0)
     """Red, green, blue, and opacity where it is given, 0 to 1."""
     metallic: Part = 0.0
-    """Accepted; the rasteriser knows no metals."""
+    """Accepted; the renderer has no metallic surfaces."""
     roughness: Part = 0.7
-    """Accepted; the rasteriser's highlights are all alike."""
+    """Accepted; all highlights are alike."""
 
 
 @configclass
 class LightCfg(ObjectBaseCfg):
-    """A light. Where a config has any, they take the place of the one that is there by itself.
+    """A light. Where a config has any, they replace the default light.
 
     A light of ``intensity`` 100 shines with its full ``color`` on a surface that faces it.
     """
@@ -296,7 +296,7 @@ class LightCfg(ObjectBaseCfg):
     intensity: Annotated[float, Field(ge=0)] = 50.0
     """Per cent of full brightness."""
     enable_shadow: bool = True
-    """Throw shadows in videos; cameras that are sensors draw none."""
+    """Cast shadows in videos; cameras that are sensors render none."""
     radius: Annotated[float, Field(gt=0)] = 10.0
     """Accepted; light does not fade with distance."""
     direction: Vec3 = (0.0, 0.0, -1.0)
@@ -309,20 +309,20 @@ class LightCfg(ObjectBaseCfg):
 
 @configclass
 class EmissionLightCfg:
-    """Light that comes from everywhere."""
+    """Ambient light."""
 
     color: Rgb = (1.0, 1.0, 1.0)
     """0 to 1."""
     intensity: Annotated[float, Field(ge=0)] = 100.0
-    """Per cent of the brightness that is there by itself."""
+    """Per cent of the default brightness."""
 
 
 @configclass
 class IndirectLightCfg:
-    """Light that comes from no one place."""
+    """Light without a place."""
 
     emission_light: EmissionLightCfg = field(default_factory=EmissionLightCfg)
-    """From everywhere."""
+    """Ambient light."""
 
 
 @configclass
@@ -330,9 +330,9 @@ class LightsCfg:
     """The ``light`` block."""
 
     direct: list[LightCfg] = []
-    """Lights by themselves."""
+    """Point, directional and spot lights."""
     indirect: IndirectLightCfg | None = None
-    """Light from everywhere; None: what is there by itself."""
+    """Ambient light; None: the default."""
 
 
 @configclass
@@ -345,12 +345,12 @@ class GroupMemberCfg(RigidObjectCfg):
 
 @configclass
 class RigidObjectGroupCfg:
-    """Rigid bodies that are handled as one thing; the scene has each by the name ``<uid>_<member>``, too."""
+    """Rigid bodies handled as one; each is in the scene as ``<uid>_<member>``, too."""
 
     uid: str
     """Name, unique in the scene."""
     rigid_objects: Annotated[dict[str, GroupMemberCfg], Field(min_length=1)]
-    """The members by name; with ``folder_path`` one, which says what all are like except for the mesh."""
+    """The members by name; with ``folder_path`` one, the template of all members but for the mesh."""
     body_type: Literal["dynamic", "kinematic"] = "dynamic"
     """Of all members."""
     folder_path: str | None = None
@@ -358,4 +358,4 @@ class RigidObjectGroupCfg:
     max_num: Annotated[int, Field(ge=1)] = 1
     """Members at most, with ``folder_path``."""
     ext: str = ".obj"
-    """How the names of the mesh files end."""
+    """Extension of the mesh files."""

@@ -16,8 +16,6 @@ from torch import Tensor
 from embodichain.lab.sim.math import pad_batch
 from embodichain.utils.constants import constant
 
-__all__ = ["SerialChain", "bodies_between", "frame_pose", "pos_quat"]
-
 _LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
 
 

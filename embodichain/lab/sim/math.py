@@ -10,27 +10,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-__all__ = [
-    "look_at",
-    "matrix_from_euler",
-    "matrix_from_quat",
-    "pad_batch",
-    "pose_from_pos_matrix",
-    "pose_from_pos_quat",
-    "pose_from_row",
-    "quat_from_euler",
-    "quat_from_matrix",
-    "quat_mul",
-    "rotation_vector",
-    "row_from_pose",
-]
-
 
 def pad_batch(values: Tensor) -> Tensor:
     """Return values [B, ...] with the last repeated until B is a multiple of 32.
 
-    Processors compute so many numbers at once, and the few that are left over in another way: without this the bits of
-    a result would depend on the size of the batch.
+    SIMD code computes the last, incomplete block differently; with this the bits of a result do not depend on B.
     """
     missing = -len(values) % 32
     return torch.cat((values, values[-1:].expand(missing, *values.shape[1:]))) if missing else values

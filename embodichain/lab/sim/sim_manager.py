@@ -1,4 +1,4 @@
-"""The simulation: the scene, the backend that steps it, and the things in it by name."""
+"""The simulation: the scene, the backend that steps it, and its entities by name."""
 
 from __future__ import annotations
 
@@ -24,22 +24,15 @@ from embodichain.lab.sim.cfg import (
 from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, StateCache
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
-from embodichain.lab.sim.sensors import (
-    Appearance,
-    Camera,
-    CameraCfg,
-    Drawer,
-    StereoCamera,
-    StereoCameraCfg,
-    make_drawer,
-)
+from embodichain.lab.sim.rendering.appearance import Appearance
+from embodichain.lab.sim.rendering.renderer import make_drawer
+from embodichain.lab.sim.rendering.shot import Drawer
+from embodichain.lab.sim.sensors import Camera, CameraCfg, StereoCamera, StereoCameraCfg
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
-
-__all__ = ["SimulationManager"]
 
 T = TypeVar("T")
 EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | CameraCfg
@@ -65,17 +58,16 @@ class SimulationManager:
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
-        self._rigid_objects: dict[str, RigidObject] = {}
-        self._articulations: dict[str, Articulation] = {}
+        # By uid; build() fills them.
+        self.rigid_objects: dict[str, RigidObject] = {}
+        self.articulations: dict[str, Articulation] = {}
         self.robots: dict[str, Robot] = {}
-        """By uid; there after :meth:`build`, as the other things."""
         self._markers: dict[str, Marker] = {}
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
         self._groups: dict[str, RigidObjectGroup] = {}
         self._lights: dict[str, Light] = {}
         self.sensors: dict[str, Camera] = {}
-        """The cameras by uid."""
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -115,7 +107,7 @@ class SimulationManager:
         self.add_articulation(cfg)
 
     def add_marker(self, cfg: MarkerCfg) -> None:
-        """Add a thing that is only seen (before :meth:`build`)."""
+        """Add a visible body without physics (before :meth:`build`)."""
         self._check_unbuilt()
         self._builder.add_marker(cfg)
         self._cfgs.append(cfg)
@@ -128,13 +120,13 @@ class SimulationManager:
         self._cfgs.append(cfg)
 
     def add_light(self, cfg: LightCfg) -> None:
-        """Add a light, in place of the one that is there by itself (before :meth:`build`)."""
+        """Add a light; the first replaces the default light (before :meth:`build`)."""
         self._check_unbuilt()
         self._builder.add_light(cfg)
         self._cfgs.append(cfg)
 
     def add_emission_light(self, cfg: EmissionLightCfg) -> None:
-        """Set the light that comes from everywhere (before :meth:`build`)."""
+        """Set the ambient light (before :meth:`build`)."""
         self._check_unbuilt()
         self._builder.set_emission_light(cfg)
 
@@ -148,7 +140,7 @@ class SimulationManager:
         """Compile the scene and start all environments in its initial state.
 
         Raises:
-            ConfigError: MuJoCo refuses the scene, or a camera's parent is not there.
+            ConfigError: MuJoCo refuses the scene, or a camera's parent does not exist.
         """
         self._check_unbuilt()
         scene = self._builder.compile()
@@ -167,17 +159,17 @@ class SimulationManager:
                     names = scene.joints[cfg.uid], scene.links[cfg.uid], scene.parts[cfg.uid]
                     self.robots[cfg.uid] = Robot(cfg, backend, *names)
                 case ArticulationCfg():
-                    self._articulations[cfg.uid] = Articulation(
+                    self.articulations[cfg.uid] = Articulation(
                         cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
                     )
                 case RigidObjectCfg():
-                    self._rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
+                    self.rigid_objects[cfg.uid] = RigidObject(cfg, backend, scene.variants.get(cfg.uid, []))
                 case MarkerCfg():
                     self._markers[cfg.uid] = Marker(cfg, backend)
                 case LightCfg():
                     self._lights[cfg.uid] = Light(cfg, scene.visual_model, self._appearance)
                 case RigidObjectGroupCfg():
-                    members = [self._rigid_objects[member.uid] for member in member_cfgs(cfg)]
+                    members = [self.rigid_objects[member.uid] for member in member_cfgs(cfg)]
                     self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
@@ -186,17 +178,17 @@ class SimulationManager:
 
     @property
     def backend(self) -> Backend:
-        """The physics engine; there after :meth:`build`."""
+        """The physics engine; available after :meth:`build`."""
         return _built(self._backend)
 
     @property
     def state_cache(self) -> StateCache:
-        """What terms and tasks computed from the present state; there after :meth:`build`."""
+        """Values that terms and tasks computed from the present state; available after :meth:`build`."""
         return _built(self._state_cache)
 
     @property
     def appearance(self) -> Appearance:
-        """What each environment looks like; there after :meth:`build`."""
+        """The appearance of each environment; available after :meth:`build`."""
         return _built(self._appearance)
 
     @property
@@ -206,7 +198,7 @@ class SimulationManager:
 
     @property
     def entity_uids(self) -> list[str]:
-        """The names of everything in the scene, sorted."""
+        """The uids of all entities, sorted."""
         return sorted(cfg.uid for cfg in self._cfgs)
 
     @section("physics")
@@ -215,7 +207,7 @@ class SimulationManager:
         self.backend.step(substeps, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
-        """Put environments [n] into the scene's initial state, but for what is detached."""
+        """Put environments [n] into the scene's initial state, except detached entities."""
         states = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
         for asset, state in states:
@@ -223,11 +215,11 @@ class SimulationManager:
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
-        movable: dict[str, RigidObject | Articulation] = {**self._rigid_objects, **self._articulations, **self.robots}
+        movable: dict[str, RigidObject | Articulation] = {**self.rigid_objects, **self.articulations, **self.robots}
         self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the physics and what the things in the scene remember, for a checkpoint."""
+        """Return the state of the physics and of the entities, for a checkpoint."""
         return {
             "backend": self.backend.state_dict(),
             "parts": {name: declared_state(part) for name, part in self.parts().items()},
@@ -236,7 +228,7 @@ class SimulationManager:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned for the same scene."""
+        """Restore what :meth:`state_dict` returned for the same scene."""
         self.backend.load_state_dict(state["backend"])
         for name, part in self.parts().items():
             load_declared_state(part, state["parts"].get(name, {}))
@@ -245,10 +237,10 @@ class SimulationManager:
             sensor.load_state_dict(state["sensors"][uid])
 
     def parts(self) -> dict[str, DeclaresState]:
-        """Return what has a state beside that of the physics, by its name in a checkpoint."""
+        """Return the objects with a state of their own beside the physics, by name in a checkpoint."""
         found: dict[str, DeclaresState] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
-        found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self._rigid_objects.items()}
-        for kind, articulations in (("_articulations", self._articulations), ("_robots", self.robots)):
+        found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self.rigid_objects.items()}
+        for kind, articulations in (("_articulations", self.articulations), ("_robots", self.robots)):
             for uid, articulation in articulations.items():
                 found |= {f".{kind}.{uid}.drives": articulation.drives, f".{kind}.{uid}._base": articulation.base}
         return found
@@ -271,11 +263,11 @@ class SimulationManager:
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""
-        return _get(self._rigid_objects, "rigid object", uid)
+        return _get(self.rigid_objects, "rigid object", uid)
 
     def get_articulation(self, uid: str) -> Articulation:
         """Return an articulation; KeyError names the known ones."""
-        return _get(self._articulations, "articulation", uid)
+        return _get(self.articulations, "articulation", uid)
 
     def get_robot(self, uid: str) -> Robot:
         """Return a robot; KeyError names the known ones."""
@@ -283,27 +275,12 @@ class SimulationManager:
 
     def get_articulation_or_robot(self, uid: str) -> Articulation:
         """Return an articulation or a robot; KeyError names the known ones."""
-        return _get({**self._articulations, **self.robots}, "articulation or robot", uid)
+        return _get({**self.articulations, **self.robots}, "articulation or robot", uid)
 
     def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
-        """Return what has this name, whatever it is; KeyError names the known ones."""
-        assets: dict[str, RigidObject | Articulation | Marker] = {**self._rigid_objects, **self._markers}
-        return _get(assets | self._articulations | self.robots, "entity", uid)
-
-    @property
-    def rigid_object_uids(self) -> list[str]:
-        """The names of the rigid bodies, sorted."""
-        return sorted(self._rigid_objects)
-
-    @property
-    def articulation_uids(self) -> list[str]:
-        """The names of the articulations that are no robots, sorted."""
-        return sorted(self._articulations)
-
-    @property
-    def robot_uids(self) -> list[str]:
-        """The names of the robots, sorted."""
-        return sorted(self.robots)
+        """Return a rigid body, articulation, robot or marker; KeyError names the known ones."""
+        assets: dict[str, RigidObject | Articulation | Marker] = {**self.rigid_objects, **self._markers}
+        return _get(assets | self.articulations | self.robots, "entity", uid)
 
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
@@ -322,20 +299,20 @@ class SimulationManager:
         return _get(self.sensors, "sensor", uid)
 
     def hold_images(self, is_held: bool) -> None:
-        """Let cameras keep their images without rendering, or render again when they are read."""
+        """Let cameras return their last images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
             sensor.is_held = is_held
             if isinstance(sensor, StereoCamera):
                 sensor.right.is_held = is_held
 
     def close(self) -> None:
-        """Let go of what draws."""
+        """Free the renderer."""
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
 
     def _drawer(self) -> Drawer:
-        """Return what draws the cameras' images; it is chosen when the first image is asked for."""
+        """Return the renderer of the cameras; it is chosen for the first image."""
         if self._drawing is None:
             count = min(self.cfg.num_threads or len(os.sched_getaffinity(0)), self.num_envs)
             self._drawing = make_drawer(

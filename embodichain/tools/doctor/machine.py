@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embodichain.lab.sim.rendering.choice import choose_ray_tracing
+from embodichain.lab.sim.rendering.renderer import choose_ray_tracing
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils.machine import describe_machine
 

@@ -147,8 +147,5 @@ def test_device_that_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch)
     cfg.sim_device = torch.device("cuda:0")
     with pytest.raises(ConfigError, match="sim_device: 'cuda:0' cannot be used: CUDA is not available here"):
         SimulationManager(cfg)
-    cfg.sim_device = 0  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="sim_device: must be the name of a device, such as 'cpu', or a"):
-        SimulationManager(cfg)
     with pytest.raises(ConfigError, match="sim_device: must be the name of a device, such as 'cpu', or a"):
         from_dict(SimulationManagerCfg, {"sim_device": 0}, "")

@@ -11,8 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
-from embodichain.lab.gym.config.scene_checks import scene_problems
-from embodichain.lab.gym.config.scene_names import has_config_robot, names_in_config
+from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
@@ -24,7 +23,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
 )
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
-from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES, DEFAULT_MANAGER_MODULES
+from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
@@ -33,20 +32,6 @@ from embodichain.utils.module_utils import find_admitted
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
 
-__all__ = [
-    "BLOCK_MODULES",
-    "DEFAULT_MANAGER_MODULES",
-    "ENV_KEYS",
-    "TERM_BLOCKS",
-    "TOP_KEYS",
-    "ConfigFile",
-    "EnvFileCfg",
-    "ParsedEnv",
-    "config_to_cfg",
-    "parse_env",
-    "terms_to_cfg",
-]
-
 TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
     "actions": ActionTermCfg,
     "observations": ObservationCfg,
@@ -54,7 +39,7 @@ TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
     "events": EventCfg,
     "dataset": DatasetCfg,
 }
-"""The blocks of terms in ``env``, and what a term is in each."""
+"""The blocks of terms in ``env``, with their terms' config classes."""
 
 ENV_KEYS = tuple(f.name for f in dataclasses.fields(EmbodiedEnvCfg) if f.name not in SCENE_KEYS)
 """The keys of the ``env`` block."""

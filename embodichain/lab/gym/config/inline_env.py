@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile
-from embodichain.lab.gym.config.scene_names import has_config_robot
+from embodichain.lab.gym.config.scene_checks import has_config_robot
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import logger
 from embodichain.utils.errors import unknown_key
-
-__all__ = ["InlineEnv", "read_inline_env"]
 
 _PLACE = "env.cfg"
 _OLDEST = ("obs_mode", "episode_length", "action_scale", "success_threshold")

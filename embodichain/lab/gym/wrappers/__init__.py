@@ -1,4 +1,4 @@
-"""Our environments as other libraries want them.
+"""Our environments for other libraries.
 
 :mod:`~embodichain.lab.gym.wrappers.sb3` is imported by its own name, since it needs Stable-Baselines3.
 """

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.base_env import BaseEnv
 
-__all__ = ["to_action", "to_array", "to_arrays"]
-
 
 def to_array(value: Tensor) -> np.ndarray:
     """Return a copy of a tensor, so that the receiver may write into it."""

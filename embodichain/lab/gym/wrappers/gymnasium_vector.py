@@ -17,8 +17,6 @@ from embodichain.lab.gym.registry import make
 from embodichain.lab.gym.wrappers.arrays import to_action, to_array, to_arrays
 from embodichain.utils.observations import flatten_dict_observation
 
-__all__ = ["GymnasiumVectorEnv", "make_vec"]
-
 
 def make_vec(env_id: str, num_envs: int = 1, flat: bool = False, **kwargs: Any) -> GymnasiumVectorEnv:
     """Build a registered environment for Gymnasium; ``gym.make_vec`` calls this.
@@ -34,7 +32,7 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
     """N environments with NumPy arrays, as code for ``gymnasium.vector`` expects them.
 
     Environments that are done reset themselves in the same step (``AutoresetMode.SAME_STEP``): ``infos["final_obs"]``
-    has their last observations, ``infos["final_info"]`` what else was said of the ended episodes.
+    has their last observations, ``infos["final_info"]`` the other infos of the ended episodes.
 
     Attributes:
         env: the environment itself.
@@ -119,7 +117,7 @@ def _row(batch: Any, i: int) -> Any:
 
 
 def _infos(info: Mapping[str, Any], which: np.ndarray) -> dict[str, Any]:
-    """Return infos as arrays [N, ...] with, beside each, the mask ``_<name>`` of the environments that it is about."""
+    """Return infos as arrays [N, ...], each with the mask ``_<name>`` of the environments that it describes."""
     infos: dict[str, Any] = {}
     for name, value in info.items():
         if isinstance(value, Tensor):

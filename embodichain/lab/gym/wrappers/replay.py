@@ -12,16 +12,14 @@ from typing_extensions import override
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.trajectory import Trajectory
 
-__all__ = ["ReplayEnv"]
-
 
 class ReplayEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Plays one episode that ``record_trajectory`` wrote: the same draws, the same actions, and so the same states.
+    """Replays one episode of ``record_trajectory``: the same random draws and actions, so the same states.
 
     The episode is that of environment ``trajectory.env_id``; the others rest.
 
     Attributes:
-        trajectory: what is played.
+        trajectory: the episode.
     """
 
     env: EmbodiedEnv

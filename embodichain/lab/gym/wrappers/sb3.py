@@ -14,8 +14,6 @@ from embodichain.lab.gym.envs.base_env import BaseEnv
 from embodichain.lab.gym.wrappers.arrays import to_action, to_array
 from embodichain.utils.observations import flatten_dict_observation
 
-__all__ = ["SB3VecEnv"]
-
 
 class SB3VecEnv(VecEnv):
     """N environments for Stable-Baselines3, with flat observations [N, O].

@@ -1,4 +1,4 @@
-"""Models that come with the package, of primitive shapes, and the names under which configs ask for them."""
+"""Models bundled with the package, of primitive shapes, and their names in configs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LINK_ALIASES", "UR_TYPES", "asset_name", "asset_spec", "bundled_asse
 UR_TYPES = ("ur3", "ur5", "ur10", "ur3e", "ur5e", "ur10e")
 """The arms of Universal Robots."""
 LINK_ALIASES = {"ee_link": "tool0"}
-"""What other makers' files call the flange, and what ours do."""
+"""Name of the flange in other files -> in ours."""
 
 _UR_JOINTS = (
     *("shoulder_pan_joint", "shoulder_lift_joint", "elbow_joint"),
@@ -37,11 +37,7 @@ def bundled_assets() -> list[str]:
 
 
 def asset_name(name: str) -> str:
-    """Return the bundled model that is meant by a name, a file name or an alias, in any case.
-
-    Raises:
-        FileNotFoundError: there is none; the message lists those there are.
-    """
+    """Return the bundled model of a name, file name or alias, which ignores case; FileNotFoundError lists the known."""
     key = name.replace("\\", "/").lower()
     key = _ALIASES.get(key, key.removesuffix(".xml"))
     if key in bundled_assets():
@@ -53,11 +49,7 @@ def asset_name(name: str) -> str:
 
 
 def asset_spec(name: str) -> mujoco.MjSpec:
-    """Return the spec of a bundled model, to be edited and compiled.
-
-    Raises:
-        FileNotFoundError: there is none of that name.
-    """
+    """Return the editable spec of a bundled model; FileNotFoundError where there is none of that name."""
     return mujoco.MjSpec.from_file(str(_ROOT / f"{asset_name(name)}.xml"))
 
 
@@ -65,7 +57,7 @@ def joint_aliases(names: Sequence[str]) -> dict[str, str]:
     """Return the other names of the joints of UR arms: ``JOINT1`` to ``JOINT6``, from the base outwards.
 
     Args:
-        names: of an articulation's joints; those of an arm on a side have the side before both names.
+        names: of an articulation's joints; the names of a left or right arm have the side as a prefix.
     """
     aliases: dict[str, str] = {}
     for prefix in [name.removesuffix(_UR_JOINTS[0]) for name in names if name.endswith(_UR_JOINTS[0])]:

@@ -1,7 +1,7 @@
-"""What a physics engine must offer to everything above it.
+"""The interface of physics engines.
 
 Shapes: N environments, n in ``env_ids`` (None: all), nq/nv/nu the model's positions, velocities and controls.
-Tensors that are handed out are float32 on ``device`` and never change afterwards.
+Returned tensors are float32 on ``device`` and never change afterwards.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import mujoco
 import numpy as np
 import torch
 from torch import Tensor
-
-__all__ = ["Backend", "Columns", "Index", "ModelPart", "named_geoms"]
 
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
@@ -36,12 +34,12 @@ class Backend(ABC):
     """N copies of one model, stepped together.
 
     Attributes:
-        visual_model: has everything that is seen; ``model`` only what moves and touches.
+        visual_model: with visual geoms, for rendering; ``model`` is without them.
         version: changes with every change of the state.
     """
 
     is_asynchronous: ClassVar[bool]
-    """Whether the host runs ahead of the physics: a read of a value waits for it."""
+    """Whether the host runs ahead of the physics; then reading a value on the host waits for it."""
 
     def __init__(
         self, model: mujoco.MjModel, visual_model: mujoco.MjModel, num_envs: int, device: torch.device
@@ -142,11 +140,11 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
-        """Let what is written inside the block change the environments of a mask [N] bool, and no others.
+        """Restrict writes inside the block to the environments of a mask [N] bool.
 
         Yields:
-            [n] int64 for which environments to compute what is written: those of the mask, or where to find out which
-            they are means to wait, all of them. It may be empty.
+            [n] int64, the environments to compute values for: those of the mask, or all of them where reading the mask
+            would wait for the device. It may be empty.
         """
 
     @abstractmethod
@@ -159,17 +157,14 @@ class Backend(ABC):
 
     @abstractmethod
     def diverged(self) -> Tensor | None:
-        """Return which environments' physics became invalid since their last reset, [N] bool.
+        """Return which environments' physics diverged since their last reset, [N] bool; None: known to be none."""
 
-        None where it is known without waiting that there is none.
-        """
-
-    @abstractmethod
     def report(self) -> list[str]:
-        """Return what went wrong unnoticed since the last call, a sentence each, and do about it what can be done.
+        """Return and handle the problems since the last call, a sentence each.
 
-        This may wait for the physics: it is for the time between two rollouts.
+        This may wait for the physics: call it between two rollouts.
         """
+        return []
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
@@ -177,13 +172,13 @@ class Backend(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned for the same model."""
+        """Restore what :meth:`state_dict` returned for the same model."""
 
     def load_render_data(self, env_id: int, data: mujoco.MjData) -> None:
-        """Write one environment's state into ``data`` and compute what rendering it needs.
+        """Write one environment's state into ``data`` and compute the poses for rendering.
 
         Args:
-            data: of ``visual_model`` or a copy of it, which gets this environment's sizes, meshes and places of bases.
+            data: of ``visual_model`` or a copy of it, whose sizes, meshes and base poses become this environment's.
         """
         for name in ("qpos", "mocap_pos", "mocap_quat"):
             getattr(data, name)[:] = self._state_of(env_id, name)
@@ -207,10 +202,7 @@ class Backend(ABC):
 
 
 def named_geoms(model: mujoco.MjModel, visual_model: mujoco.MjModel) -> tuple[list[int], list[int]]:
-    """Return the geoms of rigid bodies, whose fields may differ between environments: their ids in either model.
-
-    They have names, by which they are found in both.
-    """
+    """Return the ids in both models of the named geoms: rigid bodies', whose fields may differ between environments."""
     names = {visual_model.geom(i).name: i for i in range(visual_model.ngeom)}
     named = [i for i in range(model.ngeom) if model.geom(i).name]
     return named, [names[model.geom(i).name] for i in named]

@@ -1,4 +1,4 @@
-"""Which engine runs the physics, and where."""
+"""Choice of the physics engine and its device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.utils import ConfigError
 
-__all__ = ["WARP_ON_CPU", "has_warp", "import_for_warp", "make_backend", "parse_sim_device"]
-
 WARP_ON_CPU = "warp:cpu"
-"""The ``sim_device`` of the GPU's engine on the processor: slower than the other, but the same code as on a GPU."""
+"""The ``sim_device`` of MuJoCo Warp on the CPU: slower than MuJoCo, but the same code as on a GPU."""
 _HELP = "pip install 'embodichain-mujoco[gpu]'"
 
 
@@ -27,15 +25,11 @@ def has_warp() -> bool:
 
 
 def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device]:
-    """Return whether a ``sim_device`` means MuJoCo Warp, and where tensors are then; nothing is imported.
+    """Return whether a ``sim_device`` means MuJoCo Warp, and the device of its tensors; nothing is imported.
 
     Raises:
-        ConfigError: there is no such device here, or the extra ``gpu`` is not installed.
+        ConfigError: the device is unknown or not available, or the extra ``gpu`` is not installed.
     """
-    if not isinstance(sim_device, str | torch.device):  # assigned to a config by Python code
-        raise ConfigError(
-            f"sim_device: must be the name of a device, such as 'cpu', or a torch.device, got {sim_device!r}"
-        )
     name = str(sim_device)
     match = re.fullmatch(r"auto|cpu|warp:cpu|cuda(?::(\d+))?", name)
     if match is None:
@@ -60,11 +54,11 @@ def make_backend(
 
     Args:
         model: compiled; its keyframe 0 is the initial state.
-        num_threads: on the processor; 0 for one a processor that this process may use.
+        num_threads: on the CPU; 0: one for each CPU that this process may use.
         sim_device: see ``SimulationManagerCfg.sim_device``.
 
     Raises:
-        ConfigError: it cannot run there.
+        ConfigError: the engine cannot run there.
     """
     is_warp, device = parse_sim_device(sim_device)
     if not is_warp:

@@ -1,4 +1,4 @@
-"""Physics on the processor's threads: ``mujoco.batch.Batch``."""
+"""Physics on CPU threads: ``mujoco.batch.Batch``."""
 
 from __future__ import annotations
 
@@ -19,20 +19,15 @@ from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 from embodichain.utils.state import load_attributes
 
-__all__ = ["MujocoBatchBackend"]
-
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
 _CONSTANTS_FOLLOW = frozenset(mujoco.MjModel._setconst_inputs)
-# What is neither a view of the engine's memory nor computed from the state.
-_REMEMBERED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
+# Attributes in a checkpoint: neither views of the engine's memory nor computed from the state.
+_SAVED = ("_initial_state", "_has_stale_constants", "_constants_are_stale")
 
 
 def _silence_log() -> None:
-    """Keep the engine from writing MUJOCO_LOG.TXT into the user's working directory and from printing.
-
-    Divergences, which it would report there, are counted and reported by the environment.
-    """
+    """Stop MuJoCo from printing and from writing MUJOCO_LOG.TXT; the environment reports divergences."""
     config = mujoco.MjLogConfig.get()
     config.logto_file = False
     config.logto_console = False
@@ -43,7 +38,7 @@ _silence_log()
 
 
 def _bytes_per_env(model: mujoco.MjModel) -> int:
-    """Return what an environment takes at least: measured, twice its state and 1 kB (CartPole 1.9 kB, PushCube 3.4)."""
+    """Return the least memory of an environment: measured, twice its state and 1 kB (CartPole 1.9 kB, PushCube 3.4)."""
     numbers: int = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION.value)
     return 1000 + 2 * 8 * numbers
 
@@ -65,10 +60,10 @@ class MujocoBatchBackend(Backend):
 
         Args:
             model: compiled; its keyframe 0 is the initial state.
-            num_threads: 0 for one a processor that this process may use.
+            num_threads: 0: one for each CPU that this process may use.
 
         Raises:
-            ConfigError: so many want more memory than there is.
+            ConfigError: the environments do not fit into the memory.
         """
         super().__init__(model, visual_model, num_envs, torch.device("cpu"))
         threads = num_threads or len(os.sched_getaffinity(0))
@@ -163,14 +158,10 @@ class MujocoBatchBackend(Backend):
         return torch.from_numpy(self._warnings.any(axis=1)) if np.count_nonzero(self._warnings) else None
 
     @override
-    def report(self) -> list[str]:
-        return []
-
-    @override
     def state_dict(self) -> dict[str, Any]:
         own = {name: values for name in MODEL_FIELDS if (values := self._batch.expanded(name)) is not None}
-        kept = {name: value for name, value in vars(self).items() if name in _REMEMBERED}
-        return {"state": self._batch.state, "warning": self._batch.warning, "model": own, "attributes": kept}
+        saved = {name: getattr(self, name) for name in _SAVED}
+        return {"state": self._batch.state, "warning": self._batch.warning, "model": own, "attributes": saved}
 
     @override
     def load_state_dict(self, state: dict[str, Any]) -> None:

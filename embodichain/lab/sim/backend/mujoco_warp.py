@@ -19,13 +19,10 @@ from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index
 from embodichain.lab.sim.backend.warp_capacity import Capacity, probe
-from embodichain.lab.sim.backend.warp_fixed_geoms import FixedGeoms
 from embodichain.lab.sim.backend.warp_graphs import Graphs
-from embodichain.lab.sim.backend.warp_model import CONSTANTS, WarpModel
+from embodichain.lab.sim.backend.warp_model import CONSTANTS, FixedGeoms, WarpModel
 from embodichain.utils import ConfigError
 from embodichain.utils.rows import ChosenRows
-
-__all__ = ["MujocoWarpBackend"]
 
 # The whole integration state; qacc_warmstart is where the solver's next search starts.
 _STATE = (
@@ -61,7 +58,7 @@ class MujocoWarpBackend(Backend):
     """N simulations on one device; implements :class:`~embodichain.lab.sim.backend.base.Backend`.
 
     State and model fields are tensors that share the engine's memory. Nothing here waits for the device but
-    :meth:`report`, :meth:`state_dict` and what draws. The engine's work is captured once for each kind of call, and
+    :meth:`report`, :meth:`state_dict` and rendering. The engine's work is captured once for each kind of call, and
     then replayed as one graph: on a GPU a single launch, and on the processor forty times faster than call by call.
 
     The engine computes with float32. Its results are the same again on the processor; on a GPU the order of sums, and
@@ -83,14 +80,14 @@ class MujocoWarpBackend(Backend):
         Args:
             model: compiled; its keyframe 0 is the initial state.
             device: ``cpu`` or ``cuda:<number>``.
-            capacity: room for contacts and constraints; None: measured.
+            capacity: for contacts and constraints; None: measured.
 
         Raises:
-            ConfigError: the scene has what MuJoCo Warp does not know.
+            ConfigError: MuJoCo Warp does not support the scene.
         """
         super().__init__(model, visual_model, num_envs, device)
         self.capacity = probe(model) if capacity is None else capacity
-        self._computed = {"places": -1, "all": -1}  # of which version they are
+        self._computed = {"places": -1, "all": -1}  # the version they were computed for
         self._mask: Tensor | None = None
         self._all_env_ids = ChosenRows.of_all(num_envs, device)
         self._index_cache: dict[tuple[int, ...], Tensor] = {}
@@ -120,7 +117,7 @@ class MujocoWarpBackend(Backend):
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
-        self._put(self._state(name), (columns,), values, env_ids)
+        self._put(self._views[name], (columns,), values, env_ids)
         self.version += 1
 
     @override
@@ -164,7 +161,7 @@ class MujocoWarpBackend(Backend):
         self._run(f"step {substeps}", work)
         if others is not None:
             self._choose(others, saved)
-        # Not-a-number fails every comparison.
+        # NaN fails every comparison.
         checked = torch.cat([self._views[name] for name in _CHECKED], dim=1)
         bad = ~(checked.abs() <= _LARGEST).all(dim=1)
         self._diverged |= bad
@@ -197,7 +194,7 @@ class MujocoWarpBackend(Backend):
             yield self._all_env_ids
         finally:
             self._mask = None
-            # What was computed inside the block may be of environments that did not change after all.
+            # Values computed inside the block may be of environments that did not change.
             self.version += 1
 
     @override
@@ -263,7 +260,7 @@ class MujocoWarpBackend(Backend):
         return None if own is None else own[env_id].cpu().numpy()
 
     def _allocate(self) -> None:
-        """Make room for the simulations."""
+        """Allocate the simulations."""
         self._graphs.clear()
         room = self.capacity
         with warp.ScopedDevice(str(self.device)):
@@ -277,7 +274,7 @@ class MujocoWarpBackend(Backend):
         self._computed = dict.fromkeys(self._computed, -1)
 
     def _move(self) -> None:
-        """Continue in other memory, of the present capacity."""
+        """Reallocate with the present capacity and keep the state."""
         state = {name: view.clone() for name, view in self._views.items()}
         self._allocate()
         for name, view in self._views.items():
@@ -294,11 +291,6 @@ class MujocoWarpBackend(Backend):
             values = torch.from_numpy(np.array(getattr(data, name)))
             initial[name] = values.to(self.device, view.dtype).reshape(view.shape[1:])
         return initial
-
-    def _state(self, name: str) -> Tensor:
-        if name not in self._views:
-            raise ValueError(f"{name} is no field of the state. There are: {', '.join(self._views)}")
-        return self._views[name]
 
     def _view(self, name: str) -> Tensor:
         """Return the engine's memory of a field, in MuJoCo's shape."""
@@ -343,7 +335,7 @@ class MujocoWarpBackend(Backend):
             torch.where(rows.reshape(-1, *[1] * (view.dim() - 1)), values[name], view, out=view)
 
     def _compute(self, what: str) -> None:
-        """Compute what follows from the present state, unless it is there already."""
+        """Compute the fields derived from the present state, unless they are current."""
         if self.version in (self._computed[what], self._computed["all"]):
             return
         self._follow()
@@ -355,7 +347,7 @@ class MujocoWarpBackend(Backend):
         self._computed[what] = self.version
 
     def _follow(self) -> None:
-        """Bring what follows from the model's fields in line with them."""
+        """Update what is derived from the model's fields."""
         if self._stale_fields:
             self._update_constants()
         if self._statics_are_stale:
@@ -381,7 +373,7 @@ class MujocoWarpBackend(Backend):
         self._stale_fields.clear()
 
     def _run(self, name: str, work: Callable[[], None]) -> None:
-        """Do work of the engine."""
+        """Run work of the engine as a graph."""
         if self._graphs_version != self._fields.version:
             self._graphs.clear()
             self._graphs_version = self._fields.version

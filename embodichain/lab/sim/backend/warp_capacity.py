@@ -1,6 +1,6 @@
-"""How many contacts and constraints to make room for, measured on the scene.
+"""Capacity for contacts and constraints, measured on the scene.
 
-A GPU's memory is taken before the simulation begins, so it must be known how much of it contacts may need.
+A GPU's memory is allocated before the simulation begins, so the contact buffers need a size in advance.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-__all__ = ["Capacity", "probe"]
-
 _ROLLOUTS, _STEPS, _HOLD = 8, 100, 25
 _MARGIN = 2.0
 _CONTACTS, _CONSTRAINTS = 32, 64  # in steps of these, since kernels are compiled for the number of constraints
@@ -20,7 +18,7 @@ _UNLIMITED = 0.5  # how far from the initial position a joint without limits is 
 
 @dataclass(frozen=True)
 class Capacity:
-    """What an environment may need at most.
+    """The largest numbers of contacts and constraints of an environment.
 
     Attributes:
         contacts: on average over all environments, which share one pool; pairs of geoms that are near count, too.
@@ -31,12 +29,12 @@ class Capacity:
     constraints: int
 
     def grown(self, contacts: bool, constraints: bool) -> Capacity:
-        """Return it with twice the room where more was needed."""
+        """Return it with twice the contacts, twice the constraints, or both."""
         return Capacity(self.contacts * (1 + contacts), self.constraints * (1 + constraints))
 
 
 def probe(model: mujoco.MjModel) -> Capacity:
-    """Return twice the most that was needed while the drives went to and fro at random, rounded up.
+    """Return twice the largest numbers found under random drive targets, rounded up.
 
     It starts at keyframe 0, and sends every drive to targets within its joint's limits for 25 substeps each.
     """

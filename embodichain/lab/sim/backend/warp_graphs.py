@@ -9,8 +9,6 @@ import torch
 import warp
 from torch import Tensor
 
-__all__ = ["Graphs"]
-
 
 class Graphs:
     """Replays work as graphs, on torch's present stream: on a GPU each is a single launch."""
@@ -21,18 +19,15 @@ class Graphs:
         self._stream: Any = None
 
     def clear(self) -> None:
-        """Forget all graphs: the memory that they work on is about to be replaced."""
-        # A graph that is still running must keep its memory.
-        self.wait()
+        """Delete all graphs, before the memory that they work on is replaced."""
+        self.wait()  # for a graph that is still running
         self._graphs.clear()
 
     def run(self, name: str, work: Callable[[], None], state: Iterable[Tensor]) -> None:
-        """Do some work, which is captured at the first call of this name.
+        """Run work that calls the engine; the first call of a name captures it.
 
         Args:
-            name: of the work.
-            work: calls the engine.
-            state: what the work changes and starts from.
+            state: what the work reads and changes.
         """
         graph = self._graphs.get(name)
         if graph is None:
@@ -43,7 +38,7 @@ class Graphs:
             warp.capture_launch(graph)
 
     def wait(self) -> None:
-        """Wait for the device: where memory is made or given up, torch and Warp use different streams."""
+        """Wait for the device: torch and Warp allocate and free memory on different streams."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 

@@ -1,6 +1,6 @@
 """A model on Warp's device, whose fields may differ between environments.
 
-Shapes: N environments, n in ``env_ids`` (None: all), G geoms.
+Shapes: N environments, n in ``env_ids`` (None: all), G geoms, F geoms of bodies fixed to the world.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import torch
 import warp
 from torch import Tensor
 
-__all__ = ["CONSTANTS", "WarpModel"]
-
-# What MuJoCo Warp does not have, or does not look at: stored here for each environment, to be read.
+# Fields that MuJoCo Warp does not have or ignores: stored here for each environment, to be read.
 _KEPT = frozenset({"geom_contype", "geom_conaffinity", "geom_group", "body_sameframe", "dof_M0"})
 _BITS = ("geom_contype", "geom_conaffinity")
 _LEAST_FRICTION = 1e-5  # mjMINMU; of less, MuJoCo Warp warns
@@ -46,14 +44,14 @@ class WarpModel:
 
     Attributes:
         device_model: what MuJoCo Warp computes with.
-        version: changes when a field gets rows of its own, since what was captured before knows the old one.
+        version: changes when a field gets rows of its own, which invalidates captured graphs.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int, device: torch.device) -> None:
         """Load the model to Warp's current device.
 
         Raises:
-            NotImplementedError, ValueError: MuJoCo Warp does not know something in it.
+            NotImplementedError, ValueError: MuJoCo Warp does not support it.
         """
         self._model = model
         self._num_envs = num_envs
@@ -62,36 +60,28 @@ class WarpModel:
         # They are read once an iteration, and reported.
         self.device_model.opt.warn_overflow = 0
         self.version = 0
-        self._own: dict[str, Tensor] = {}
-
-    @property
-    def own(self) -> dict[str, Tensor]:
-        """The fields that differ between environments, [N, ...] by name; to be written into by :meth:`write` alone."""
-        return self._own
+        self.own: dict[str, Tensor] = {}
+        """The fields that differ between environments, [N, ...] by name."""
 
     def has(self, name: str) -> bool:
-        """Return whether the model has any of what a field is about."""
+        """Return whether a field has entries in this model."""
         return bool(getattr(self.device_model, name).size)
 
     def read(self, name: str) -> Tensor:
-        """Return a field of every environment, [N, ...]; not to be written into."""
-        if name in self._own:
-            return self._own[name].clone()
+        """Return a field of every environment, [N, ...]; do not write into it."""
+        if name in self.own:
+            return self.own[name].clone()
         array = torch.from_numpy(np.array(getattr(self._model, name)))
         return array.to(self._device).expand(self._num_envs, *array.shape)
 
     def open(self, name: str) -> Tensor:
-        """Return a field to write into, [N, ...]; :meth:`close` then says that it is done.
-
-        Raises:
-            ValueError: MuJoCo Warp has one value of it for all environments.
-        """
-        if name not in self._own:
-            self._own[name] = self._kept(name) if name in _KEPT else self._expand(name)
-        return self._own[name]
+        """Return a field to write into, [N, ...], before :meth:`close`; ValueError where all environments share it."""
+        if name not in self.own:
+            self.own[name] = self._kept(name) if name in _KEPT else self._expand(name)
+        return self.own[name]
 
     def close(self, name: str, index: Any) -> None:
-        """Bring what follows from a part of a field in line with it."""
+        """Update what is derived from a part of a field, after writing."""
         if name not in _BITS:
             return
         geoms = np.arange(self._model.ngeom)[index[0]]
@@ -122,6 +112,33 @@ class WarpModel:
         setattr(self.device_model, name, replacement)
         self.version += 1
         return own
+
+
+class FixedGeoms:
+    """Places the geoms of bodies that are fixed to the world, which MuJoCo Warp does only once."""
+
+    def __init__(self, model: mujoco.MjModel, device: torch.device) -> None:
+        body = model.geom_bodyid
+        fixed = (body > 0) & (model.body_weldid[body] == 0) & (model.body_mocapid[model.body_rootid[body]] < 0)
+        geoms = np.flatnonzero(fixed)
+        matrix = np.zeros((len(geoms), 9))
+        for row, geom in zip(matrix, geoms, strict=True):
+            mujoco.mju_quat2Mat(row, model.geom_quat[geom])
+        self._geoms, self._bodies = (torch.from_numpy(ids).long().to(device) for ids in (geoms, body[geoms]))
+        # [F, 3] and [F, 3, 3] in the bodies' frames
+        self._pos, mat = (torch.from_numpy(part).float().to(device) for part in (model.geom_pos[geoms], matrix))
+        self._mat = mat.view(-1, 3, 3)
+
+    def place(self, data: mujoco_warp.Data) -> None:
+        """Write the geoms' world poses, which follow from the bodies'."""
+        if not len(self._geoms):
+            return
+        xpos, xmat, geom_xpos, geom_xmat = (
+            warp.to_torch(getattr(data, name)) for name in ("xpos", "xmat", "geom_xpos", "geom_xmat")
+        )
+        turn = xmat[:, self._bodies]
+        geom_xpos[:, self._geoms] = xpos[:, self._bodies] + (turn @ self._pos[:, :, None]).squeeze(-1)
+        geom_xmat[:, self._geoms] = turn @ self._mat
 
 
 def _for_warp(model: mujoco.MjModel) -> mujoco.MjModel:

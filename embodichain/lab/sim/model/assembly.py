@@ -18,10 +18,8 @@ from embodichain.lab.sim.model.checks import asset_of_robot_type, check_componen
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
 from embodichain.utils.errors import placed
 
-__all__ = ["FLANGE_NAMES", "Assembly", "assemble"]
-
 FLANGE_NAMES = ("tool0", "attachment_site", "flange")
-"""How makers name the place where a tool goes; of a site or of a link."""
+"""Names of the site or link where a tool is mounted."""
 
 # Where each part goes, in the order in which parts are built (which is that of the joints).
 _PARENTS: dict[str, tuple[str, ...]] = {
@@ -39,7 +37,7 @@ _PARENTS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Assembly:
-    """One articulation's spec, and what is in it.
+    """One articulation's spec and the names in it.
 
     Attributes:
         spec: all parts, without actuators.
@@ -47,7 +45,7 @@ class Assembly:
         links: short name -> name in the spec, of the bodies.
         undriven: short names of the joints that have no drive.
         parts: the driven joints of each part, by short name.
-        ends: where the next part goes, of each part: a site or body in the spec.
+        ends: the site or body of each part where the next part is mounted.
         home: initial positions that the files give, by short name.
         base_transform: pose of the first part in the articulation's frame, 4x4.
     """
@@ -66,7 +64,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
     """Load the parts of an articulation and put them together.
 
     Raises:
-        ConfigError: a part is not there or cannot be read, or there is nothing to put it on.
+        ConfigError: a part does not exist or cannot be read, or its parent part is missing.
     """
     components = _components(cfg, place)
     result = Assembly(mujoco.MjSpec())

@@ -1,4 +1,4 @@
-"""What can be wrong with a thing in the scene and be seen before the scene is built."""
+"""Checks of a scene's entities before it is built."""
 
 from __future__ import annotations
 
@@ -9,29 +9,15 @@ from embodichain.lab.sim.assets import UR_TYPES, asset_name, bundled_assets
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = [
-    "MENAGERIE",
-    "asset_of_robot_type",
-    "check_asset",
-    "check_components",
-    "check_plane",
-    "check_uid",
-    "mesh_path",
-]
-
 MENAGERIE = "menagerie/"
-"""What the names of the MuJoCo Menagerie's models begin with."""
+"""Prefix of the names of the MuJoCo Menagerie's models."""
 
 # Names that the model has already.
 _RESERVED_UIDS = ("ground", "world")
 
 
 def check_uid(uid: str, taken: Collection[str]) -> None:
-    """Check a new name in the scene.
-
-    Raises:
-        ConfigError: it is malformed, reserved, or among those that are taken.
-    """
+    """Raise a ConfigError if a new uid is malformed, reserved or already taken."""
     if not uid or "/" in uid or not uid.isprintable() or uid in _RESERVED_UIDS:
         reserved = ", ".join(_RESERVED_UIDS)
         raise ConfigError(
@@ -57,11 +43,7 @@ def mesh_path(fpath: str) -> Path:
 
 
 def check_asset(name: str) -> None:
-    """Check that there is a model of this name, as far as that can be seen without downloading one.
-
-    Raises:
-        ConfigError: it is neither a file nor a bundled asset.
-    """
+    """Raise a ConfigError if a name is neither a file nor a bundled asset; Menagerie models are not downloaded."""
     if name.startswith(MENAGERIE) or Path(name).expanduser().is_file():
         return
     try:
@@ -71,11 +53,7 @@ def check_asset(name: str) -> None:
 
 
 def asset_of_robot_type(robot_type: str, ur_type: str) -> str:
-    """Return the bundled asset that is meant by a ``robot_type`` (in any case).
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the bundled asset of a ``robot_type``, which ignores case; ConfigError where there is none."""
     types = {"URRobot": ur_type, "FrankaPanda": "panda", "CartPole": "cart_pole"}
     types |= {name: name for name in bundled_assets()}
     asset = {name.lower(): asset for name, asset in types.items()}.get(robot_type.lower())
@@ -87,11 +65,7 @@ def asset_of_robot_type(robot_type: str, ur_type: str) -> str:
 
 
 def check_components(kinds: Collection[str]) -> None:
-    """Check that a robot's parts can be put together.
-
-    Raises:
-        ConfigError: there are none, or there is a hand without its arm.
-    """
+    """Raise a ConfigError if a robot has no parts, or a hand without its arm."""
     for kind in kinds:
         if kind.endswith("hand") and kind.replace("hand", "arm") not in kinds:
             arm = kind.replace("hand", "arm")

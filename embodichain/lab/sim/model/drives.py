@@ -14,8 +14,6 @@ from embodichain.lab.sim.cfg import JointDrivePropertiesCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["match_driven", "match_names", "per_joint", "scale_drive_by_inertia", "set_drives", "soften_stiff_drives"]
-
 
 def match_names(patterns: Iterable[str], names: Sequence[str], place: str, kind: str = "joint") -> list[str]:
     """Return the names that any pattern (a name, or a regular expression for all of it) matches, in their order.
@@ -72,8 +70,7 @@ def set_drives(
 
     Args:
         joints: short name -> name in the spec.
-        undriven: short names of those without a drive.
-        drive: gains and limits.
+        undriven: short names of the joints without a drive.
 
     Raises:
         ConfigError: a gain is given for a joint that is not there or cannot be driven.

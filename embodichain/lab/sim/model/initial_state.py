@@ -1,4 +1,4 @@
-"""The initial state of a compiled scene: positions, targets of the drives, and what is in collision."""
+"""The initial state of a compiled scene: positions, drive targets, and collisions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 
 from embodichain.utils import logger
 
-__all__ = ["mimics", "warn_of_collisions", "write_keyframe"]
-
 # Deeper than resting contacts are (soft contacts give way by some tenths of a millimetre).
 _TOLERANCE = 1e-3
 _PAIRS_SHOWN = 4
@@ -20,7 +18,7 @@ def write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> Non
     """Make keyframe 0 the initial state, with every drive's target at its joint's position.
 
     Args:
-        model: its joints stand at zero, or at the limit next to it, where nothing else is said.
+        model: joints without a position in ``init_qpos`` are at zero, or at the nearest limit.
         init_qpos: positions by joint; joints that mimic others follow from these.
     """
     qpos = model.key_qpos[0]
@@ -59,7 +57,7 @@ def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:
 
 
 def warn_of_collisions(model: mujoco.MjModel) -> None:
-    """Log one warning that names the bodies which are inside each other in the initial state, with the depth."""
+    """Log one warning with the bodies that penetrate each other in the initial state, and the depth."""
     data = mujoco.MjData(model)
     mujoco.mj_resetDataKeyframe(model, data, 0)
     mujoco.mj_fwdPosition(model, data)

@@ -1,4 +1,4 @@
-"""Meshes among which each environment may choose one for a body."""
+"""Mesh variants of a body, of which each environment uses one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.utils import ConfigError
 
-__all__ = ["MeshVariant", "measure_mesh", "set_mass"]
-
 
 @dataclass(frozen=True)
 class MeshVariant:
-    """A mesh that a body may have.
+    """The mass properties of a mesh as a body's.
 
     Attributes:
         mass: kg.
@@ -32,11 +30,7 @@ class MeshVariant:
 
 
 def measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
-    """Compile a mesh alone, for its mass properties as this body's.
-
-    Raises:
-        ConfigError: the mesh cannot be read.
-    """
+    """Return the mass properties of a mesh as this body's; ConfigError where it cannot be read."""
     spec = mujoco.MjSpec()
     spec.add_mesh(name="mesh", file=str(path.expanduser().resolve()))
     body = spec.worldbody.add_body()
@@ -49,7 +43,7 @@ def measure_mesh(cfg: RigidObjectCfg, path: Path) -> MeshVariant:
 
 
 def set_mass(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
-    """Give a geom the body's mass, or its density where the config has no mass."""
+    """Set a geom's mass, or its density where the config has no mass."""
     if cfg.attrs.mass > 0:
         geom.mass = cfg.attrs.mass
     else:

@@ -18,8 +18,6 @@ from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
 
-__all__ = ["ModelFile", "load_model"]
-
 _MESH_FORMATS = (".obj", ".stl", ".msh")
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _QPOS_SIZE = {
@@ -38,8 +36,7 @@ class ModelFile:
         spec: bodies, joints, geoms, equalities.
         joints: names of the hinges and slides, in the file's order.
         links: names of the bodies.
-        undriven: those of them that no drive may move: joints that mimic another, and, in a file with actuators of its
-            own, joints that none of these moves.
+        undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
         home: their initial positions where the file says so, rad or m.
     """
 
@@ -152,7 +149,7 @@ def _urdf_text(path: Path, place: str) -> str:
     if missing:
         raise ConfigError("\n".join(f"{place}: {path}: {problem}" for problem in missing))
     if unseen:
-        logger.log_warning(f"{place}: not drawn, since they are not {', '.join(_MESH_FORMATS)}: {'; '.join(unseen)}")
+        logger.log_warning(f"{place}: not rendered, since they are not {', '.join(_MESH_FORMATS)}: {'; '.join(unseen)}")
     extension = root.find("mujoco")
     extension = ElementTree.SubElement(root, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -195,11 +192,7 @@ def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:
 
 
 def _check_finite(model: mujoco.MjModel, place: str) -> None:
-    """Check that all numbers of a model are finite; the engine takes infinite limits and masses as they are.
-
-    Raises:
-        ConfigError: one is not; the message names it.
-    """
+    """Raise a ConfigError that names the first number of a model that is not finite; MuJoCo accepts such numbers."""
     for field_name in sorted(dir(model), key=lambda name: name.endswith("0")):  # last what follows from others
         values = getattr(model, field_name)
         if not (isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating)):

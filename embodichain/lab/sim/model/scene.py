@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
 
@@ -43,8 +43,6 @@ from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
-__all__ = ["RENDER_CAMERA", "CompiledScene", "SceneBuilder"]
-
 RENDER_CAMERA = "render"
 """The camera that the ray tracer moves."""
 
@@ -63,9 +61,9 @@ class CompiledScene:
     """The compiled model and what was built into it.
 
     Attributes:
-        model: for the physics, without what is only seen; its keyframe 0 is the initial state, drive targets included.
+        model: for the physics, without visual geoms; its keyframe 0 is the initial state, drive targets included.
         visual_model: for rendering; the same bodies, joints and states.
-        joints: for each articulation the joints in their order, by name: the maker's -> the model's.
+        joints: for each articulation the joints in their order: name in its file -> name in the model.
         links: for each articulation the bodies, likewise.
         parts: for each robot the joint names of its control parts.
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
@@ -82,7 +80,7 @@ class CompiledScene:
 
 
 class SceneBuilder:
-    """Collects entities and compiles them. The ground, the sky and the lights are always there."""
+    """Collects entities and compiles them. Every scene has a ground, a sky and lights."""
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
         self._spec = mujoco.MjSpec()
@@ -107,9 +105,9 @@ class SceneBuilder:
         """Add a rigid body.
 
         Raises:
-            ConfigError: the uid is taken, the mesh is not there, or a plane is to move.
+            ConfigError: the uid is taken, the mesh file is missing, or a plane is not static.
         """
-        self._claim(cfg)
+        self.claim(cfg.uid)
         if isinstance(cfg.shape, PlaneCfg):
             with placed(f"rigid object '{cfg.uid}': "):
                 check_plane(cfg.body_type)
@@ -126,15 +124,11 @@ class SceneBuilder:
         self._ignored += [f"{cfg.uid}.attrs.{name}" for name in _without_counterpart(cfg)]
 
     def vary_inertia(self, uid: str) -> None:
-        """Keep a rigid body's centre of mass and principal axes open, so that they may differ between environments."""
+        """Let a rigid body's centre of mass and principal axes differ between environments."""
         self._spec.body(uid).simple = 0
 
     def add_mesh_variants(self, cfg: RigidObjectCfg, paths: Sequence[Path]) -> None:
-        """Give a rigid body further meshes, of which each environment may choose one instead of the configured one.
-
-        Raises:
-            ConfigError: a mesh cannot be read.
-        """
+        """Give a rigid body further meshes to choose from in each environment; ConfigError where one cannot be read."""
         self.vary_inertia(cfg.uid)
         body = self._spec.body(cfg.uid)
         variants = [measure_mesh(cfg, path) for path in [Path(cast(MeshCfg, cfg.shape).fpath), *paths]]
@@ -146,8 +140,8 @@ class SceneBuilder:
         self._variants[cfg.uid] = variants
 
     def add_marker(self, cfg: MarkerCfg) -> None:
-        """Add a thing that is only seen."""
-        self._claim(cfg)
+        """Add a visible body without physics."""
+        self.claim(cfg.uid)
         geom = self._add_shape(self._add_body(cfg, mocap=True), cfg.shape, f"marker '{cfg.uid}'")
         geom.rgba = np.array(cfg.rgba)
         geom.mass = 0.0
@@ -157,9 +151,9 @@ class SceneBuilder:
         """Add an articulation, or a robot, with a position drive on every joint that can have one.
 
         Raises:
-            ConfigError: the uid is taken, no such asset, or a joint or link is named that is not there.
+            ConfigError: the uid is taken, or an asset, joint or link of the config does not exist.
         """
-        self._claim(cfg)
+        self.claim(cfg.uid)
         place = f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'"
         built = assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
@@ -183,25 +177,18 @@ class SceneBuilder:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
     def add_light(self, cfg: LightCfg) -> None:
-        """Add a light; the first takes the place of the sun that is there by itself.
-
-        Raises:
-            ConfigError: the uid is taken.
-        """
-        self._claim(cfg)
+        """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
+        self.claim(cfg.uid)
         add_light(self._spec, cfg)
 
     def set_emission_light(self, cfg: EmissionLightCfg) -> None:
-        """Set the light that comes from everywhere."""
+        """Set the ambient light."""
         self._spec.visual.headlight.ambient = ambient_of(cfg)
 
     def claim(self, uid: str) -> None:
-        """Take a name for something that the model does not have, such as a camera.
-
-        Raises:
-            ConfigError: it is taken.
-        """
-        self._claim(ObjectBaseCfg(uid))
+        """Reserve a name; ConfigError where it is taken or malformed."""
+        check_uid(uid, self._uids)
+        self._uids.add(uid)
 
     def _set_base(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Put the articulation into the scene, fixed or free."""
@@ -224,7 +211,7 @@ class SceneBuilder:
         self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=inner)
 
     def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
-        """Note what the articulation's joints, links and parts are called in the model."""
+        """Store the names of the articulation's joints, links and parts in the model."""
         self._joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
         self._links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
         for link in match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
@@ -264,7 +251,7 @@ class SceneBuilder:
         try:
             visual_model = self._spec.compile()
             self._spec.delete(camera)
-            # What is only seen costs the physics about a sixth of its speed.
+            # Visual geoms cost the physics about a sixth of its speed.
             self._spec.compiler.discardvisual = True
             model = self._spec.compile()
         except ValueError as error:
@@ -283,10 +270,6 @@ class SceneBuilder:
         return CompiledScene(
             model, visual_model, self._joints, self._links, self._parts, self._contact_sensors, self._variants
         )
-
-    def _claim(self, cfg: ObjectBaseCfg) -> None:
-        check_uid(cfg.uid, self._uids)
-        self._uids.add(cfg.uid)
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
         body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=_quat(cfg.init_rot))
@@ -330,15 +313,7 @@ def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:
 
 def _without_counterpart(cfg: RigidObjectCfg) -> list[str]:
     attrs = cfg.attrs
-    optional = (
-        "max_linear_velocity",
-        "max_angular_velocity",
-        "max_depenetration_velocity",
-        "sleep_threshold",
-        "min_position_iters",
-        "min_velocity_iters",
-        "enable_ccd",
-    )
+    optional = [f.name for f in fields(attrs) if f.default is None]
     names = [name for name in optional if getattr(attrs, name) is not None]
     if attrs.static_friction != attrs.dynamic_friction:
         names.append("static_friction")

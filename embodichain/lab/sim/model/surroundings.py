@@ -6,11 +6,9 @@ import mujoco
 
 from embodichain.lab.sim.cfg import EmissionLightCfg, LightCfg
 
-__all__ = ["FULL_INTENSITY", "add_light", "add_surroundings", "ambient_of"]
-
 FULL_INTENSITY = 100.0
 """Of a light that shines with its full colour."""
-_AMBIENT = 0.35  # what is there by itself
+_AMBIENT = 0.35  # the default
 _TYPES = {
     "point": mujoco.mjtLightType.mjLIGHT_POINT,
     "sun": mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
@@ -60,5 +58,5 @@ def add_light(spec: mujoco.MjSpec, cfg: LightCfg) -> None:
 
 
 def ambient_of(cfg: EmissionLightCfg) -> list[float]:
-    """Return the ambient light, [3], of the light that comes from everywhere."""
+    """Return MuJoCo's ambient light, [3], of an emission light."""
     return [part * cfg.intensity / FULL_INTENSITY * _AMBIENT for part in cfg.color]

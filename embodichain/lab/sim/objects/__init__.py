@@ -1,4 +1,4 @@
-"""The things in a scene, by name: views of the backend's state for task code."""
+"""The entities of a scene: views of the backend's state for task code."""
 
 from embodichain.lab.sim.objects.articulation import Articulation, BodyData
 from embodichain.lab.sim.objects.light import Light

@@ -1,4 +1,4 @@
-"""What a rigid body is made of, in each environment. Shapes: N environments, n in ``env_ids`` (None: all)."""
+"""Physical attributes of a rigid body, in each environment. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from embodichain.lab.sim.cfg import RigidObjectCfg
 from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.utils.constants import constant
 
-__all__ = ["BodyPhysics"]
-
 _HIDDEN = mujoco.mjNGROUP - 1  # the group of geoms that is not drawn
 # Which sides of a shape must keep their proportion when it is scaled, by the scene's names of the shapes.
 _EVEN_SIDES = {"Sphere": (0, 1, 2), "Capsule": (0, 1, 2), "Cylinder": (0, 1), "Cube": (0,)}
@@ -26,7 +24,7 @@ _SIZE_SIDES = {"Sphere": [0], "Capsule": [0, 2], "Cylinder": [0, 2], "Cube": [0,
 class BodyPhysics:
     """Mass, inertia, centre of mass, friction and size of one body.
 
-    What is set holds until it is set again: a reset does not change it.
+    A reset does not change them.
     """
 
     state_names = ("_mass", "_center", "_squares", "_scale", "_units", "_offset")
@@ -36,7 +34,7 @@ class BodyPhysics:
         self._backend = backend
         model, device = backend.model, backend.device
         self._body = int(model.body(cfg.uid).id)
-        # Where nothing collides there is no geom in the model for the physics.
+        # Without collisions the physics model has no geom.
         self._geom = int(mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, cfg.uid))
         self._dof = int(model.body_dofadr[self._body])
 
@@ -47,7 +45,7 @@ class BodyPhysics:
         self.initial_mass: Tensor = tensor(model.body_mass[self._body])
         """kg, []."""
         self.least_mass: Tensor = 1e-3 * self.initial_mass
-        """kg, []: what a random mass is at least."""
+        """kg, []: the lower bound of a random mass."""
         self._size = tensor(model.geom_size[self._geom]) if self._geom >= 0 else torch.zeros(3, device=device)
         self._mass = self.initial_mass.repeat(n)
         self._center = tensor(model.body_ipos[self._body]).repeat(n, 1)
@@ -75,7 +73,7 @@ class BodyPhysics:
         self._offset = torch.zeros(n, 3, device=device)
         self._no_frame = torch.zeros((), dtype=torch.int32, device=device)
         self.num_variants: int = len(variants)
-        """How many meshes there are to choose from, the configured one included; 0: only that one."""
+        """Number of mesh variants, the configured one included; 0: no variants."""
         if variants:
             masses = tensor([v.mass for v in variants])
             self._variant_masses = masses
@@ -126,7 +124,7 @@ class BodyPhysics:
     def set_center_of_mass_offset(self, offset: Tensor, env_ids: Tensor) -> None:
         """Move the centre of mass by [n, 3] (m, body's frame) from where it is by the config.
 
-        The scene must have been told before it was compiled (``SimulationManager.vary_inertia``).
+        Call ``SimulationManager.vary_inertia`` before the scene is compiled.
         """
         self._check_dynamic("centre of mass")
         self._offset = self._offset.index_copy(0, env_ids, offset)
@@ -146,7 +144,7 @@ class BodyPhysics:
         if shape not in _SIZE_SIDES:
             raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} cannot be scaled in single environments")
         even = scale[:, constant(_EVEN_SIDES[shape], scale.device)]
-        is_one_factor = scale.stride(1) == 0 or even.shape[1] == 1  # to look at the numbers means to wait for them
+        is_one_factor = scale.stride(1) == 0 or even.shape[1] == 1  # reading the values waits for the device
         if not is_one_factor and not torch.equal(even, even[:, :1].expand_as(even)):
             axes = ", ".join("xyz"[side] for side in _EVEN_SIDES[shape])
             raise ValueError(f"rigid object '{self._cfg.uid}': a {shape} is scaled by the same factor along {axes}")
@@ -174,7 +172,7 @@ class BodyPhysics:
             self.set_mass(self._variant_masses[choice], env_ids)
 
     def _update_shape(self, env_ids: Tensor) -> None:
-        """Compute again what depends on shape and size, of 1 kg."""
+        """Update what depends on shape and size, of 1 kg."""
         squares = self._squares[env_ids] * self._scale[env_ids].square()
         inertia = squares.sum(dim=1, keepdim=True) - squares
         ones = torch.ones_like(inertia)
@@ -183,7 +181,7 @@ class BodyPhysics:
         self._units = self._units.index_copy(0, env_ids, torch.cat((weight, weight * self._decay, ones, means), dim=1))
 
     def _write_inertia(self, mass: Tensor, env_ids: Tensor) -> None:
-        """Write mass [n, 1] and moments of inertia, and what follows from them."""
+        """Write mass [n, 1], moments of inertia, damping and inverse weights."""
         units = self._units[env_ids]
         write, derive = self._backend.write_model_parts, not self._is_centred
         write(self._weights, units[:, :12] * mass, env_ids, derive)

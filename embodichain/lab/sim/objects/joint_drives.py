@@ -7,7 +7,6 @@ towards a velocity, or with an effort that is its target, always within its effo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,31 +16,12 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.utils.constants import constant
 
-__all__ = ["DriveMode", "DriveProperties", "JointDrives"]
-
 DriveMode = Literal["position", "velocity", "effort"]
-"""What a drive's target is."""
-
-
-@dataclass(frozen=True)
-class DriveProperties:
-    """The drives as they are, [N, J] each; 0 for joints without a drive.
-
-    Attributes:
-        stiffness: N/m or Nm/rad.
-        damping: N s/m or Nm s/rad.
-        friction: dry friction of the joint, N or Nm.
-        armature: inertia of the motor, kg or kg m^2.
-    """
-
-    stiffness: Tensor
-    damping: Tensor
-    friction: Tensor
-    armature: Tensor
+"""The unit of a drive's target."""
 
 
 class JointDrives:
-    """Gains and modes of the drives; what is set holds until it is set again, over all resets."""
+    """Gains and modes of the drives; a reset does not change them."""
 
     state_names = ("_gains", "_gain", "_pull", "_drag")
 
@@ -69,7 +49,7 @@ class JointDrives:
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
 
     def set_mode(self, mode: DriveMode, joint_ids: Sequence[int]) -> None:
-        """Choose what the targets of some joints' drives mean, in all environments.
+        """Set the mode of some joints' drives, in all environments.
 
         The targets of velocities and efforts are 0 now and after each reset, those of positions the initial positions.
         """
@@ -87,15 +67,19 @@ class JointDrives:
         """Set the drives' targets [N, J] of joints that have one, in the unit of their mode."""
         self._backend.write("ctrl", self._columns(joint_ids), targets)
 
-    def read(self) -> DriveProperties:
-        """Return the drives as they are in each environment."""
+    def read(self) -> dict[str, Tensor]:
+        """Return the present properties, [N, J] each; 0 for joints without a drive.
+
+        ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``friction`` (dry, N or Nm),
+        ``armature`` (inertia of the motor, kg or kg m^2).
+        """
         n, dofs = self._backend.num_envs, constant(tuple(self._dofs), self._backend.device)
-        return DriveProperties(
-            stiffness=self._gains[:, 0].expand(n, -1),
-            damping=self._gains[:, 1].expand(n, -1),
-            friction=self._backend.read_model("dof_frictionloss")[:, dofs].float(),
-            armature=self._backend.read_model("dof_armature")[:, dofs].float(),
-        )
+        return {
+            "stiffness": self._gains[:, 0].expand(n, -1),
+            "damping": self._gains[:, 1].expand(n, -1),
+            "friction": self._backend.read_model("dof_frictionloss")[:, dofs].float(),
+            "armature": self._backend.read_model("dof_armature")[:, dofs].float(),
+        }
 
     def scale(self, stiffness: Tensor, damping: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
         """Set the gains to factors of the configured ones.
@@ -112,12 +96,12 @@ class JointDrives:
             at = constant(tuple(joint_ids), gains.device)
             rows = gains[env_ids]
             rows[..., at] = self._default_gains[..., at] * factors
-        # A new tensor, so that what was read before stays what it was.
+        # A new tensor, so that what was read before does not change.
         self._gains = gains.index_copy(0, env_ids, rows)
         self._write(rows, env_ids)
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
-        """Return with what the drives push, before their limits, [N, J]; targets, positions and velocities [N, J]."""
+        """Return the drives' efforts before their limits, [N, J]; targets, positions and velocities [N, J]."""
         if self._gain is self._pull:
             towards = self._gain * (targets - qpos)
         else:
@@ -125,7 +109,7 @@ class JointDrives:
         return torch.addcmul(towards, self._drag, qvel, value=-1.0)
 
     def _write(self, rows: Tensor, env_ids: Tensor | None) -> None:
-        """Bring the engine's actuators in environments [n] in line with their gains [n, 2, J] and the modes."""
+        """Write gains [n, 2, J] and modes into the engine's actuators of environments [n]."""
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
         gain, pull, drag = self._coefficients(rows)
         if len(self._joints) < len(self._dofs):
@@ -151,13 +135,13 @@ class JointDrives:
         return constant(tuple(self._actuators[joint] for joint in joint_ids), self._backend.device)
 
     def _of_joints(self, name: str, column: int) -> Tensor:
-        """Return a number of each joint's actuator, 0 where there is none, [1, J]."""
+        """Return a parameter of each joint's actuator, 0 where there is none, [1, J]."""
         values = np.zeros((1, len(self._dofs)))
         values[0, self._joints] = getattr(self._backend.model, name)[list(self._actuators.values()), column]
         return torch.tensor(values, dtype=torch.float32, device=self._backend.device)
 
 
 def _as_slice(numbers: list[int]) -> list[int] | slice:
-    """Return the slice that these numbers are, where they are one: it is written in less time than a list."""
+    """Return consecutive numbers as a slice, which is faster to write than a list."""
     first, count = numbers[0] if numbers else 0, len(numbers)
     return slice(first, first + count) if numbers == list(range(first, first + count)) else numbers

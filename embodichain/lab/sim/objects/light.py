@@ -10,11 +10,9 @@ from embodichain.lab.sim.cfg import LightCfg
 from embodichain.lab.sim.model.surroundings import FULL_INTENSITY
 from embodichain.lab.sim.rendering.appearance import Appearance
 
-__all__ = ["Light"]
-
 
 class Light:
-    """One light of every environment; its changes are seen in images, and mean nothing to the physics."""
+    """One light of every environment."""
 
     state_names = ("_color", "_intensity")
 
@@ -27,7 +25,7 @@ class Light:
         self._intensity = torch.full((len(appearance.version), 1), cfg.intensity)
 
     def get_local_pose(self, to_matrix: bool = False) -> Tensor:
-        """Return where it is, without a rotation: [N, 7] (x, y, z, 1, 0, 0, 0), or [N, 4, 4]."""
+        """Return its pose, without a rotation: [N, 7] (x, y, z, 1, 0, 0, 0), or [N, 4, 4]."""
         pos = torch.from_numpy(self._appearance.read("light_pos")[:, self._row].copy()).float()
         if not to_matrix:
             return torch.cat((pos, torch.tensor([1.0, 0.0, 0.0, 0.0]).expand(len(pos), 4)), dim=1)
@@ -41,7 +39,7 @@ class Light:
         self._appearance.write("light_pos", self._row, pos, env_ids)
 
     def set_direction(self, direction: Tensor, env_ids: Tensor | None = None) -> None:
-        """Let it shine along [n, 3], of any length but zero."""
+        """Set the direction, [n, 3], of any length but zero."""
         self._appearance.write("light_dir", self._row, torch.nn.functional.normalize(direction, dim=-1), env_ids)
 
     def set_color(self, color: Tensor, env_ids: Tensor | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A thing that is only seen. Shapes: N environments, n in ``env_ids`` (None: all)."""
+"""A visible body without physics. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.cfg import MarkerCfg
 
-__all__ = ["Marker"]
-
 
 class Marker:
-    """Shows a place in every environment, for example a goal."""
+    """Marks a place in every environment, for example a goal."""
 
     def __init__(self, cfg: MarkerCfg, backend: Backend) -> None:
         self.cfg = cfg

@@ -14,8 +14,6 @@ from embodichain.lab.sim.model.mesh_variants import MeshVariant
 from embodichain.lab.sim.objects.body_physics import BodyPhysics
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 
-__all__ = ["RigidObject"]
-
 
 class RigidObject:
     """A dynamic, kinematic or static body of every environment."""
@@ -64,7 +62,7 @@ class RigidObject:
         """Return the pose in the environment's frame.
 
         Returns:
-            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4], which is not to be written into.
+            [N, 7] (x, y, z, qw, qx, qy, qz), or [N, 4, 4]; do not write into it.
         """
         return self._pose_matrix() if to_matrix else self._pose_row()
 

@@ -1,4 +1,4 @@
-"""Rigid bodies handled as one thing. Shapes: N environments, n those of one call, M members."""
+"""Rigid bodies handled as one. Shapes: N environments, n in ``env_ids`` (None: all), M members."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from embodichain.lab.sim.objects.rigid_object import RigidObject
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-
-__all__ = ["RigidObjectGroup", "member_cfgs"]
 
 
 def member_cfgs(cfg: RigidObjectGroupCfg) -> list[RigidObjectCfg]:

@@ -20,8 +20,6 @@ from embodichain.lab.sim.objects.state_cache import cached_per_state
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["Robot"]
-
 
 class Robot(Articulation):
     """An articulation with control parts, each of which may have a tool centre point."""
@@ -41,7 +39,7 @@ class Robot(Articulation):
         names = self.joint_names
         self._part_ids = {part: [names.index(name) for name in chosen] for part, chosen in control_parts.items()}
         self._chains: dict[str, _Chain] = {}
-        for part in cfg.solver_cfg:  # what is configured is checked at once, the others' when they are asked for
+        for part in cfg.solver_cfg:  # configured chains are checked now, the others at their first use
             self._chain(part)
 
     def get_joint_ids(self, name: str | None = None) -> list[int]:
@@ -57,10 +55,10 @@ class Robot(Articulation):
         return self._part_ids[name]
 
     def compute_fk(self, qpos: Tensor, name: str = "arm", to_matrix: bool = True) -> Tensor:
-        """Return where a control part's tool centre point is at given joint positions.
+        """Return the pose of a control part's tool centre point at given joint positions.
 
         Args:
-            qpos: [B, J] rad or m; B is N where the chain's root moves, which then counts where it is at present.
+            qpos: [B, J] rad or m; B is N where the chain's root moves, whose present pose is used.
 
         Returns:
             [B, 4, 4], or [B, 7] (x, y, z, qw, qx, qy, qz), in the environment's frame.
@@ -103,15 +101,11 @@ class Robot(Articulation):
         self._part_ids[name] = list(joint_ids)
 
     def _root_pose(self, chain: _Chain) -> Tensor | None:
-        """Return what moves a chain's poses, [N, 4, 4]: the pose of a root that moves, or the base's shift."""
+        """Return the transform of a chain's poses, [N, 4, 4]: the pose of a moving root, or the base's shift."""
         return body_pose(self._backend, chain.moving_root) if chain.moving_root else self.base.shift
 
     def _chain(self, name: str) -> _Chain:
-        """Return the chain of a control part.
-
-        Raises:
-            ConfigError: there is no such link, or not all of the part's joints are on the way to its end.
-        """
+        """Return the chain of a control part; ConfigError where its joints or links do not make one."""
         if name not in self._chains:
             place = f"robot '{self.uid}': control part '{name}'"
             joints = self.get_joint_ids(name)
@@ -174,12 +168,7 @@ class Robot(Articulation):
 
 @dataclass(frozen=True)
 class _Chain:
-    """A control part's kinematics.
-
-    Attributes:
-        serial: the chain, from the world or from the moving root.
-        moving_root: the body it begins at where that moves, else 0.
-    """
+    """A control part's kinematics, from the world or from ``moving_root``, a body; 0: none."""
 
     serial: SerialChain
     moving_root: int

@@ -1,4 +1,4 @@
-"""Values that follow from the state, computed once for each state."""
+"""A cache of values computed from the physics state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from torch import Tensor
 
 from embodichain.lab.sim.backend import Backend
 
-__all__ = ["StateCache", "cached_per_state"]
-
 
 class StateCache:
-    """What an object computed from the present state of the physics; :func:`cached_per_state` fills it."""
+    """Values computed from the present state of the physics; :func:`cached_per_state` fills it."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -22,7 +20,7 @@ class StateCache:
         self._values: dict[Hashable, Tensor] = {}
 
     def values(self) -> dict[Hashable, Tensor]:
-        """Return what was computed of the present state, by function and arguments."""
+        """Return the values of the present state by function and arguments."""
         if self._version != self._backend.version:
             self._values.clear()
             self._version = self._backend.version
@@ -39,10 +37,10 @@ P = ParamSpec("P")
 
 
 def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[Concatenate[Owner, P], Tensor]:
-    """Compute a function's value once for each state of the physics, as ``functools.cache`` does for good.
+    """Cache a function's value until the physics state changes.
 
-    The first argument is an environment, or another object with a ``state_cache``. What the value depends on beside the
-    physics, such as a target, is among the arguments: a tensor counts as itself, as long as it is not written into. Do
+    The first argument is an environment, or another object with a ``state_cache``. Everything else that the value
+    depends on, such as a target, must be an argument; a tensor is compared by identity and by its count of writes. Do
     not write into the value.
 
     Example::
@@ -65,7 +63,7 @@ def cached_per_state(func: Callable[Concatenate[Owner, P], Tensor]) -> Callable[
 
 
 def _identity(argument: Any) -> Hashable:
-    """Return what an argument is known by: of a tensor also how often it was written to, where torch counts that."""
+    """Return the cache key of an argument: of a tensor with its count of writes, where torch has one."""
     if isinstance(argument, Tensor) and not argument.is_inference():
         return argument, argument._version
     key: Hashable = argument

@@ -1,4 +1,4 @@
-"""What each environment looks like. Shapes: N environments, n those of one call."""
+"""Colours, materials and lights of each environment. Shapes: N environments, n in ``env_ids`` (None: all)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,18 @@ from torch import Tensor
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["Appearance"]
-
 
 class Appearance:
     """Fields of the model for rendering that differ between environments: colours, materials, lights.
 
-    The physics knows nothing of them, so they cost its steps nothing.
+    The physics model does not have them, so they cost no step time.
 
     Attributes:
-        version: [N] int64, changes with an environment's looks.
+        version: [N] int64, increases with each change of an environment's appearance.
     """
 
     def __init__(self, model: mujoco.MjModel, num_envs: int) -> None:
-        """Start with the same looks everywhere.
-
-        Args:
-            model: the model for rendering.
-        """
+        """Start with the appearance of ``model``, the one for rendering, in every environment."""
         self._model = model
         self._fields: dict[str, np.ndarray] = {}
         self._geoms_of: dict[tuple[str, tuple[str, ...] | None], list[int]] = {}
@@ -70,12 +64,12 @@ class Appearance:
     def set_color(
         self, uid: str, rgba: Tensor, env_ids: Tensor | None = None, links: Sequence[str] | None = None
     ) -> None:
-        """Give a thing a colour.
+        """Set the colour of an entity.
 
         Args:
-            uid: its name, or ``ground``.
+            uid: of the entity, or ``ground``.
             rgba: what broadcasts to [n, 4], 0 to 1.
-            links: some of its links, by names or regular expressions for all of a name; None: all.
+            links: names or regular expressions of its links; None: all.
 
         Raises:
             ConfigError: no link is named so.
@@ -83,25 +77,21 @@ class Appearance:
         self.write("geom_rgba", self._geoms(uid, links), rgba[:, None], env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what differs between the environments, for a checkpoint."""
+        """Return the fields that differ between environments, for a checkpoint."""
         return dict(self._fields)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         self._fields = dict(state)
         self.version += 1
 
     def load(self, env_id: int, model: mujoco.MjModel) -> None:
-        """Make a copy of the model look as one environment does."""
+        """Write the appearance of one environment into a copy of the model."""
         for name, values in self._fields.items():
             _array(model, name)[:] = values[env_id]
 
     def _geoms(self, uid: str, links: Sequence[str] | None) -> list[int]:
-        """Return the geoms of a thing.
-
-        Raises:
-            ConfigError: a pattern matches none of its links.
-        """
+        """Return the geoms of an entity's matching links; ConfigError where a pattern matches none."""
         key = (uid, None if links is None else tuple(links))
         if key not in self._geoms_of:
             bodies = [self._model.body(int(body)).name for body in self._model.geom_bodyid]

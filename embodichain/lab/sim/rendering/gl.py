@@ -1,13 +1,11 @@
-"""Choice of OpenGL for rendering without a window; to be imported before the physics engine."""
+"""Choice of the OpenGL library for off-screen rendering; import this before MuJoCo."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-__all__ = ["GL_HELP", "choose_gl"]
-
-GL_HELP = "OpenGL without a window is not there; install it with: apt-get install libegl1 libgl1"
+GL_HELP = "off-screen OpenGL is missing; install it with: apt-get install libegl1 libgl1"
 
 
 def _loads(*names: str) -> bool:
@@ -23,8 +21,8 @@ def _loads(*names: str) -> bool:
 def choose_gl() -> None:
     """Set ``MUJOCO_GL=egl`` where the user chose nothing and EGL can be loaded.
 
-    Without its libraries that setting makes the physics engine's import fail, and no setting makes it look for a
-    display; so it is ``disable`` where they are not there.
+    Without EGL's libraries ``egl`` makes MuJoCo's import fail, and no setting at all makes it look for a display; then
+    this sets ``disable``.
     """
     if "MUJOCO_GL" not in os.environ:
         has_egl = _loads("libEGL.so.1") and _loads("libOpenGL.so.0", "libGL.so.1")

@@ -1,4 +1,4 @@
-"""Some environments of a simulation in a page of viser, side by side, as they are at the moment."""
+"""Live view of some environments of a simulation in a viser page, side by side."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.visible_shapes import body_shapes, geom_looks, seen_box, texture_colours
 
-__all__ = ["LiveScene", "places_in_grid"]
-
 MAX_SHOWN = 4
 _GAP = 0.6  # m between neighbours, where arms may reach
-_LINE = 0.01  # m of a ground that are left out at each edge, so that one sees where an environment ends
+_LINE = 0.01  # m of the ground left out at each edge, so that the border of an environment is visible
 _VIEW = np.array([0.62, -0.62, 0.48])  # the direction from which a page first looks
-_SAME = 1e-5  # m, and of quaternions: what moves less is not sent
+_SAME = 1e-5  # m, and of quaternions: smaller motions are not sent
 
 
 def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
-    """Return where to put so many environments, [count, 3] m, in rows around the origin; x grows first.
+    """Return the places of ``count`` environments, [count, 3] m, in rows around the origin; x grows first.
 
     Args:
-        count: of environments.
         pitch: from one to the next, in x and in y, m.
     """
     columns = math.ceil(math.sqrt(count))
@@ -38,10 +35,10 @@ def places_in_grid(count: int, pitch: tuple[float, float]) -> np.ndarray:
 
 
 class LiveScene:
-    """The first environments of a simulation, in a viser server's scene. To be used by the thread that steps them.
+    """The first environments of a simulation, in a viser server's scene. Use it from the thread that steps them.
 
     Attributes:
-        places: where each shown environment's origin is, [K, 3], m.
+        places: origins of the K shown environments, [K, 3], m.
     """
 
     def __init__(self, server: Any, backend: Backend, appearance: Appearance) -> None:
@@ -61,8 +58,8 @@ class LiveScene:
         size, middle = high - low + _GAP, (low + high)[:2] / 2
         count = min(MAX_SHOWN, backend.num_envs)
         self.places = places_in_grid(count, (size[0], size[1]))
-        self.places[:, :2] -= middle  # an environment's origin need not be in the middle of what it shows
-        # What has no end is cut off just before the next environment begins.
+        self.places[:, :2] -= middle  # the origin need not be in the middle of the scene
+        # Infinite planes are cut off just before the next environment.
         self._endless = np.stack([middle - size[:2] / 2 + _LINE, middle + size[:2] / 2 - _LINE])
         self._looks: list[np.ndarray | None] = [None] * count
         self._poses = np.full((count, self._model.nbody, 7), np.nan)
@@ -96,7 +93,7 @@ class LiveScene:
         self._backend.load_render_data(env_id, self._data)
 
     def _draw(self, env_id: int, looks: np.ndarray, bodies: set[int]) -> None:
-        """Put the shapes of bodies into the scene, in place of those that were there."""
+        """Replace the shapes of bodies in the scene."""
         frames, meshes = self._frames[env_id], self._meshes[env_id]
         for body, shapes in body_shapes(self._model, looks, bodies, self._endless).items():
             for mesh in meshes.pop(body, []):
@@ -116,7 +113,7 @@ class LiveScene:
             ]
 
     def _place_camera(self, server: Any, size: np.ndarray, height: float, middle: np.ndarray) -> None:
-        """Let a page begin with all environments in sight."""
+        """Set the initial camera so that all environments are visible."""
         reach = np.abs(self.places[:, :2] + middle).max(axis=0) + size[:2] / 2
         target = np.array([0.0, 0.0, height / 4])
         distance = 1.9 * float(np.hypot(*reach)) + height

@@ -1,10 +1,15 @@
-"""Rendering by OpenGL without a window. Shapes: P endless planes."""
+"""Off-screen rendering by OpenGL, on several threads. Shapes: P infinite planes."""
 
 from __future__ import annotations
 
 import copy
+import queue
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import mujoco
 import numpy as np
@@ -15,8 +20,6 @@ from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.gl import GL_HELP
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 
-__all__ = ["OpenGLDrawer", "opengl_problem"]
-
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
 # Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
 _SHADOW_SIZE = 1024
@@ -25,7 +28,7 @@ _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
 
 def opengl_problem() -> RenderingUnavailableError | None:
-    """Return why nothing can be drawn by OpenGL here, or None."""
+    """Return the reason why OpenGL cannot render here, or None."""
     try:
         _make_renderer(mujoco.MjModel.from_xml_string("<mujoco/>"), 8, 8).close()
     except RenderingUnavailableError as error:
@@ -34,16 +37,12 @@ def opengl_problem() -> RenderingUnavailableError | None:
 
 
 class OpenGLDrawer:
-    """Draws by OpenGL, one environment after the other. Each thread needs one of its own."""
+    """Renders by OpenGL, one environment after the other. Each thread needs one of its own."""
 
     device = torch.device("cpu")
 
     def __init__(self, backend: Backend, appearance: Appearance, shadows: bool) -> None:
-        """Prepare; OpenGL is taken hold of when the first image is drawn.
-
-        Args:
-            shadows: draw shadows, which take most of the time.
-        """
+        """Prepare; the OpenGL context is created with the first image. Shadows take most of the time."""
         self._backend = backend
         self._appearance = appearance
         self._shadows = shadows
@@ -53,16 +52,16 @@ class OpenGLDrawer:
         self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Draw a shot of some environments into its images.
+        """Render a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: OpenGL without a window is missing.
+            RenderingUnavailableError: off-screen OpenGL is missing.
         """
         for env_id in env_ids:
             self._draw_one(shot, env_id)
 
     def close(self) -> None:
-        """Let go of OpenGL."""
+        """Free the OpenGL context."""
         for renderer in self._renderers.values():
             renderer.close()
         self._renderers = {}
@@ -102,7 +101,7 @@ class OpenGLDrawer:
             visual = self._model.vis
             visual.global_.offwidth, visual.global_.offheight = width, height
             quality = visual.quality
-            # Round shapes are made of so many flat ones; on a processor, corners cost more than pixels.
+            # Facets of round shapes; on a processor, corners cost more than pixels.
             if self._shadows:
                 quality.shadowsize, quality.numslices, quality.numstacks = _SHADOW_SIZE, 24, 10
             else:
@@ -116,12 +115,69 @@ class OpenGLDrawer:
         return self._renderers[size]
 
 
-def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
-    """Return the engine's renderer for images of a size, to be used by this thread only.
+class RenderThreads:
+    """Renders shots of many environments on several threads, each with its own OpenGL context and model."""
 
-    Raises:
-        RenderingUnavailableError: OpenGL without a window is missing.
-    """
+    device = torch.device("cpu")
+
+    def __init__(self, backend: Backend, appearance: Appearance, num_threads: int) -> None:
+        self._queues: list[queue.SimpleQueue[_Job | None]] = [queue.SimpleQueue() for _ in range(num_threads)]
+        # The thread must not keep this object alive, so that it ends with the last reference to it.
+        threads = [
+            threading.Thread(target=_work, args=(jobs, backend, appearance), name=f"render-{i}", daemon=True)
+            for i, jobs in enumerate(self._queues)
+        ]
+        for thread in threads:
+            thread.start()
+        self._finalizer = weakref.finalize(self, _stop, self._queues, threads)
+
+    def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
+        """Render a shot of some environments into its images.
+
+        Raises:
+            RenderingUnavailableError: off-screen OpenGL is missing.
+        """
+        jobs = [_Job(shot, env_ids[i :: len(self._queues)]) for i in range(len(self._queues))]
+        for todo, job in zip(self._queues, jobs, strict=True):
+            todo.put(job)
+        for job in jobs:
+            job.done.result()
+
+    def close(self) -> None:
+        """End the threads and free their OpenGL contexts."""
+        self._finalizer()
+
+
+@dataclass
+class _Job:
+    shot: Shot
+    env_ids: Sequence[int]
+    done: Future[None] = field(default_factory=Future)
+
+
+def _work(jobs: queue.SimpleQueue[_Job | None], backend: Backend, appearance: Appearance) -> None:
+    drawer = OpenGLDrawer(backend, appearance, shadows=False)
+    while (job := jobs.get()) is not None:
+        try:
+            drawer.draw(job.shot, job.env_ids)
+            job.done.set_result(None)
+        except RenderingUnavailableError as error:
+            job.done.set_exception(error)
+        finally:
+            job.done.cancel()  # does nothing to what is done; a caller must not wait for a thread that has failed
+    drawer.close()
+
+
+def _stop(queues: list[queue.SimpleQueue[_Job | None]], threads: list[threading.Thread]) -> None:
+    for todo in queues:
+        todo.put(None)
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(timeout=5.0)
+
+
+def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Renderer:
+    """Return MuJoCo's renderer for images of a size, for this thread only; RenderingUnavailableError without OpenGL."""
     try:
         return mujoco.Renderer(model, height=height, width=width)
     # The engine's OpenGL backends raise whatever their loaders raise.
@@ -132,14 +188,7 @@ def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Ren
 def _place_camera(
     renderer: mujoco.Renderer, eye: np.ndarray, rotation: np.ndarray, shot: Shot, intrinsics: np.ndarray
 ) -> None:
-    """Put the camera of an updated scene where the next image is taken from.
-
-    Args:
-        eye: world position [3], m.
-        rotation: [3, 3]; the camera looks along -z, +y is up.
-        shot: for its size and range.
-        intrinsics: fx, fy, cx, cy, pixels.
-    """
+    """Place the camera of an updated scene: world position [3] and rotation [3, 3]; it looks along -z, +y is up."""
     width, height = shot.size
     fx, fy, cx, cy = intrinsics
     for camera in renderer.scene.camera:

@@ -1,4 +1,4 @@
-"""Where everything is and what it looks like, for a ray tracer; in torch, wherever the simulation runs.
+"""Poses and appearance of the scene for the ray tracer, as torch tensors.
 
 Shapes: N environments, n those of one call, G geoms, L lights, B bodies.
 """
@@ -14,8 +14,6 @@ from embodichain.lab.sim.math import matrix_from_quat
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.shot import Shot
 
-__all__ = ["RayScene", "visible_groups"]
-
 _UNPAINTED = (0.5, 0.5, 0.5, 1.0)
 """The colour of a geom that leaves it to its material."""
 
@@ -29,11 +27,7 @@ class RayScene:
     """The scene of every environment, from the backend's and the appearance's present state."""
 
     def __init__(self, backend: Backend, appearance: Appearance, device: torch.device) -> None:
-        """Read what never changes.
-
-        Args:
-            device: where the tensors are wanted.
-        """
+        """Read what never changes; ``device`` is that of the tensors."""
         model = backend.visual_model
         self._backend = backend
         self._appearance = appearance
@@ -51,7 +45,7 @@ class RayScene:
 
         Returns:
             float32, named as the fields of MuJoCo's model and data, each with n before its shape there: ``geom_xpos``,
-            ``geom_xmat``, ``geom_size``, ``geom_rgba`` (with the materials' colours; alpha 0 for what is hidden);
+            ``geom_xmat``, ``geom_size``, ``geom_rgba`` (with the materials' colours; alpha 0 for hidden geoms);
             ``cam_xpos``, ``cam_xmat``, ``cam_intrinsic`` of one camera, in pixels; ``light_xpos``, ``light_xdir``,
             ``light_ambient``, ``light_diffuse``, ``light_specular`` of L lights and, last, the one at the camera; and
             ``geom_alpha`` [n, G].
@@ -82,7 +76,7 @@ class RayScene:
         return torch.from_numpy(getattr(self._backend.visual_model, name)).float().to(self._device)
 
     def _look(self, name: str, env_ids: Tensor) -> Tensor:
-        """Return a field of what environments look like, [n, ...]."""
+        """Return a field of the appearance, [n, ...]."""
         return torch.from_numpy(self._appearance.read(name)[env_ids.cpu().numpy()]).float().to(self._device)
 
     def _own(self, name: str, env_ids: Tensor) -> Tensor:
@@ -129,7 +123,7 @@ class RayScene:
 
 
 class _Lights:
-    """Where lights are that are fixed to bodies, follow them, or point at them."""
+    """Poses of lights that are fixed to bodies, follow them, or point at them."""
 
     def __init__(self, model: mujoco.MjModel, device: torch.device) -> None:
         mode = mujoco.mjtCamLight

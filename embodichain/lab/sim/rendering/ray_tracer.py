@@ -27,8 +27,6 @@ from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.ray_scene import RayScene, visible_groups
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 
-__all__ = ["RayTracer"]
-
 _PIXELS_AT_ONCE = 2**24  # of all environments: 256 MiB of buffers
 _DTYPES = {
     "geom_xpos": warp.vec3,
@@ -51,12 +49,12 @@ _COMPILING = threading.Lock()
 
 
 class RayTracer:
-    """Draws environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
+    """Renders environments from the tensors of a backend; with a backend on the GPU nothing leaves it.
 
-    It draws what OpenGL draws, but for these: edges of round shapes are exact; of translucent things the nearest alone
-    is seen through; there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not.
+    Differences from OpenGL: edges of round shapes are exact; only the nearest translucent surface lets light through;
+    there is no haze at the horizon and no near plane; depths and masks end at ``far``, colours do not.
 
-    The first image of a scene waits some seconds while its kernel is compiled; it is kept on disk for the next time.
+    The first image of a scene waits some seconds for its kernel to be compiled; the kernel is cached on disk.
     """
 
     def __init__(self, backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> None:
@@ -64,11 +62,11 @@ class RayTracer:
 
         Args:
             device: ``cpu``, or ``cuda:0`` and so on.
-            num_threads: on a processor; a GPU needs one.
-            shadows: let things cast them.
+            num_threads: on the CPU; a GPU needs one.
+            shadows: render shadows.
 
         Raises:
-            RenderingUnavailableError: the scene has what MuJoCo Warp does not know.
+            RenderingUnavailableError: MuJoCo Warp does not support the scene.
         """
         self.device = torch.device(device)
         self._scene = RayScene(backend, appearance, self.device)
@@ -80,13 +78,13 @@ class RayTracer:
             try:
                 device_model = mujoco_warp.put_model(model)
             except (NotImplementedError, ValueError) as error:
-                raise RenderingUnavailableError(f"ray tracing cannot draw this scene: {error}") from error
+                raise RenderingUnavailableError(f"ray tracing cannot render this scene: {error}") from error
         num_worlds = -(-backend.num_envs // num_threads)
         self._tables = [_Table(model, device_model, self.device, num_worlds, shadows) for _ in range(num_threads)]
         self._threads = ThreadPoolExecutor(num_threads, thread_name_prefix="ray-tracing")
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Draw a shot of some environments into its images."""
+        """Render a shot of some environments into its images."""
         ids = torch.tensor(env_ids, device=self.device)
         share = -(-len(env_ids) // len(self._tables))
         tables = self._tables[: -(-len(env_ids) // share)]
@@ -109,7 +107,7 @@ class RayTracer:
 
 
 class _Table:
-    """What one thread draws with."""
+    """Buffers and model of one thread."""
 
     def __init__(
         self,
@@ -130,11 +128,11 @@ class _Table:
             self._data = mujoco_warp.make_data(model, nworld=1, nconmax=1, njmax=1)
 
     def num_worlds(self, size: tuple[int, int]) -> int:
-        """Return how many environments can be drawn at once."""
+        """Return how many environments can be rendered at once."""
         return max(1, min(self._num_worlds, _PIXELS_AT_ONCE // (size[0] * size[1])))
 
     def prepare(self, shot: Shot) -> None:
-        """Make the buffers for images of a size."""
+        """Allocate the buffers for images of a size."""
         if shot.size in self._contexts:
             return
         with warp.ScopedDevice(str(self._device)):
@@ -210,7 +208,7 @@ def _drawable(backend: Backend) -> mujoco.MjModel:
     model.opt.noslip_iterations = 0
     model.opt.jacobian = mujoco.mjtJacobian.mjJAC_SPARSE
     model.geom_friction[:] = 1.0
-    # Group 0 is drawn: what is visible now, and what may become so in some environment.
+    # Group 0 is rendered: geoms that are visible now, or may become visible in some environment.
     is_drawn = np.isin(model.geom_group, visible_groups())
     is_drawn[named_geoms(backend.model, model)[1]] = True
     model.geom_group[:] = np.where(is_drawn, 0, 5)

@@ -1,20 +1,20 @@
-"""Images of one environment from a free camera, for videos."""
+"""Choice of the renderer (OpenGL, or ray tracing), and images of one environment from a free camera, for videos."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from embodichain.lab.sim.backend import Backend
+from embodichain.lab.sim.backend.choice import has_warp, import_for_warp
 from embodichain.lab.sim.math import look_at
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.choice import choose_ray_tracing, ray_tracer
-from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
-from embodichain.lab.sim.rendering.shot import Drawer, Shot
-
-__all__ = ["CameraPose", "Renderer"]
+from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
+from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError, Shot
+from embodichain.utils import logger
 
 _NEAR, _FAR = 0.02, 50.0  # m
 
@@ -37,7 +37,7 @@ class CameraPose:
 
 
 class Renderer:
-    """Draws environments off screen, with shadows. Use it from the thread that made it."""
+    """Renders environments off screen, with shadows. Use it from the thread that created it."""
 
     def __init__(
         self,
@@ -48,14 +48,14 @@ class Renderer:
         enable_rt: bool = False,
         device: str = "cpu",
     ) -> None:
-        """Choose what to draw with.
+        """Choose OpenGL or ray tracing.
 
         Args:
-            enable_rt: trace rays; without it they are traced where there is no OpenGL.
-            device: where rays are traced.
+            enable_rt: trace rays, also where OpenGL is available.
+            device: of the ray tracer.
 
         Raises:
-            RenderingUnavailableError: OpenGL without a window is missing, and no ray tracer.
+            RenderingUnavailableError: neither off-screen OpenGL nor a ray tracer is installed.
         """
         self._drawer: Drawer
         if choose_ray_tracing(enable_rt):
@@ -84,5 +84,59 @@ class Renderer:
         return self._image.cpu().numpy().copy()
 
     def close(self) -> None:
-        """Let go of what it draws with."""
+        """Free the OpenGL context, or the ray tracer's threads."""
         self._drawer.close()
+
+
+_HELP = "pip install 'embodichain-mujoco[raytrace]'"
+
+
+def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enable_rt: bool, device: str) -> Drawer:
+    """Return the renderer of the cameras that are sensors.
+
+    Args:
+        enable_rt: trace rays, with shadows; else rays are traced only without OpenGL, and without shadows.
+        device: of the ray tracer.
+
+    Raises:
+        RenderingUnavailableError: no renderer is installed; the message says what to install.
+    """
+    if choose_ray_tracing(enable_rt):
+        return ray_tracer(backend, appearance, device, num_threads, shadows=enable_rt)
+    return RenderThreads(backend, appearance, num_threads)
+
+
+def choose_ray_tracing(enable_rt: bool) -> bool:
+    """Return whether to trace rays: if requested, or if OpenGL is missing and the extra is installed.
+
+    Raises:
+        RenderingUnavailableError: neither is installed; the message says what to install.
+    """
+    if enable_rt:
+        return True
+    problem = opengl_problem()
+    if problem is None:
+        return False
+    if not has_warp():
+        raise RenderingUnavailableError(f"{problem}; or use ray tracing: {_HELP}") from problem
+    _say_once("off-screen OpenGL is missing: images are ray-traced, which is slower")
+    return True
+
+
+def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_threads: int, shadows: bool) -> Drawer:
+    """Return a ray tracer.
+
+    Raises:
+        RenderingUnavailableError: the extra is not installed, or the ray tracer does not support the scene.
+    """
+    try:
+        module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
+    except ModuleNotFoundError as error:
+        raise RenderingUnavailableError(f"ray tracing needs {error.name}: {_HELP}") from error
+    tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
+    return tracer
+
+
+@functools.cache
+def _say_once(message: str) -> None:
+    logger.log_warning(message)

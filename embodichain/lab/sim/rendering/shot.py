@@ -1,4 +1,4 @@
-"""What to draw. Shapes: N environments, H height, W width of an image."""
+"""What a renderer gets, and its protocol. Shapes: N environments, H height, W width of an image."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.math import pose_from_pos_matrix
 from embodichain.utils.errors import UnavailableError
 
-__all__ = ["Drawer", "Mount", "RenderingUnavailableError", "Shot"]
-
 
 class RenderingUnavailableError(UnavailableError):
     """Nothing can be rendered here; the message says what to install."""
@@ -24,7 +22,7 @@ class RenderingUnavailableError(UnavailableError):
 
 @dataclass(frozen=True)
 class Mount:
-    """What carries a camera.
+    """The body or site that carries a camera.
 
     Attributes:
         kind: ``site`` or ``body``.
@@ -49,16 +47,16 @@ class Mount:
 
 @dataclass
 class Shot:
-    """What to draw, and where to.
+    """One camera's view of environments, and the images to render it into.
 
     Attributes:
         size: width and height.
         near, far: the range that is seen, m.
         poses: [N, 4, 4] of the camera in its mount's frame; it looks along -z, +y is up.
         intrinsics: [N, 4] fx, fy, cx, cy, pixels.
-        mount: what carries it; None: the world.
-        geom_ids: [number of geoms + 1] int32, the mask's number of each geom, last of nothing.
-        images: to be drawn, on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
+        mount: of the camera; None: the world.
+        geom_ids: [number of geoms + 1] int32, the mask's number of each geom, and last of the sky.
+        images: on the drawer's device: ``color`` [N, H, W, 3] uint8, ``depth`` [N, H, W] float32 m,
             ``mask`` [N, H, W] int32.
     """
 
@@ -73,19 +71,19 @@ class Shot:
 
 
 class Drawer(Protocol):
-    """Draws environments off screen."""
+    """Renders environments off screen."""
 
     device: torch.device
-    """Where images are."""
+    """Of the images."""
 
     def draw(self, shot: Shot, env_ids: Sequence[int]) -> None:
-        """Draw a shot of some environments into its images.
+        """Render a shot of some environments into its images.
 
         Raises:
-            RenderingUnavailableError: it cannot be rendered here; the message says what to install.
+            RenderingUnavailableError: no renderer is installed; the message says what to install.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what it draws with."""
+        """Free contexts and threads."""
         ...

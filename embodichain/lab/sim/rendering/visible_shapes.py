@@ -1,4 +1,4 @@
-"""What is seen of a compiled model, as triangles in the frames of its bodies, for viewers that know no MuJoCo.
+"""The visible shapes of a compiled model, as triangles in the frames of its bodies, for other viewers.
 
 Legend: G geoms, V vertices, F triangles.
 """
@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-__all__ = ["VisibleShape", "body_shapes", "geom_looks", "seen_box", "texture_colours"]
-
 _GEOM = mujoco.mjtGeom
 _SEGMENTS = 24  # of a circle
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
@@ -25,7 +23,7 @@ Mesh = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class VisibleShape:
-    """All of a body that has one colour.
+    """All surfaces of a body that have one colour.
 
     Attributes:
         vertices: [V, 3] float32, m, in the body's frame.
@@ -49,7 +47,7 @@ def texture_colours(model: mujoco.MjModel) -> np.ndarray:
 
 
 def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
-    """Return all that may change in how geoms look: colour, size and group, [G, 8].
+    """Return the appearance of geoms that may change: colour, size and group, [G, 8].
 
     The colour is the geom's own or else its material's, times the mean of its texture.
 
@@ -67,7 +65,7 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
 
 
 def seen_box(model: mujoco.MjModel, data: mujoco.MjData, looks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners [3] and [3] of the box around the origin and all that is seen but planes, m."""
+    """Return the corners [3] and [3], m, of the box around the origin and all visible geoms except planes."""
     is_inside = _is_seen(looks) & (model.geom_type != _GEOM.mjGEOM_PLANE)
     rotation = data.geom_xmat[is_inside].reshape(-1, 3, 3)
     centre, half = model.geom_aabb[is_inside].reshape(-1, 2, 3).transpose(1, 0, 2)
@@ -85,12 +83,11 @@ def _is_seen(looks: np.ndarray) -> np.ndarray:
 def body_shapes(
     model: mujoco.MjModel, looks: np.ndarray, bodies: Collection[int], endless: np.ndarray
 ) -> dict[int, list[VisibleShape]]:
-    """Return what is seen of bodies.
+    """Return the visible shapes of bodies.
 
     Args:
         looks: as :func:`geom_looks` returned them.
-        bodies: their ids.
-        endless: where planes without an end are cut off: their lower and upper corners [2, 2] in their frame, m.
+        endless: lower and upper corners [2, 2] at which infinite planes are cut off, in their frame, m.
     """
     parts: dict[tuple[int, tuple[float, ...]], list[Mesh]] = defaultdict(list)
     for geom in np.flatnonzero(_is_seen(looks)):
@@ -109,7 +106,7 @@ def body_shapes(
 
 
 def _geom_mesh(model: mujoco.MjModel, geom: int, endless: np.ndarray) -> Mesh | None:
-    """Return a geom in its own frame; None where it is of a type that is not shown, a height field."""
+    """Return a geom in its own frame; None for a height field, which is not shown."""
     size = model.geom_size[geom]
     match _GEOM(model.geom_type[geom]):
         case _GEOM.mjGEOM_PLANE:

@@ -1,4 +1,4 @@
-"""Cameras as sensors. Shapes: N environments, n those of one call, H height, W width of an image."""
+"""Cameras as sensors. Shapes: N environments, n in ``env_ids`` (None: all), H height, W width of an image."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["Camera", "StereoCamera", "mask_numbers"]
-
 
 def mask_numbers(model: mujoco.MjModel) -> dict[str, int]:
-    """Return the numbers that things have in masks, by uid; 0 is the sky, 1 the ground."""
+    """Return the numbers of entities in masks, by uid; 0 is the sky, 1 the ground."""
     uids = (model.body(int(body)).name.partition("/")[0] for body in range(1, model.nbody))
     return {uid: i for i, uid in enumerate(dict.fromkeys(["ground", *uids]), start=1)}
 
@@ -41,17 +39,17 @@ class Camera:
 
     Attributes:
         mask_numbers: what the numbers in ``mask`` stand for, by uid.
-        is_held: the images stay as they were returned last, and nothing is rendered.
+        is_held: return the last images again without rendering.
     """
 
     def __init__(self, cfg: CameraCfg, backend: Backend, appearance: Appearance, drawing: Callable[[], Drawer]) -> None:
-        """Put the camera where its config says.
+        """Place the camera by its config.
 
         Args:
-            drawing: returns what draws; called when the first image is asked for.
+            drawing: returns the renderer; called for the first image.
 
         Raises:
-            ConfigError: its parent is not there.
+            ConfigError: its parent does not exist.
         """
         self.cfg = cfg
         self.uid = cfg.uid
@@ -84,11 +82,11 @@ class Camera:
             ``mask`` [N, H, W] int32, the ``mask_numbers`` of what is seen.
 
         Raises:
-            ConfigError: there is nothing to draw with; the message says what to install.
+            ConfigError: no renderer is installed; the message says what to install.
         """
         if not self.is_held or self._handed_out is None:
             self._draw_what_changed()
-            # A copy, since the next drawing writes into the same memory.
+            # A copy, since the next rendering writes into the same memory.
             self._handed_out = {k: image.clone().to(self._backend.device) for k, image in self._images.items()}
         return dict(self._handed_out)
 
@@ -135,11 +133,11 @@ class Camera:
         return pose if to_matrix else row_from_pose(pose)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the camera of each environment is, and its intrinsics, for a checkpoint."""
+        """Return the pose and intrinsics of each environment's camera, for a checkpoint."""
         return {"pose": self._pose, "intrinsics": self._intrinsics}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         self._pose, self._intrinsics = state["pose"], state["intrinsics"]
         self._drawn = None
 
@@ -155,13 +153,13 @@ class Camera:
         if self._drawn is None:
             stale = np.ones(backend.num_envs, dtype=bool)
         else:
-            # As equality, so that what is not a number is drawn anew.
+            # As equality, so that NaN is rendered again.
             stale = ~(state == self._drawn[0]).all(dim=1).numpy() | (looks != self._drawn[1])
         if stale.any():
             try:
                 self._draw(np.flatnonzero(stale).tolist())
             except RenderingUnavailableError as error:
-                raise ConfigError(f"sensor '{self.uid}': its images are asked for, but {error}") from error
+                raise ConfigError(f"sensor '{self.uid}': its images are needed, but {error}") from error
         self._drawn = (state, looks)
 
     def _draw(self, env_ids: list[int]) -> None:
@@ -226,24 +224,24 @@ class StereoCamera(Camera):
         self.right.set_local_pose(self._pose[which] @ self._to_right, env_ids)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where both are, and their intrinsics."""
+        """Return the poses and intrinsics of both."""
         return super().state_dict() | {"right": self.right.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.right.load_state_dict(state["right"])
 
 
 def _geom_numbers(model: mujoco.MjModel, numbers: dict[str, int]) -> Tensor:
-    """Return the mask's number of each geom, and last of nothing, [number of geoms + 1] int32."""
+    """Return the mask's number of each geom, and last of the sky, [number of geoms + 1] int32."""
     owners = [model.body(int(body)).name.partition("/")[0] for body in model.geom_bodyid]
-    # What is fixed to the world without a body of its own is the ground.
+    # Geoms of the world body are the ground.
     return torch.tensor([*(numbers.get(owner, numbers["ground"]) for owner in owners), 0], dtype=torch.int32)
 
 
 def _configured_pose(cfg: CameraCfg) -> Tensor:
-    """Return the pose [4, 4] that the config says."""
+    """Return the configured pose [4, 4]."""
     where = cfg.extrinsics
     if where.eye is not None and where.target is not None:
         return look_at(torch.tensor(where.eye), torch.tensor(where.target), torch.tensor(where.up))
@@ -252,11 +250,7 @@ def _configured_pose(cfg: CameraCfg) -> Tensor:
 
 
 def _find_mount(model: mujoco.MjModel, cfg: CameraCfg) -> Mount | None:
-    """Return the body or site that the config names as the parent.
-
-    Raises:
-        ConfigError: there is none of that name, or several.
-    """
+    """Return the body or site that the config names as the parent; ConfigError where none or several match."""
     parent = cfg.extrinsics.parent
     if parent is None:
         return None

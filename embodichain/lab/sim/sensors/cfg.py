@@ -10,8 +10,6 @@ from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, mode
 
 from embodichain.utils import configclass
 
-__all__ = ["CameraCfg", "ExtrinsicsCfg", "Intrinsics", "SensorCfg", "StereoCameraCfg"]
-
 Vec3 = tuple[float, float, float]
 Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 

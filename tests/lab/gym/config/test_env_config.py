@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from embodichain.lab.gym.config.env_config import DEFAULT_MANAGER_MODULES, config_to_cfg
+from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
+from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
 from embodichain.lab.gym.envs.managers.rewards import success_reward
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils import ConfigError

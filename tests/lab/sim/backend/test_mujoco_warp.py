@@ -313,7 +313,7 @@ def test_what_is_fixed_to_a_base_moves_with_it(envs: dict[str, EmbodiedEnv]) -> 
     positions = []
     for engine in ENGINES:
         env = env_on(engine, DRAWER, N)
-        cabinet = env.sim.get_articulation(env.sim.articulation_uids[0])
+        cabinet = next(iter(env.sim.articulations.values()))
         pose = cabinet.get_local_pose()[[1]].clone()
         pose[:, 1] += 0.3
         before = env.sim.backend.read("geom_xpos").clone()

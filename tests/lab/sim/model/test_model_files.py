@@ -92,7 +92,7 @@ def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_besid
     (tmp_path / "a.obj").write_text(TETRAHEDRON)
     path = urdf(tmp_path, mesh("visual", "a.dae") + mesh("visual", "b.glb"))
     assert load_model(str(path), "here").spec.compile().ngeom == 1
-    assert "not drawn" in (message := capsys.readouterr().err)
+    assert "not rendered" in (message := capsys.readouterr().err)
     assert "'b.glb' (visual of link 'base')" in message
     assert "a.dae" not in message
     with pytest.raises(ConfigError, match=r"'b\.glb' \(collision of link 'base'\) must be one of \.obj, \.stl, \.msh"):

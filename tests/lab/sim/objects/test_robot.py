@@ -46,8 +46,8 @@ def test_ur_arm_is_the_same_by_the_numbers_of_its_joints_and_the_other_name_of_i
     one = simulate(ur10(drive_pros=numbered, control_parts={"arm": ["JOINT[1-6]"]}, solver_cfg=solver)).get_robot("arm")
     other = simulate(ur10(control_parts=PARTS, solver_cfg={"arm": TCP})).get_robot("arm")
     assert one.control_parts["arm"] == one.joint_names == other.joint_names
-    assert torch.equal(one.drives.read().stiffness, other.drives.read().stiffness)
-    assert torch.equal(one.drives.read().damping, other.drives.read().damping)
+    assert torch.equal(one.drives.read()["stiffness"], other.drives.read()["stiffness"])
+    assert torch.equal(one.drives.read()["damping"], other.drives.read()["damping"])
     assert torch.equal(one.get_eef_pose(), other.get_eef_pose())
 
 

@@ -14,17 +14,10 @@ import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
-from embodichain.lab.sim.rendering import choice as choice_module
-from embodichain.lab.sim.sensors import (
-    CameraCfg,
-    CameraPose,
-    Drawer,
-    ExtrinsicsCfg,
-    Renderer,
-    RenderingUnavailableError,
-    StereoCameraCfg,
-    make_drawer,
-)
+from embodichain.lab.sim.rendering import renderer as renderer_module
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer, make_drawer
+from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError
+from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg, StereoCameraCfg
 from embodichain.lab.sim.shapes import CubeCfg, SphereCfg
 from embodichain.utils import ConfigError
 
@@ -80,7 +73,7 @@ def use(sim: SimulationManager, drawer: Drawer) -> None:
 @pytest.fixture(scope="module")
 def sim() -> Iterator[SimulationManager]:
     sim = build()
-    use(sim, choice_module.ray_tracer(sim.backend, sim.appearance, "cpu", 2, shadows=False))
+    use(sim, renderer_module.ray_tracer(sim.backend, sim.appearance, "cpu", 2, shadows=False))
     yield sim
     sim.close()
 
@@ -107,7 +100,7 @@ def test_each_environment_has_its_own_image_with_opencvs_intrinsics(sim: Simulat
 
 def test_image_does_not_depend_on_the_engine_of_the_physics(sim: SimulationManager) -> None:
     other = build(sim_device="warp:cpu")
-    use(other, choice_module.ray_tracer(other.backend, other.appearance, "cpu", 2, shadows=False))
+    use(other, renderer_module.ray_tracer(other.backend, other.appearance, "cpu", 2, shadows=False))
     for each in (sim, other):
         place(each, (0.0, 0.5, 1.25), (0.0, -0.5, 1.25), (0.0, 0.25, 1.25))
     for name in ("cam", "riding"):
@@ -252,7 +245,7 @@ def without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AttributeError("no GLContext")
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
-    choice_module._say_once.cache_clear()
+    renderer_module._say_once.cache_clear()
 
 
 def test_without_opengl_rays_are_traced_and_one_line_says_so(
@@ -265,7 +258,7 @@ def test_without_opengl_rays_are_traced_and_one_line_says_so(
         assert type(drawer).__name__ == "RayTracer"
     Renderer(sim.backend, sim.appearance, 32, 32).close()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("[WARNING] OpenGL without a window is not there: images are ray-traced")
+    assert line.startswith("[WARNING] off-screen OpenGL is missing: images are ray-traced")
 
 
 def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
@@ -289,7 +282,7 @@ def test_scene_that_the_ray_tracer_does_not_know_is_an_error(
         raise NotImplementedError("Body plugins not supported.")
 
     monkeypatch.setattr(mujoco_warp, "put_model", refuse)
-    with pytest.raises(RenderingUnavailableError, match="cannot draw this scene: Body plugins not supported"):
+    with pytest.raises(RenderingUnavailableError, match="cannot render this scene: Body plugins not supported"):
         make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
 
 
@@ -300,7 +293,7 @@ def test_gpu_draws_what_the_processor_draws(sim: SimulationManager) -> None:
     camera, rays = sim.get_sensor("cam"), sim._drawing
     assert rays is not None
     here = camera.get_data()
-    use(sim, choice_module.ray_tracer(sim.backend, sim.appearance, "cuda:0", 1, shadows=False))
+    use(sim, renderer_module.ray_tracer(sim.backend, sim.appearance, "cuda:0", 1, shadows=False))
     camera._images = {}
     there = camera.get_data()
     use(sim, rays)
@@ -313,6 +306,6 @@ def test_images_of_a_camera_name_what_is_missing(monkeypatch: pytest.MonkeyPatch
     sim = build()
     without_opengl(monkeypatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are asked for, but .* apt-get .*\[raytrace\]"):
+    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are needed, but .* apt-get .*\[raytrace\]"):
         sim.get_sensor("cam").get_data()
     sim.close()

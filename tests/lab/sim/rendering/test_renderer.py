@@ -14,7 +14,8 @@ import torch
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.cfg import MarkerCfg, RigidObjectCfg
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer
-from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.lab.sim.shapes import SphereCfg
 from tests.lab.scenes import simulate
 

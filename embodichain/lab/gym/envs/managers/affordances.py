@@ -167,9 +167,9 @@ def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value
 def _resolve_uids(env: TermEnv, uids: str | Sequence[str]) -> list[str]:
     match uids:
         case "all_objects":
-            return env.sim.rigid_object_uids + env.sim.articulation_uids
+            return [*sorted(env.sim.rigid_objects), *sorted(env.sim.articulations)]
         case "all_robots":
-            return env.sim.robot_uids
+            return sorted(env.sim.robots)
         case str():
             return [uids]
     return list(uids)
@@ -177,7 +177,7 @@ def _resolve_uids(env: TermEnv, uids: str | Sequence[str]) -> list[str]:
 
 def _relatives(env: TermEnv, which: bool | Sequence[str]) -> list[str]:
     if isinstance(which, bool):
-        return _resolve_uids(env, "all_objects") + env.sim.robot_uids if which else []
+        return _resolve_uids(env, "all_objects") + _resolve_uids(env, "all_robots") if which else []
     return _resolve_uids(env, which)
 
 

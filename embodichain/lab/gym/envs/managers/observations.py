@@ -212,15 +212,9 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: SceneEntityCfg) -> di
         entity_cfg: the articulation or robot.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    drives, data = articulation.drives.read(), articulation.body_data
-    return {
-        "stiffness": drives.stiffness,
-        "damping": drives.damping,
-        "max_effort": _finite(data.qf_limits),
-        "max_velocity": _finite(data.qvel_limits),
-        "friction": drives.friction,
-        "armature": drives.armature,
-    }
+    data = articulation.body_data
+    limits = {"max_effort": _finite(data.qf_limits), "max_velocity": _finite(data.qvel_limits)}
+    return articulation.drives.read() | limits
 
 
 def _finite(limits: Tensor) -> Tensor:

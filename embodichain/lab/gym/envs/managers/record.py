@@ -16,7 +16,8 @@ from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
-from embodichain.lab.sim.sensors import CameraPose, Renderer, RenderingUnavailableError
+from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import logger
 from embodichain.utils.output import FileName, SavePath
 from embodichain.utils.video import BackgroundVideoWriter, VideoWriter, draw_caption

@@ -228,7 +228,7 @@ def test_without_opengl_there_is_one_warning_and_everything_goes_on(
         assert env.stop_recording() == []
     env.close()
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("[WARNING] no video is recorded: OpenGL without a window is not there")
+    assert line.startswith("[WARNING] no video is recorded: off-screen OpenGL is missing")
     assert "apt-get install" in line
     assert os.listdir(tmp_path) == []
 

@@ -78,19 +78,19 @@ def test_gains_of_each_joint_are_drawn_as_factors() -> None:
     cart = {"uid": "Cart"}
     env = env_with("randomize_joint_drive", entity_cfg=cart, stiffness_range=[0.5, 2.0], damping_range=[0.8, 1.2])
     drives = env.robot.drives.read()
-    assert_fills(drives.stiffness, [5.0, 0.005], [20.0, 0.02])
-    assert_fills(drives.damping, [0.8, 0.0008], [1.2, 0.0012])
+    assert_fills(drives["stiffness"], [5.0, 0.005], [20.0, 0.02])
+    assert_fills(drives["damping"], [0.8, 0.0008], [1.2, 0.0012])
     # each by itself
-    factors = drives.stiffness / torch.tensor([10.0, 0.01])
+    factors = drives["stiffness"] / torch.tensor([10.0, 0.01])
     assert (factors[:, 0] - factors[:, 1]).abs().mean().item() > 0.1
 
 
 def test_gains_of_named_joints_alone_may_be_drawn() -> None:
     cart = {"uid": "Cart", "joint_names": ["slider.*"]}
     drives = env_with("randomize_joint_drive", entity_cfg=cart, stiffness_range=[2.0, 3.0]).robot.drives.read()
-    assert_fills(drives.stiffness[:, :1], [20.0], [30.0])
-    torch.testing.assert_close(drives.stiffness[:, 1], torch.full((N,), 0.01))
-    torch.testing.assert_close(drives.damping, torch.tensor([[1.0, 0.001]]).expand(N, 2))
+    assert_fills(drives["stiffness"][:, :1], [20.0], [30.0])
+    torch.testing.assert_close(drives["stiffness"][:, 1], torch.full((N,), 0.01))
+    torch.testing.assert_close(drives["damping"], torch.tensor([[1.0, 0.001]]).expand(N, 2))
     with pytest.raises(ConfigError, match=r"joint_names: unknown joint 'slidre'"):
         env_with("randomize_joint_drive", 1, entity_cfg={"uid": "Cart", "joint_names": "slidre"})
 

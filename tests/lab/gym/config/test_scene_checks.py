@@ -8,8 +8,7 @@ import pytest
 from torch import Tensor
 
 from embodichain.lab.gym.config.env_config import config_to_cfg, parse_env
-from embodichain.lab.gym.config.scene_checks import scene_problems
-from embodichain.lab.gym.config.scene_names import names_in_config
+from embodichain.lab.gym.config.scene_checks import names_in_config, scene_problems
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import PushCubeEnv, ReachEnv
 from embodichain.lab.sim.cfg import RigidObjectCfg, RobotCfg
