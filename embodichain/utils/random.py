@@ -1,9 +1,9 @@
-"""Counter-based randomness: a draw is a function of what it is for, not of what was drawn before.
+"""Counter-based randomness: a draw is a function of its purpose, not of earlier draws.
 
 Every number is a hash of (seed, stream, draw, stream id, episode, tick), so environment i draws the same numbers
 whatever the number of environments or the order of resets, and a checkpoint needs only the counters.
 
-Shapes: N environments, n the environments of one call.
+Shapes: N environments, n in ``env_ids``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 
 from embodichain.utils.state import declared_state, load_declared_state
-
-__all__ = ["CounterRandom"]
 
 # splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): increment and finaliser.
 # As signed 64-bit numbers, since torch has no arithmetic for unsigned ones: 0x9E3779B97F4A7C15 and so on.
@@ -105,7 +103,6 @@ class CounterRandom:
         """Start again before the first episode of another seed.
 
         Args:
-            seed: the new one.
             enumerate_episodes: number the episodes of all environments through, i, i + N, i + 2N, ... for environment
                 i, so that the first E episodes are the same set whatever N is: what an evaluation needs. No two
                 environments share an episode then, in groups or not.
@@ -130,7 +127,7 @@ class CounterRandom:
         return declared_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         load_declared_state(self, state)
         self._lanes = _Lanes(self.seed, self._key.device)
 
@@ -177,7 +174,7 @@ class CounterRandom:
             env_ids: [n] int64, rows of this object's environments.
             low: lower bound, a number or [size].
             high: upper bound, a number or [size].
-            size: how many numbers for each environment.
+            size: count for each environment.
         """
         # The episode's key is mixed already: what follows is splitmix64's sequence from a start of its own.
         name = self._stream, self._draw, size
@@ -223,7 +220,7 @@ class _Stream:
 
 
 class _Lanes:
-    """Where the numbers of each draw start, for all environments and episodes; hashed once for each draw."""
+    """The starts of each draw's sequences, for all environments and episodes; hashed once for each draw."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
         self._seed = seed
@@ -232,13 +229,13 @@ class _Lanes:
         self._sent: dict[Draw, Tensor] = {}
 
     def starts(self, draw: Draw) -> np.ndarray:
-        """Return where a draw's numbers start, [size] int64."""
+        """Return the starts of a draw's sequences, [size] int64."""
         starts = self._starts.get(draw)
         if starts is None:
             stream, number, size = draw
             digest = hashlib.blake2b(f"{self._seed}/{stream}/{number}".encode(), digest_size=8).digest()
             starts = np.arange(1, size + 1) * _GOLDEN + int.from_bytes(digest, "little", signed=True)
-            if stream:  # outside all streams no draw comes back
+            if stream:  # outside all streams no draw is repeated
                 self._starts[draw] = starts
         return starts
 

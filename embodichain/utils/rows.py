@@ -1,7 +1,4 @@
-"""Changes in some of many environments, without asking the device which they are.
-
-Shapes: N environments, n those of one call.
-"""
+"""Changes of some environments' rows without reading their ids from the device. Shapes: N environments, n in a call."""
 
 from __future__ import annotations
 
@@ -14,18 +11,16 @@ from torch import Tensor
 
 from embodichain.utils.snapshots import Snapshot
 
-__all__ = ["ChosenRows", "changing_rows", "row_numbers"]
-
 
 class ChosenRows(Tensor):
-    """``env_ids`` where only the device knows which environments are meant: the numbers of all N, and a mask.
+    """``env_ids`` of all N environments with a mask on the device of the chosen ones.
 
     It indexes tensors, and random numbers are drawn for it, as for any other ``env_ids``: for all N environments.
-    :func:`changing_rows` and the physics keep only the rows of the mask. To read the numbers is an error, since they
-    would be those of all environments: :func:`row_numbers` returns the ones that are meant.
+    :func:`changing_rows` and the physics change only the rows of the mask. Reading the ids raises an error, since they
+    are those of all environments: :func:`row_numbers` returns the chosen ones.
 
     Attributes:
-        mask: [N] bool, the environments that are meant.
+        mask: [N] bool, the chosen environments.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # results are plain tensors
@@ -33,7 +28,7 @@ class ChosenRows(Tensor):
 
     @classmethod
     def of_all(cls, num_envs: int, device: torch.device) -> ChosenRows:
-        """Return the rows of N environments, of which none is chosen yet."""
+        """Return the rows of N environments, without a mask yet."""
         return torch.arange(num_envs, device=device).as_subclass(cls)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -52,28 +47,24 @@ class ChosenRows(Tensor):
 
 
 def row_numbers(env_ids: Tensor) -> Tensor:
-    """Return the numbers [n] of the environments that ``env_ids`` means, for code that reads or counts them.
+    """Return the ids [n] of the chosen environments, for code that reads or counts them.
 
     Args:
-        env_ids: as a term, a functor's ``reset`` or ``_initialize_episode`` is given it. Where physics run on a GPU,
-            this waits for the device; elsewhere it returns ``env_ids``.
+        env_ids: the argument of a term, a functor's ``reset`` or ``_initialize_episode``. With physics on a GPU this
+            waits for the device; elsewhere it returns ``env_ids``.
     """
     return env_ids.mask.nonzero().squeeze(1) if isinstance(env_ids, ChosenRows) else env_ids
 
 
 @contextmanager
 def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
-    """Let what happens to the owners inside the block change the rows of a mask [N] alone; nothing is read by the host.
+    """Restrict changes of the owners inside the block to the rows of a mask [N] bool, without a read by the host.
 
-    Of the owners' attributes the tensors [N, ...], also those in lists, tuples and dictionaries, get their other rows
-    back, whether they were written into or replaced; so do tensors [1, ...] that become [N, ...].
-
-    Args:
-        owners: the objects.
-        mask: [N] bool.
+    The other rows of the owners' tensors [N, ...], also in lists, tuples and dictionaries, are restored, whether they
+    were written into or replaced; so are those of tensors [1, ...] that become [N, ...].
     """
     before = [Snapshot(vars(owner), of_rows=len(mask)) for owner in owners]
     yield
-    done: dict[Any, Any] = {}  # what was one object under two names stays so, across owners
+    done: dict[Any, Any] = {}  # shared, so that one object under two names stays one object
     for owner, snapshot in zip(owners, before, strict=True):
         snapshot.with_rows_of(vars(owner), mask, done)

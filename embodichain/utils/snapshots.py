@@ -1,7 +1,4 @@
-"""Plain data as it was at some time, to be put back: all of it, or the rows of some of many environments.
-
-What plain data are is said in :mod:`~embodichain.utils.state`. Shapes: N environments.
-"""
+"""Snapshots of plain data (see :mod:`~embodichain.utils.state`), to restore all of it or some rows. Shapes: N rows."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from torch import Tensor
 
 
 class _Copy(NamedTuple):
-    """A tensor's values, and how often it was written to; None where torch does not count that."""
+    """A tensor's values, and its count of writes; None where torch has none."""
 
     values: Tensor
     version: int | None
@@ -25,39 +22,36 @@ class _Copy(NamedTuple):
 class Snapshot:
     """A copy of plain data.
 
-    Objects keep their identity: what is put back goes into the tensors, arrays, lists and dictionaries that there were,
-    so that a view or another object's attribute sees it, too.
+    Values are restored in place, into the same tensors, arrays, lists and dictionaries, so that views and other
+    references see the change.
 
     Args:
-        value: the data.
-        of_rows: N: only rows are wanted, for :meth:`with_rows_of`; what cannot have any is not copied.
+        of_rows: N: for :meth:`with_rows_of` only; data without N rows are not copied.
     """
 
     def __init__(self, value: Any, of_rows: int | None = None) -> None:
         self._root = value
-        self._contents: dict[int, tuple[Any, Any]] = {}  # by id: the object, and its content then
+        self._contents: dict[int, tuple[Any, Any]] = {}  # by id: the object, and its content
         self._save(value, of_rows)
 
     def copy(self) -> Any:
-        """Return the data as they were, in the snapshot's own objects."""
+        """Return a copy of the data, in new objects."""
         return self._copied(self._root)
 
     def restore(self) -> Any:
-        """Make the data what they were, and return them."""
+        """Restore the data in place, and return them."""
         for value, content in self._contents.values():
             _put(value, content)
         return self._root
 
     def with_rows_of(self, now: Any, mask: Tensor, done: dict[Any, Any] | None = None) -> Any:
-        """Return the data as they are now, but with the rows of other environments than a mask's as they were.
+        """Restore the rows outside a mask [N] bool in the present data ``now``, and return it.
 
-        Rows belong to tensors and arrays [N, ...] of one shape then and now, wherever they are; what was [1, ...] then
-        counts as N equal rows. All else is as it is now.
+        Rows belong to tensors and arrays [N, ...] of one shape in the snapshot and now; [1, ...] in the snapshot counts
+        as N equal rows. All else is as it is now.
 
         Args:
-            now: the data, in which rows are put back.
-            mask: [N] bool.
-            done: what several snapshots have put back so far; one dictionary for all of them.
+            done: rows restored so far, shared by several snapshots.
         """
         return self._merged(self._root, now, mask, {} if done is None else done)
 
@@ -106,7 +100,7 @@ class Snapshot:
 
 
 def _content(value: Any, of_rows: int | None) -> Any:
-    """Return what an object holds: a copy of numbers, and lists and dictionaries of its parts; None: nothing."""
+    """Return an object's content: a copy of numbers, or lists and dictionaries of its parts; None: nothing."""
     if isinstance(value, Tensor | np.ndarray):
         if of_rows is not None and not (value.ndim and len(value) in (1, of_rows)):
             return None
@@ -123,7 +117,7 @@ def _content(value: Any, of_rows: int | None) -> Any:
 
 
 def _put(value: Any, content: Any) -> None:
-    """Give an object the content that it had."""
+    """Restore an object's content."""
     if isinstance(content, _Copy):
         if _has_changed(value, content):
             value.copy_(content.values)
@@ -151,7 +145,7 @@ def _merged_tensor(before: Tensor, copy: _Copy, now: Any, mask: Tensor, done: di
     if key not in done:
         rows = mask.reshape(-1, *[1] * (now.dim() - 1))
         merged = torch.where(rows, now, copy.values.to(now.dtype))
-        # The original comes along, since only what is there keeps its id.
+        # With the original, whose id is then not reused.
         done[key] = now, now.copy_(merged) if now is before else merged
     return done[key][1]
 
@@ -175,7 +169,7 @@ def _has_changed(value: Tensor, copy: _Copy) -> bool:
 
 
 def _is_compared(tensor: Tensor) -> bool:
-    """Return whether a tensor's values tell if it was written to: on the CPU NumPy's writes are not counted."""
+    """Return whether writes are found by comparing values: on the CPU, where NumPy's are not counted."""
     return tensor.is_cpu
 
 

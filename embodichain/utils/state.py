@@ -1,4 +1,4 @@
-"""What objects remember, as plain data for a checkpoint.
+"""The state of objects as plain data for a checkpoint.
 
 Plain data are tensors, TensorDicts, NumPy arrays, numbers, texts, None, torch generators, and lists, tuples, deques and
 dictionaries of them.
@@ -16,20 +16,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-__all__ = [
-    "DeclaresState",
-    "attributes",
-    "declared_state",
-    "freeze",
-    "generators_state",
-    "is_data",
-    "load_attributes",
-    "load_declared_state",
-    "load_generators_state",
-    "thaw",
-]
-
-_KIND = "__kind__"  # marks a dictionary that stands for something else
+_KIND = "__kind__"  # marks a dictionary that encodes another type
 
 
 def is_data(value: Any) -> bool:
@@ -43,17 +30,17 @@ def is_data(value: Any) -> bool:
 
 
 def attributes(owner: object, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return all attributes of an object that are plain data, by name, but for those named; nothing is copied.
+    """Return all attributes of an object that are plain data, by name, without copies.
 
-    This is for users' tasks and terms, whose state is found without a word of theirs; ours declare it.
+    This finds the state of users' tasks and terms; our objects declare theirs.
     """
     return {name: value for name, value in vars(owner).items() if name not in exclude and is_data(value)}
 
 
 def load_attributes(owner: object, state: Mapping[str, Any]) -> None:
-    """Give an object the attributes that :func:`attributes` returned; tensors go where those before them were.
+    """Set the attributes that :func:`attributes` returned; tensors go to the device of the present ones.
 
-    What the object now has as something else than plain data stays.
+    Attributes that are not plain data now stay.
     """
     for name, value in state.items():
         before = vars(owner).get(name)
@@ -64,7 +51,7 @@ def load_attributes(owner: object, state: Mapping[str, Any]) -> None:
 
 
 class DeclaresState(Protocol):
-    """An object of ours, which says by name which attributes change after it was built."""
+    """An object that declares the attributes which change after it was built."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -78,18 +65,14 @@ def declared_state(owner: DeclaresState) -> dict[str, Any]:
 
 
 def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
-    """Give an object its declared attributes; others in the state, as version 0.1 wrote them, are passed over."""
+    """Set an object's declared attributes; others in the state, which version 0.1 wrote, are ignored."""
     load_attributes(owner, {name: value for name, value in state.items() if name in owner.state_names})
 
 
 def freeze(value: Any, copies: dict[int, Any] | None = None) -> Any:
-    """Return plain data as a copy of dictionaries, lists, tuples, tensors, numbers and texts alone.
+    """Return a copy of plain data made of dictionaries, lists, tuples, tensors, numbers and texts alone.
 
-    Tensors that are one and the same object stay so.
-
-    Args:
-        value: plain data.
-        copies: those made so far, by the identity of the original.
+    A tensor that occurs several times is copied once; ``copies`` has the copies by the original's id.
     """
     copies = {} if copies is None else copies
     if isinstance(value, Tensor):
@@ -115,7 +98,7 @@ def freeze(value: Any, copies: dict[int, Any] | None = None) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return what :func:`freeze` was given."""
+    """Undo :func:`freeze`."""
     if isinstance(value, list | tuple):
         return type(value)(map(thaw, value))
     if not isinstance(value, dict):
@@ -135,7 +118,7 @@ def thaw(value: Any) -> Any:
 
 
 def generators_state() -> dict[str, Any]:
-    """Return the state of the process's own random generators: torch's of all devices, NumPy's and Python's."""
+    """Return the state of the process's global random generators: torch's of all devices, NumPy's and Python's."""
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
@@ -145,7 +128,7 @@ def generators_state() -> dict[str, Any]:
 
 
 def load_generators_state(state: Mapping[str, Any]) -> None:
-    """Take what :func:`generators_state` returned; devices that are not here are passed over."""
+    """Restore what :func:`generators_state` returned; missing devices are ignored."""
     torch.set_rng_state(state["torch"])
     for device, generator in enumerate(state["cuda"][: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(generator, device)

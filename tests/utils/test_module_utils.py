@@ -47,8 +47,8 @@ def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name
 
 
 def test_public_names_follow_the_modules_in_their_order() -> None:
-    names = public_names(["embodichain.utils.validation", "embodichain.utils.utility"])
-    assert names == ["RayTracing", "from_dict", "parse", "load_config_file", "load_json"]
+    names = public_names(["embodichain.utils.utility", "embodichain.lab.gym.utils.registration"])
+    assert names == ["load_config_file", "load_json", "make", "register_env"]
 
 
 TERMS = """

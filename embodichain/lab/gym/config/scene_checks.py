@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.checks import SceneNames
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.lab.sim.model.checks import (

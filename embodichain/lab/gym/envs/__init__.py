@@ -1,6 +1,7 @@
 """Environments."""
 
-from embodichain.lab.gym.envs.base_env import BaseEnv, EnvCfg
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.base_env import BaseEnv
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, EnvCfg
 
 __all__ = ["BaseEnv", "EmbodiedEnv", "EmbodiedEnvCfg", "EnvCfg"]

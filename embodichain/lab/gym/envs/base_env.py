@@ -1,4 +1,4 @@
-"""N environments and their step. Shapes: N environments, n of one call, A action size."""
+"""N environments and their step. Shapes: N environments, n in ``env_ids``, A action size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.divergence import DivergenceLog, finite_observation
 from embodichain.lab.gym.envs.env_cfg import EnvCfg, check_groups
-from embodichain.lab.gym.envs.hooks import TaskHooks
+from embodichain.lab.gym.envs.hooks import TaskHooks, checked_task_state
 from embodichain.lab.gym.envs.spaces import box_of, space_of
-from embodichain.lab.gym.envs.task_state import checked_task_state
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils.configclass import replace
@@ -27,12 +26,10 @@ from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import changing_rows
 from embodichain.utils.state import attributes, load_attributes
 
-__all__ = ["BaseEnv", "EnvCfg", "StepResult"]
-
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
 
-_MIN_BYTES = 1000  # that an environment of any scene takes
+_MIN_BYTES = 1000  # of an environment of any scene
 
 
 class BaseEnv(TaskHooks):
@@ -43,7 +40,7 @@ class BaseEnv(TaskHooks):
         device: of all tensors.
         random: the environments' random streams.
         last_action: [N, A], of the present step, within the limits.
-        stepping_ids: [n], which environments make the present control step; all, but within a chunk of actions.
+        stepping_ids: [n], environments that make the present control step; all, except within a chunk of actions.
     """
 
     robot: Robot
@@ -62,7 +59,7 @@ class BaseEnv(TaskHooks):
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64, device=self.device)
         self.current_rollout_step = 0
         self._slots: Iterator[tuple[Tensor, ...]] = iter(())
-        self._paused: list[tuple[Tensor, Any]] = []  # environments, and the states that they wait in
+        self._paused: list[tuple[Tensor, Any]] = []  # env_ids, and their states
         self.stepping_ids = self.all_env_ids
         self._never = torch.zeros(cfg.num_envs, dtype=torch.bool, device=self.device)
         self._has_begun = False
@@ -84,12 +81,12 @@ class BaseEnv(TaskHooks):
 
     @property
     def step_dt(self) -> float:
-        """How long one step is, s."""
+        """Duration of a control step, s."""
         return self.cfg.sim_cfg.physics_dt * self.cfg.sim_steps_per_control
 
     @property
     def num_diverged(self) -> int:
-        """How many episodes ended because the physics or the action became invalid."""
+        """Number of episodes that ended because the physics or the action became invalid."""
         return self.divergences.count
 
     @section("observations")
@@ -98,18 +95,19 @@ class BaseEnv(TaskHooks):
         return nested_observation(self._extend_obs(self._base_obs()), self.device)
 
     def _rewind_observation(self) -> None:
-        """Let the next observation be made in place of the last one, where making one changes what is remembered."""
+        """Let the next observation replace the last one, where observing changes state."""
 
     def _observe(self, mask: Tensor) -> TensorDict:
-        """Return the observation; only rows of a mask [N] bool are new, in it and in what making one changes."""
+        """Return the observation; only rows of a mask [N] bool change, in it and in the state of observation terms."""
         return self.get_obs()
 
     @torch.no_grad()
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[TensorDict, dict[str, Any]]:
-        """Begin new episodes; return ``(obs, info)`` of all environments. The members of a group begin the same episode
-        when all environments begin one.
+        """Begin new episodes; return ``(obs, info)`` of all environments.
+
+        If all environments reset, the members of a group begin the same episode.
 
         Args:
             seed: start the random streams again from this seed.
@@ -174,16 +172,16 @@ class BaseEnv(TaskHooks):
         return torch.clamp(action, self._action_low, self._action_high)
 
     def advance(self, action: Tensor) -> StepResult:
-        """Make one control step by actions [N, A] in the environments of ``stepping_ids``; reset nothing."""
+        """Make one control step with actions [N, A] in the environments of ``stepping_ids``, without resets."""
         self.last_action = action
-        # What is handed out never changes, and the last observation has asked for it: to remember it costs nothing.
+        # These tensors never change, and the last observation has read them, so this costs nothing.
         before = {"qpos": self.sim.backend.qpos, "qvel": self.sim.backend.qvel}
         self._step_action(action)
         ids = self.stepping_ids if self._paused else None
         for paused, state in self._paused:
             self.sim.backend.put_rows(paused, state)
         self.sim.update(self.cfg.sim_steps_per_control, ids)
-        # A new tensor each step, so that the one in info stays what it is.
+        # A new tensor each step, so that the one in info does not change.
         stepping = None if ids is None else self._never.index_fill(0, ids, True)
         self.elapsed_steps = self.elapsed_steps + (1 if stepping is None else stepping.long())
         self._update_sim_state()
@@ -211,7 +209,7 @@ class BaseEnv(TaskHooks):
         return obs
 
     def pause(self, env_ids: Tensor) -> None:
-        """Let environments [n] wait in the state that they are in: no step changes them until :meth:`resume`."""
+        """Freeze environments [n] in their present state until :meth:`resume`."""
         self._paused.append((env_ids, self.sim.backend.copy_rows(env_ids)))
         self.stepping_ids = self.stepping_ids[~torch.isin(self.stepping_ids, env_ids)]
 
@@ -221,7 +219,7 @@ class BaseEnv(TaskHooks):
 
     @contextmanager
     def choose(self, mask: Tensor) -> Iterator[Tensor]:
-        """Change only the environments of a mask [N] bool inside the block: their physics and what is remembered.
+        """Change only the environments of a mask [N] bool inside the block: their physics and state.
 
         Yields:
             ``env_ids``: [n] int64; or, where the host would wait for the device to learn n, all N as
@@ -235,7 +233,7 @@ class BaseEnv(TaskHooks):
         """Write ``reward``, ``done``, ``terminated``, ``truncated`` of each step into a rollout [N, T + 1] from now on.
 
         The next step goes into slot 0; ``current_rollout_step`` counts them. A rollout with the field ``executed`` is
-        one of chunks, of which each is a step. DivergenceLog since the last call that were not logged yet are logged.
+        one of chunks, of which each is a step. Divergences that were not logged yet are logged.
         """
         self.divergences.report()
         is_of_chunks = "executed" in rollout.keys()  # noqa: SIM118 (a TensorDict, not a dict)
@@ -252,9 +250,9 @@ class BaseEnv(TaskHooks):
             self.current_rollout_step += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next steps depend on, for a checkpoint; nothing is copied.
+        """Return the whole state for a checkpoint, without copies.
 
-        A task's own state is its attributes that are plain data (see ``embodichain.utils.state``), and what it adds.
+        A task's own state is its attributes that are plain data (see ``embodichain.utils.state``), and its additions.
         """
         return {
             "sim": self.sim.state_dict(),
@@ -264,22 +262,22 @@ class BaseEnv(TaskHooks):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned for an environment of the same config."""
+        """Restore what :meth:`state_dict` returned for an environment of the same config."""
         self.sim.load_state_dict(state["sim"])
         self.random.load_state_dict(state["random"])
         load_attributes(self, state["attributes"])
         self.divergences.load_state_dict(state.get("divergences", {}))  # not in checkpoints of version 0.1
 
     def close(self) -> None:
-        """Release what the environment holds."""
+        """Release the environment's resources."""
         self.divergences.report()
         self.sim.close()
 
     def number_envs(self, first_env_id: int, group_size: int) -> None:
-        """Number the environments anew, as ``EnvCfg`` says; :meth:`reset` must come before a step.
+        """Change ``first_env_id`` and ``group_size``; call :meth:`reset` before the next step.
 
         Raises:
-            ConfigError: they cannot be divided into groups of that size.
+            ConfigError: the environments cannot be divided into groups of that size.
         """
         self.cfg = replace(self.cfg, first_env_id=first_env_id, group_size=group_size)
         check_groups(self.cfg)
@@ -300,12 +298,12 @@ class BaseEnv(TaskHooks):
         truncated = self.check_truncated(obs, info)
         if self.cfg.max_episode_steps is None:
             return terminated, truncated.clone()
-        # Where the task cuts nothing off itself, there is nothing to combine.
+        # Tasks that truncate nothing return _never.
         at_limit = self.elapsed_steps >= self.cfg.max_episode_steps
         return terminated, at_limit if truncated is self._never else truncated | at_limit
 
     def _stateful(self) -> list[object]:
-        """Return the objects that remember something of each environment."""
+        """Return the objects with state of each environment."""
         return [self, self.random, *self.sim.parts().values()]
 
     def _make_spaces(self) -> None:
@@ -313,7 +311,7 @@ class BaseEnv(TaskHooks):
         low, high = self._action_low.cpu().numpy(), self._action_high.cpu().numpy()
         self.single_action_space = gym.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)
-        # By mask, as later resets may be: a term that cannot take that says so while the environment is built.
+        # By mask, like later resets on a GPU: a term that does not support it raises here.
         with self.choose(~self._never) as env_ids:
             self._reset_episodes(env_ids)
         obs = self.get_obs()

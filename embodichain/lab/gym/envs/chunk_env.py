@@ -15,8 +15,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.base_env import BaseEnv, StepResult
 from embodichain.lab.gym.envs.divergence import finite_observation
 
-__all__ = ["ChunkEnv"]
-
 _AT_THE_END = ("success", "fail", "elapsed_steps")
 
 
@@ -25,7 +23,7 @@ class ChunkEnv:
 
     Args:
         env: the environment that makes the control steps.
-        draws_each_step: whether cameras draw at every control step, else once, at the end of a chunk: terms that read
+        draws_each_step: whether cameras render at every control step, else once at the end of a chunk; terms that read
             images within the chunk then read those from before it.
     """
 
@@ -35,19 +33,19 @@ class ChunkEnv:
 
     @torch.no_grad()
     def step(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
-        """Advance every environment by H control steps, or to the end of its episode where that comes first.
+        """Advance every environment by H control steps, or to the end of its episode.
 
-        An environment whose episode ends within the chunk waits in the state that it ended in; it is reset at the end
-        of the chunk, with the others.
+        An environment whose episode ends within the chunk stays in its last state until the resets at the end of the
+        chunk.
 
         Args:
             action: [N, H, A], or by name as the action manager calls it; clipped to the action space.
 
         Returns:
             ``(obs, reward [N, H] float32, terminated [N] bool, truncated [N] bool, info)``: as of ``BaseEnv.step``,
-            with ``info["executed"]`` [N, H] bool, which control steps were made. Where none was, ``reward``,
+            with ``info["executed"]`` [N, H] bool, the control steps that were made. At the others, ``reward``,
             ``info["rewards"]`` and ``info["metrics"]`` ([N, H] by name) are 0; ``success``, ``fail`` and
-            ``elapsed_steps`` [N] are of the last one that was made. A chunk of one is one step, to the bit.
+            ``elapsed_steps`` [N] are of the last executed one. A chunk of one is bit-identical to a step.
 
         Raises:
             RuntimeError: ``reset`` was never called.
@@ -93,13 +91,13 @@ class ChunkEnv:
 
 
 class _Record:
-    """Gathers the control steps of a chunk; of an environment whose episode has ended, nothing more.
+    """Collects the control steps of a chunk, of each environment up to the end of its episode.
 
     Attributes:
-        alive: [N] bool, whose episode has not ended in the chunk.
-        reward: [N, H] float32; 0 where nothing was executed.
-        executed: [N, H] bool, which control steps were made.
-        terminated, truncated: [N] bool, what ended an episode in the chunk.
+        alive: [N] bool, environments whose episode has not ended in the chunk.
+        reward: [N, H] float32; 0 where not executed.
+        executed: [N, H] bool, the control steps that were made.
+        terminated, truncated: [N] bool, how episodes ended in the chunk.
         has_diverged: whether physics became invalid in the chunk.
     """
 
@@ -116,15 +114,7 @@ class _Record:
     def add(
         self, step: int, reward: Tensor, terminated: Tensor, truncated: Tensor, info: dict[str, Any]
     ) -> tuple[Tensor, Tensor]:
-        """Take in a control step.
-
-        Args:
-            step: its number, from 0.
-            reward, terminated, truncated, info: as of the step, before any reset.
-
-        Returns:
-            The reward and which episodes it ended, [N] both, of the environments that made the step.
-        """
+        """Add control step number ``step``, before any reset; return its reward and ended episodes, [N] each."""
         alive = self.alive
         reward, terminated, truncated = reward.masked_fill(~alive, 0.0), terminated & alive, truncated & alive
         self.reward[:, step], self.executed[:, step] = reward, alive
@@ -140,10 +130,7 @@ class _Record:
         return reward, done
 
     def info(self) -> dict[str, Any]:
-        """Return the last step's ``info``, with what differs where an episode had ended by then as it was at its end.
-
-        ``rewards`` and ``metrics`` are [N, H] by name, and ``executed`` is there too.
-        """
+        """Return ``info`` of each episode's last step, with ``executed``; ``rewards`` and ``metrics`` are [N, H]."""
         return self._info | self._columns | {"executed": self.executed}
 
     def _merge(self, info: dict[str, Any]) -> dict[str, Any]:

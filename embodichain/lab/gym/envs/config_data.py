@@ -1,4 +1,4 @@
-"""From an environment's typed config back to what its file would have."""
+"""From an environment's typed config back to the data of a config file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from embodichain.lab.gym.registry import find_env_id
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.plain_data import as_json
-
-__all__ = ["SCENE_KEYS", "TOP_FIELDS", "config_data", "terms_data"]
 
 SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light")
 """Fields of ``EmbodiedEnvCfg`` that stand at the top of a file, beside ``env``: the scene."""
@@ -27,11 +25,10 @@ def config_data(cfg: EmbodiedEnvCfg, env_class: type) -> dict[str, Any]:
     """Return the content of a file that ``config_to_cfg`` reads back to a config.
 
     Args:
-        cfg: the config.
         env_class: of the environment, which is registered.
 
     Raises:
-        ConfigError: the class is not registered, or the config holds what no file can say.
+        ConfigError: the class is not registered, or the config has values that no file can hold.
     """
     env_id = find_env_id(env_class)
     if env_id is None:
@@ -52,7 +49,7 @@ def terms_data(terms: Mapping[str, FunctorCfg]) -> dict[str, Any]:
     """Return the content of a block of terms.
 
     Raises:
-        ConfigError: a term's function has no name by which a file could call it, or its parameters are no plain data.
+        ConfigError: a term's function has no importable name, or its parameters are no plain data.
     """
     block = {name: to_dict(term) | {"func": _name_of(term.func, name)} for name, term in terms.items()}
     return as_json(block, _PLACE)

@@ -1,4 +1,4 @@
-"""Physics that became invalid: what a step returns for those environments, and what is logged.
+"""Diverged physics: the step's results for these environments, and the log.
 
 Shapes: N environments.
 """
@@ -15,8 +15,6 @@ from torch import Tensor
 from embodichain.lab.sim.backend import Backend
 from embodichain.utils import logger
 
-__all__ = ["DivergenceLog", "finite_observation"]
-
 
 class DivergenceLog:
     """Counts the episodes that end because physics or action became invalid; warns at the 1st, 10th, 100th, ..."""
@@ -28,15 +26,11 @@ class DivergenceLog:
 
     @property
     def count(self) -> int:
-        """How many there were; reading it waits for the device."""
+        """Number of divergences; reading it waits for the device."""
         return int(self._count)
 
     def handle(self, diverged: Tensor, reward: Tensor, info: dict[str, Any]) -> Tensor:
-        """Count diverged environments [N] bool, and keep what they computed out of the learning.
-
-        Returns:
-            The reward [N], 0 for them; in ``info`` their rewards and metrics are 0, too, and they have no success.
-        """
+        """Count diverged environments [N] bool, zero their rewards, metrics and success, and return the reward [N]."""
         self._count = self._count + diverged.sum()
         if not self._backend.is_asynchronous:
             ids = diverged.nonzero().squeeze(1).tolist()
@@ -47,7 +41,7 @@ class DivergenceLog:
         return reward.masked_fill(diverged, 0.0)
 
     def report(self) -> None:
-        """Log what could not be logged without waiting for the device."""
+        """Log the backend's problems, and on a GPU the count; this waits for the device."""
         for problem in self._backend.report():
             logger.log_warning(problem)
         if self._backend.is_asynchronous:
@@ -58,7 +52,7 @@ class DivergenceLog:
         return {"count": self._count, "warn_at": self._warn_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         self._count = state.get("count", self._count).to(self._count.device)
         self._warn_at = state.get("warn_at", self._warn_at)
 

@@ -32,9 +32,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
 
-__all__ = ["EmbodiedEnv", "EmbodiedEnvCfg"]
-
-_ACTIVE = "<active>"  # the name of a part made of several, or of joints
+_ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
 
 class EmbodiedEnv(BaseEnv):
@@ -42,18 +40,18 @@ class EmbodiedEnv(BaseEnv):
 
     Attributes:
         action_manager, observation_manager, reward_manager, event_manager, dataset_manager: the managers.
-        active_joint_ids: which of the robot's joints the actions move.
-        active_part: the control part they are, or None for all joints.
-        output: where terms write the files that the config asks for; ``outputs`` unless :meth:`write_into` says else.
+        active_joint_ids: the robot's joints that the actions move.
+        active_part: their control part, or None for all joints.
+        output: the folder of the terms' files; ``outputs`` unless :meth:`write_into` changes it.
     """
 
     cfg: EmbodiedEnvCfg
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
-    """Of the observation before the terms, and what a class adds to it. A config is checked against them, unless a
-    class overrides ``_base_obs`` or ``_extend_obs`` and does not say."""
+    """Entries of the observation before the terms, with those that a class adds. A config is checked against them,
+    unless a class overrides ``_base_obs`` or ``_extend_obs`` without declaring them."""
     added_uids: ClassVar[tuple[str, ...]] = ()
-    """What a class adds to the scene beside the config's things. A config is checked against these names too, unless a
-    class overrides ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` and does not say."""
+    """Entities that a class adds to the scene. A config is checked against these names too, unless a class overrides
+    ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` without declaring them."""
 
     def __init__(self, cfg: EmbodiedEnvCfg | None = None) -> None:
         if cfg is None:
@@ -119,7 +117,7 @@ class EmbodiedEnv(BaseEnv):
         return self._choose_joints([joint for part in parts for joint in robot.get_joint_ids(part)])
 
     def _choose_joints(self, ids: list[int]) -> str:
-        """Make a part of these joints and return its name."""
+        """Make a part of these joints, and return its name."""
         robot = self.robot
         if self.cfg.active_joint_ids is not None and self.cfg.control_parts is not None:
             raise ConfigError("env.active_joint_ids: not together with control_parts, which says the same")
@@ -153,7 +151,7 @@ class EmbodiedEnv(BaseEnv):
         obs = {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
         for uid, sensor in self.sim.sensors.items():
             for kind, image in sensor.get_data().items():
-                # All images have channels last, [N, H, W, C], so that a policy may take any of them alike.
+                # All images have channels last, [N, H, W, C].
                 obs[f"sensor/{uid}/{kind}"] = image if image.dim() == 4 else image.unsqueeze(-1)
         return obs
 
@@ -225,7 +223,7 @@ class EmbodiedEnv(BaseEnv):
 
     def step_chunk(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
         """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
-        # A dataset records what the cameras see at every control step.
+        # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
 
     def instructions(self) -> list[str]:
@@ -247,7 +245,7 @@ class EmbodiedEnv(BaseEnv):
         Events that were added later are not in it.
 
         Raises:
-            ConfigError: the class is not registered, or the config holds what no file can say.
+            ConfigError: the class is not registered, or the config has values that no file can hold.
         """
         return config_data(self.cfg, type(self))
 
@@ -256,7 +254,7 @@ class EmbodiedEnv(BaseEnv):
         return terms_data(terms)
 
     def add_events(self, cfgs: Mapping[str, EventCfg]) -> None:
-        """Add events to those of the config. New episodes must begin then: call :meth:`reset` before the next step.
+        """Add events to those of the config; call :meth:`reset` before the next step.
 
         Args:
             cfgs: by names that no event has yet; ``func`` is the function or class itself, or the name of a shipped

@@ -15,12 +15,10 @@ from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["EmbodiedEnvCfg", "EnvCfg", "check_groups", "check_parts"]
-
 
 @configclass
 class EnvCfg:
-    """What every environment has."""
+    """The fields of every environment."""
 
     num_envs: Annotated[int, Field(ge=1)] = 1
     """Environments simulated side by side; overrides ``sim_cfg.num_envs``."""
@@ -33,16 +31,16 @@ class EnvCfg:
     max_episode_steps: Annotated[int, Field(ge=1)] | None = None
     """Time limit in steps; None: the registered one, or no limit."""
     group_size: Annotated[int, Field(ge=1)] = 1
-    """Environments of the same i // group_size share all random draws, and so begin their episodes alike; 1: each has
-    its own. A training takes it from the algorithm."""
+    """Environments of the same i // group_size share all random draws, and so their initial states; 1: none do. A
+    training takes it from the algorithm."""
     first_env_id: Annotated[int, Field(ge=0)] = 0
-    """Global id of the first environment, of which the random streams depend. The processes of a distributed training,
-    and the groups of asynchronous collection, number their environments through; a training sets it."""
+    """Global id of the first environment, on which the random streams depend. It is unique over the processes of a
+    distributed training and the env sets of asynchronous collection; a training sets it."""
 
 
 @configclass
 class EmbodiedEnvCfg(EnvCfg):
-    """Everything that an ``env`` config file says."""
+    """The fields of an environment's config file."""
 
     robot: RobotCfg | None = None
     """The robot that acts."""
@@ -57,7 +55,7 @@ class EmbodiedEnvCfg(EnvCfg):
     sensor: list[SensorCfg] = []
     """Cameras; their images are ``sensor/<uid>/...`` in the observation."""
     light: LightsCfg = field(default_factory=LightsCfg)
-    """Lights in place of the one that is there by itself."""
+    """Lights in place of the default one."""
     control_parts: list[str] | None = None
     """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
     all joints that have a drive."""
@@ -78,21 +76,13 @@ class EmbodiedEnvCfg(EnvCfg):
 
 
 def check_groups(cfg: EnvCfg) -> None:
-    """Raise a ConfigError where the environments cannot be divided into groups of ``group_size``."""
+    """Raise a ConfigError if the environments cannot be divided into groups of ``group_size``."""
     if cfg.num_envs % cfg.group_size:
         raise ConfigError(f"group_size: {cfg.num_envs} environments cannot be divided into groups of {cfg.group_size}")
 
 
 def check_parts(parts: Sequence[str], known: Iterable[str]) -> None:
-    """Check the control parts that actions are to move.
-
-    Args:
-        parts: the config's ``env.control_parts``.
-        known: the robot's.
-
-    Raises:
-        ConfigError: there are none, or one that the robot does not have.
-    """
+    """Raise a ConfigError if ``env.control_parts`` is empty or has a part that is not among the robot's, ``known``."""
     if not parts:
         raise ConfigError("env.control_parts: at least one is needed")
     for part in parts:

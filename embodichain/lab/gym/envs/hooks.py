@@ -1,6 +1,4 @@
-"""What a task may write: the methods that the environment calls.
-
-Shapes: N environments, n of one call, A action size."""
+"""The methods that a task may write, and the check of its state. Shapes: N environments, n in ``env_ids``, A action."""
 
 from __future__ import annotations
 
@@ -13,11 +11,38 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.env_cfg import EnvCfg
-from embodichain.lab.gym.envs.task_state import TaskState
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.objects import StateCache
+from embodichain.utils import ConfigError
 
-__all__ = ["TaskHooks"]
+TaskState = tuple[Tensor, Tensor, dict[str, Tensor]]
+"""Success [N] bool, failure [N] bool, metrics [N] by name."""
+
+
+def checked_task_state(value: object, num_envs: int, task: type) -> TaskState:
+    """Return the value of a task's ``compute_task_state``; ConfigError if it has another type or shape."""
+    if not (isinstance(value, tuple) and len(value) == 3):
+        raise _error(task, num_envs, _what(value))
+    success, fail, metrics = value
+    for name, flags in (("success", success), ("fail", fail)):
+        if not (isinstance(flags, Tensor) and flags.dtype == torch.bool and flags.shape == (num_envs,)):
+            raise _error(task, num_envs, f"{_what(flags)} as {name}")
+    if not isinstance(metrics, dict):
+        raise _error(task, num_envs, f"{_what(metrics)} as metrics")
+    return success, fail, metrics
+
+
+def _error(task: type, num_envs: int, got: str) -> ConfigError:
+    return ConfigError(
+        f"{task.__qualname__}.compute_task_state must return (success, fail, metrics): two bool tensors [N] = "
+        f"[{num_envs}] and a dict of tensors [N]. Got {got}"
+    )
+
+
+def _what(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else type(value).__name__
 
 
 class TaskHooks(gym.Env[Any, Any]):
@@ -56,7 +81,7 @@ class TaskHooks(gym.Env[Any, Any]):
         """Add sensors."""
 
     def _init_sim_state(self) -> None:
-        """Do once what needs the built simulation."""
+        """Initialise once after the simulation is built."""
 
     def _update_sim_state(self) -> None:
         """Change the state after the physics and before it is observed."""
@@ -92,14 +117,14 @@ class TaskHooks(gym.Env[Any, Any]):
         """Record the observation from which the next step starts."""
 
     def _restart(self) -> None:
-        """Forget what was counted so far: the random streams start again."""
+        """Reset counters, since the random streams start again."""
 
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
 
     @property
     def state_cache(self) -> StateCache:
-        """What was computed from the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+        """Cached values of the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
         return self.sim.state_cache
 
     @property
@@ -109,5 +134,5 @@ class TaskHooks(gym.Env[Any, Any]):
 
     @property
     def _elapsed_steps(self) -> Tensor:
-        """``elapsed_steps``, as tasks written for EmbodiChain call it."""
+        """The name of ``elapsed_steps`` in tasks written for EmbodiChain."""
         return self.elapsed_steps

@@ -9,11 +9,9 @@ import numpy as np
 from tensordict import TensorCollection
 from torch import Tensor
 
-__all__ = ["box_of", "space_of"]
-
 
 def space_of(obs: TensorCollection) -> gym.spaces.Dict:
-    """Return the space of one environment's observation, nested as it is."""
+    """Return the nested space of one environment's observation."""
     spaces: dict[str, gym.Space[Any]] = {}
     for name, value in obs.items():
         spaces[str(name)] = box_of(value) if isinstance(value, Tensor) else space_of(value)
@@ -21,7 +19,7 @@ def space_of(obs: TensorCollection) -> gym.spaces.Dict:
 
 
 def box_of(value: Tensor) -> gym.spaces.Box:
-    """Return the space of one environment's row of a tensor [N, ...]: all that its type holds, such as 0 to 255."""
+    """Return the space of one environment's row of a tensor [N, ...], with the bounds of its type, such as 0 to 255."""
     array = value[0].cpu().numpy()
     dtype: Any = array.dtype.type
     low, high = (-np.inf, np.inf)

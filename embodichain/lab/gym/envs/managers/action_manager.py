@@ -15,17 +15,15 @@ from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 
-__all__ = ["ActionManager"]
-
 
 class ActionManager(Manager):
-    """Hands each term its part of the action, in the order of the config, and the drives what comes out.
+    """Passes each term its part of the action, in the order of the config, and sets the drives' targets.
 
     Attributes:
-        terms: those of mode ``pre``, by name.
-        metrics: what the terms reported of the last action beside the targets, [N] each.
-        processed_action: where there are terms of mode ``post``, what they made of the last action's targets, by kind,
-            [N, J]: as a dataset records them.
+        terms: the terms of mode ``pre``, by name.
+        metrics: of the terms for the last action, [N] each.
+        processed_action: the last action's targets after the terms of mode ``post``, if any, by kind, [N, J], for
+            datasets.
     """
 
     state_names = ("metrics", "processed_action")
@@ -62,11 +60,11 @@ class ActionManager(Manager):
     def process_action(
         self, action: Tensor | Mapping[str, Tensor], mode: Literal["pre", "post"] = "pre"
     ) -> dict[str, Tensor]:
-        """Return what the terms of a mode make of an action, without giving it to the drives.
+        """Return the terms' results for an action, without setting the drives' targets.
 
         Args:
             action: ``pre``: actions [N, A], as one tensor or by term name. ``post``: targets [N, J] by kind.
-            mode: whose terms.
+            mode: of the terms.
 
         Returns:
             ``pre``: the targets [N, J] by kind, several terms' side by side, and whatever else the terms report.
@@ -105,7 +103,7 @@ class ActionManager(Manager):
             self.processed_action = self.process_action(targets, "post")
 
     def _process(self, action: Tensor | Mapping[str, Tensor]) -> list[tuple[ActionTerm, Mapping[str, Tensor]]]:
-        """Return each term and what it makes of its part of the action."""
+        """Return each term and its result for its part of the action."""
         if not isinstance(action, Tensor):
             action = torch.cat([action[name] for name in self.terms], dim=1)
         random = self._env.random

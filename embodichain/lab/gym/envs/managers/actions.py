@@ -33,8 +33,7 @@ __all__ = [
     "QvelTerm",
 ]
 
-# Of inverse kinematics in one step: what is left to go is gone in the steps that follow, since each starts where the
-# last has ended. 64 environments take 1.4 ms.
+# Of inverse kinematics in one step: the next steps continue from the result. 64 environments take 1.4 ms.
 _IK_ITERATIONS = 5
 
 _EULER, _QUATERNION = ("roll", "pitch", "yaw"), ("qw", "qx", "qy", "qz")
@@ -186,8 +185,8 @@ class EefPoseTerm(ActionTerm):
     present one: a shift, and a turn about the fixed axes, with actions in [-1, 1].
 
     The search starts from the drives' present targets (the present positions when ``relative``), respects the joint
-    limits, and is short: where the pose is not reached, the targets are as near as it came, and the next step goes on
-    from there. ``info["metrics"]["ik_success"]`` tells where they do reach it (within 1 mm and 0.01 rad).
+    limits, and is short: if the pose is not reached, the targets are the nearest found, and the next step continues
+    from there. ``info["metrics"]["ik_success"]`` is where they reach it (within 1 mm and 0.01 rad).
 
     Args:
         scale: factor of the action.
@@ -338,7 +337,7 @@ class QfTerm(_RateTerm):
 
 
 def _matrix_from_any_quat(quat: Tensor) -> Tensor:
-    """Return the rotations of quaternions [B, 4] of any length; of length 0 it is none."""
+    """Return the rotations of quaternions [B, 4] of any length; length 0 is no rotation."""
     length = torch.linalg.vector_norm(quat, dim=1, keepdim=True)
     unit = torch.where(length > 1e-6, quat / length.clamp(min=1e-6), quat.new_tensor([1.0, 0.0, 0.0, 0.0]))
     return matrix_from_quat(unit)
@@ -351,11 +350,7 @@ def _position_limits(term: ActionTerm) -> tuple[Tensor, Tensor]:
 
 
 def _unit_map(term: ActionTerm, joint_ids: Sequence[int] | None, ends: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """Return offset and factor [J] that map positions from their limits to ``ends``; (0, 1) for joints not named.
-
-    Raises:
-        ConfigError: a joint is not the term's, or has no limits.
-    """
+    """Return offset and factor [J] that map positions from their limits to ``ends``; (0, 1) for joints not named."""
     names = term.env.robot.joint_names
     chosen = term.joint_ids if joint_ids is None else list(joint_ids)
     low, high = _position_limits(term)

@@ -1,4 +1,4 @@
-"""Terms of another signature: how one is told, when it is built, and how it is called.
+"""Adapters for terms with EmbodiChain's signatures.
 
 Code written for EmbodiChain has observation functions of mode ``add`` that take the observation so far,
 ``func(env, obs, **params)``, and action terms whose ``process_action`` returns targets as a tensor, of the kind
@@ -19,16 +19,14 @@ from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.utils import ConfigError
 
-__all__ = ["joint_targets", "takes_observation"]
-
 _OBSERVATION_NAMES = ("obs", "_obs", "observation", "observations")
 _OBSERVATION_TYPES = ("EnvObs", "TensorDict")
 _DRIVES = {"qpos": "qpos", "qvel": "qvel", "qf": "qf", "eef_pose": "qpos"}
-"""Whose targets a term makes, by its ``input_key``; poses become joint positions in the term."""
+"""Kind of the targets by a term's ``input_key``; the term converts poses to joint positions."""
 
 
 def takes_observation(cfg: FunctorCfg) -> bool:
-    """Return whether a term makes a new entry from the environment and the observation so far.
+    """Return whether an ``add`` term takes the environment and the observation so far.
 
     Its second argument, after the environment, is then called ``obs`` (or ``observation``), or annotated so, and not
     one of the ``params``.
@@ -46,14 +44,14 @@ def takes_observation(cfg: FunctorCfg) -> bool:
 
 
 def joint_targets(term: ActionTerm, name: str) -> Callable[[Tensor], Mapping[str, Tensor]]:
-    """Return how actions [N, A] become what a term says: targets [N, J] by its kind, and perhaps metrics [N].
+    """Return the function from actions [N, A] to a term's targets [N, J] by kind, and metrics [N].
 
     Args:
-        term: the term. If it has an ``input_key`` of its own, its ``kind`` follows from that.
+        term: if it overrides ``input_key``, its ``kind`` is set from that.
         name: in the config, for messages.
 
     Raises:
-        ConfigError: the ``input_key`` is none that there is.
+        ConfigError: the ``input_key`` is unknown.
     """
     if type(term).input_key is ActionTerm.input_key:
         return term.process_action

@@ -1,9 +1,9 @@
-"""Events that note facts about the things in the scene where tasks look them up, for example poses to grasp at.
+"""Events that store attributes and poses of entities for tasks, for example grasp poses.
 
-They are kept in a dictionary that is an attribute of the environment, ``env.affordance_datas`` unless another is named.
-Tensors in it are of all environments, [N, ...], and only the rows of those concerned change.
+They are stored in a dictionary that is an attribute of the environment, by default ``env.affordance_datas``. Tensors in
+it are of all environments, [N, ...], and only the rows of ``env_ids`` change.
 
-Shapes: N environments, n those concerned.
+Shapes: N environments, n in ``env_ids``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
-__all__ = ["prepare_extra_attr", "register_entity_attrs", "register_entity_pose", "register_info_to_env"]
-
 _EXTRA = "extra_attrs"
 _POSE_OF_OBJECT = "_pose_object"
 
 
 def prepare_extra_attr(env: TermEnv, env_ids: Tensor, attrs: list[dict[str, Any]]) -> None:
-    """Give things in the scene further attributes, kept in ``env.extra_attrs`` by name of the thing.
+    """Give entities further attributes, stored in ``env.extra_attrs`` by uid.
 
     Each entry of ``attrs`` has ``name``; ``entity_cfg`` or ``entity_uids`` (a list, a name, ``"all_objects"`` or
     ``"all_robots"``); and ``mode``: ``"static"`` with a ``value``, or ``"callable"`` with ``func_name``, a method of
-    the thing or of its ``physics``, such as ``"get_mass"``, and ``func_kwargs``.
+    the entity or of its ``physics``, such as ``"get_mass"``, and ``func_kwargs``.
 
     Args:
         attrs: the attributes.
@@ -57,13 +55,13 @@ def register_entity_attrs(
     attrs: Sequence[str] = (),
     prefix: bool = True,
 ) -> None:
-    """Note attributes of a thing: its own, its ``physics``' (``mass``, ...), or what ``prepare_extra_attr`` gave it.
+    """Store attributes of an entity: its own, its ``physics``' (``mass``, ...), or those of ``prepare_extra_attr``.
 
     Args:
-        entity_cfg: the thing.
-        registration: the environment's attribute that holds the notes.
+        entity_cfg: the entity.
+        registration: the environment's attribute to store them in.
         attrs: names of the attributes.
-        prefix: note them as ``<uid>_<name>``, else by their names.
+        prefix: store them as ``<uid>_<name>``, else by their names.
     """
     asset = env.sim.get_asset(entity_cfg.uid)
     extra = _dictionary(env, _EXTRA).get(entity_cfg.uid, {})
@@ -85,17 +83,17 @@ def register_entity_pose(
     compute_pose_object_to_arena: bool = True,
     to_matrix: bool = True,
 ) -> None:
-    """Note the pose of a thing as ``<uid>_pose``; of a robot the tool's pose, as ``<control part>_pose``.
+    """Store the pose of an entity as ``<uid>_pose``; of a robot the tool's pose, as ``<control part>_pose``.
 
-    Poses of other things in its frame are noted as ``<other>_pose_<uid>``. Where ``prepare_extra_attr`` gave a thing
-    poses in its own frame, ``<name>_pose_object``, they are noted as ``<uid>_<name>_pose_object``, and in the
+    Poses of other entities in its frame are stored as ``<other>_pose_<uid>``. Poses in its own frame that
+    ``prepare_extra_attr`` gave it, ``<name>_pose_object``, are stored as ``<uid>_<name>_pose_object``, and in the
     environment's frame as ``<uid>_<name>_pose``.
 
     Args:
-        entity_cfg: the thing; of a robot ``control_parts`` names whose tool, None: ``arm``.
-        registration: the environment's attribute that holds the notes.
-        compute_relative: the other things: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
-        compute_pose_object_to_arena: note the poses in the environment's frame, too.
+        entity_cfg: the entity; of a robot ``control_parts`` names whose tool, None: ``arm``.
+        registration: the environment's attribute to store them in.
+        compute_relative: the other entities: all, none, ``"all_objects"``, ``"all_robots"``, or their names.
+        compute_pose_object_to_arena: store the poses in the environment's frame, too.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
     name, pose = _pose_of(env, entity_cfg)
@@ -126,15 +124,15 @@ def register_info_to_env(
     registration: str = "affordance_datas",
     sim_update: bool = True,
 ) -> None:
-    """Note attributes and poses of several things.
+    """Store attributes and poses of several entities.
 
     Each entry of ``registry`` has ``entity_cfg``; ``attrs`` and ``prefix`` as :func:`register_entity_attrs` takes them;
     and ``pose_register_params``, the parameters of :func:`register_entity_pose`.
 
     Args:
-        registry: the things.
-        registration: the environment's attribute that holds the notes.
-        sim_update: let the things come to rest before: 100 physics substeps of these environments.
+        registry: the entities.
+        registration: the environment's attribute to store them in.
+        sim_update: let the entities come to rest before: 100 physics substeps of these environments.
     """
     if sim_update:
         env.sim.update(100, env_ids)
@@ -149,7 +147,7 @@ def register_info_to_env(
 
 
 def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
-    """Return the environment's attribute, which is made when it is not there."""
+    """Return the environment's attribute, created if missing."""
     if not hasattr(env, name):
         setattr(env, name, {})
     found: dict[str, Any] = getattr(env, name)
@@ -157,7 +155,7 @@ def _dictionary(env: TermEnv, name: str) -> dict[str, Any]:
 
 
 def _store(env: TermEnv, env_ids: Tensor, notes: dict[str, Any], key: str, value: Any) -> None:
-    """Note a value; of a tensor [N, ...] only the rows of environments [n], where there are others already."""
+    """Store a value; of a tensor [N, ...] that exists already only the rows of environments [n]."""
     before = notes.get(key)
     if isinstance(value, Tensor) and isinstance(before, Tensor) and before.shape == value.shape:
         value = before.index_copy(0, env_ids, value[env_ids])
@@ -199,7 +197,7 @@ def _extra_value(asset: RigidObject | Articulation | Marker, attr: Mapping[str, 
 
 
 def _own_attribute(asset: RigidObject | Articulation | Marker, name: str) -> Any:
-    """Return an attribute of a thing, or what its ``get_<name>`` or its physics' returns; None: there is none."""
+    """Return an attribute of an entity or its physics, or the result of a ``get_<name>``; None: there is none."""
     for owner in (asset, getattr(asset, "physics", None)):
         if not name.startswith("_") and getattr(owner, name, None) is not None:
             return getattr(owner, name)
@@ -210,7 +208,7 @@ def _own_attribute(asset: RigidObject | Articulation | Marker, name: str) -> Any
 
 
 def _pose_of(env: TermEnv, entity: SceneEntityCfg) -> tuple[str, Tensor]:
-    """Return the name under which a pose is noted, and the pose [N, 4, 4]."""
+    """Return the name under which a pose is stored, and the pose [N, 4, 4]."""
     asset = env.sim.get_asset(entity.uid)
     if isinstance(asset, Robot):
         parts = entity.control_parts or "arm"

@@ -1,4 +1,4 @@
-"""What the managers share: functors that keep state, and terms made from configs."""
+"""The base of managers and terms: functors with state, and terms made from configs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
 
 class Functor:
-    """A term that keeps state; one without state is better a plain function.
+    """A term with state; a term without state is better a plain function.
 
     A subclass writes ``__call__`` with the arguments that a function in its place would have.
     """
 
     is_global: ClassVar[bool] = False
-    """Whether it is about all environments together, and as an interval event never happens to some of them alone."""
+    """Whether it acts on all environments together; as an interval event it is never called for some of them alone."""
     is_stateful: ClassVar[bool] = True
-    """Whether its calls change what it remembers; not where all of it is computed when it is built. Observation terms
-    without state need no care where episodes begin."""
+    """Whether its calls change its state; false if everything is computed in ``__init__``. Observation terms without
+    state are cheaper where episodes begin."""
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         self.cfg = cfg
@@ -38,7 +38,7 @@ class Functor:
         self.device = env.device
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what the term is for; arguments and result are those of the manager's functions."""
+        """Compute the term; arguments and result are those of the manager's functions."""
         raise NotImplementedError
 
     @classmethod
@@ -57,30 +57,30 @@ class Functor:
         return []
 
     def reset(self, env_ids: Tensor) -> None:
-        """Forget what belongs to the ended episodes of environments [n]."""
+        """Reset the state of environments [n], whose episodes have ended."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the functor remembers, for a checkpoint: here all attributes that are plain data.
+        """Return the functor's state for a checkpoint: by default all attributes that are plain data.
 
-        Tensors, arrays, numbers, texts and containers of them are (see ``embodichain.utils.state``); one that keeps
-        something else overrides this and :meth:`load_state_dict`.
+        Plain data are tensors, arrays, numbers, texts and containers of them (see ``embodichain.utils.state``). For
+        other state override this and :meth:`load_state_dict`.
         """
         return attributes(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned."""
+        """Restore what :meth:`state_dict` returned."""
         load_attributes(self, state)
 
     def close(self) -> None:
-        """Release what the functor holds, when the environment closes."""
+        """Release resources when the environment closes."""
 
 
 @dataclass(frozen=True)
 class CommandMap:
     """What an action means in physical units: command = clip(offset + factor * action, low, high). C commands.
 
-    A robot's own controller is told these, where a policy runs without an environment. What depends on the robot's
-    state is not in it: a change is a change, and its receiver adds it to what is there.
+    It is exported with a policy, for robot software that runs without an environment. It does not depend on the robot's
+    state: a command that is a change must be added to the present value by its receiver.
 
     Attributes:
         meaning: of the commands, with units.
@@ -97,7 +97,7 @@ class CommandMap:
 
 
 class ActionTerm(Functor):
-    """One meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
+    """The meaning of (a part of) the action; its parameters are the arguments of :meth:`configure`.
 
     Shapes: N environments, A action size, J joints of the term.
 
@@ -130,12 +130,12 @@ class ActionTerm(Functor):
 
     @property
     def input_key(self) -> str:
-        """The term's ``kind``; a term whose :meth:`process_action` returns a tensor says here what it is for."""
+        """The term's ``kind``; overridden by a term whose :meth:`process_action` returns a tensor."""
         return self.kind
 
     @property
     def action_dim(self) -> int:
-        """How many numbers of the action belong to this term: one for each joint, unless a subclass says else."""
+        """Size of the term's part of the action; by default the number of its joints."""
         return len(self.joint_ids)
 
     @property
@@ -152,7 +152,7 @@ class ActionTerm(Functor):
         raise NotImplementedError
 
     def command_map(self) -> CommandMap | None:
-        """Return what the action means in physical units, for export; None where that is no such map."""
+        """Return the map from actions to physical commands, for export; None if there is no such map."""
         return None
 
     def joint_command(
@@ -178,7 +178,7 @@ class Term(Generic[Cfg]):
         cfg: its config.
         func: the function, or the instance of the class.
         params: keyword arguments for each call.
-        stream: of random numbers, what its calls draw from; those of events have a stream of their name.
+        stream: of random numbers for its calls; events draw from a stream of their own name.
     """
 
     name: str
@@ -216,11 +216,11 @@ class Manager:
         return list(self._functors.values())
 
     def stateful(self) -> list[Functor]:
-        """Return the terms whose rows are put back where other environments change."""
+        """Return the terms whose rows are restored while other environments change."""
         return self.functors
 
     def reset(self, env_ids: Tensor) -> None:
-        """Tell the terms which environments [n] begin a new episode."""
+        """Reset the terms for environments [n], which begin a new episode."""
         for stream, functor in self._resets:
             with self._env.random.stream(stream):
                 functor.reset(env_ids)
@@ -231,7 +231,7 @@ class Manager:
         return {"attributes": declared_state(self), "terms": terms}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what :meth:`state_dict` returned; a term that has no state there begins anew."""
+        """Restore what :meth:`state_dict` returned; a term without saved state starts afresh."""
         load_declared_state(self, state["attributes"])
         for name, functor in self._functors.items():
             saved = state["terms"].get(name, state["terms"].get(f".terms.{name}"))  # actions in version 0.1

@@ -1,4 +1,4 @@
-"""Observation terms of cameras: ``func(env, **params)``. Where they look, what they see, where points are in an image.
+"""Observation terms of cameras, ``func(env, **params)``: poses, intrinsics, masks, projected points.
 
 Shapes: N environments, H height, W width of an image, P points.
 """
@@ -17,18 +17,10 @@ from embodichain.lab.sim.objects import Robot
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import configclass
 
-__all__ = [
-    "ExteroceptionSource",
-    "compute_exteroception",
-    "compute_semantic_mask",
-    "get_sensor_intrinsics",
-    "get_sensor_pose_in_robot_frame",
-]
-
 
 @configclass
 class ExteroceptionSource:
-    """A pose whose surroundings are looked for in an image."""
+    """A pose around which points are projected into an image."""
 
     type: Literal["robot", "affordance"]
     """A control part's tool pose, or a pose that is stored under a key."""
@@ -80,7 +72,7 @@ def compute_semantic_mask(
 
     Args:
         entity_cfg: the camera.
-        foreground_uids: the things in the foreground; what is neither they nor the robot is background.
+        foreground_uids: the entities in the foreground; all else but the robot is background.
         is_right: of a stereo camera, the right one.
     """
     camera = _camera(env, entity_cfg.uid, is_right)
@@ -99,7 +91,7 @@ def compute_exteroception(
     kpnts_number: int = 12,
     groups: int | None = None,
 ) -> Tensor:
-    """Return where points around poses are in images, [N, P, 2], as parts of the width and height, within 0 to 1.
+    """Return the image positions of points around poses, [N, P, 2], as parts of width and height, within 0 to 1.
 
     Around each pose there are 1 + 2 ``kpnts_number`` points: itself, then some along its x axis, then along its y axis.
     Points beyond the edge are put on it. The order is: cameras (of a stereo camera the left, then the right one),
@@ -110,7 +102,7 @@ def compute_exteroception(
         x_interval: furthest points along x, m.
         y_interval: the same along y.
         kpnts_number: points along each axis.
-        groups: accepted; how many there are follows from the sources.
+        groups: accepted; the number follows from the sources.
     """
     points = []
     for uid, sources in descriptor.items():
@@ -167,7 +159,7 @@ def _opening(env: TermEnv, source: ExteroceptionSource) -> Tensor | float:
 
 
 def _project(camera: Camera, points: Tensor) -> Tensor:
-    """Return where points [N, P, 3] of the environment's frame are in an image, [N, P, 2], 0 to 1."""
+    """Project points [N, P, 3] of the environment's frame into an image, [N, P, 2], 0 to 1."""
     pose = camera.get_arena_pose(to_matrix=True)
     seen = (points - pose[:, None, :3, 3]) @ pose[:, :3, :3]
     # From OpenGL's axes to OpenCV's, whose y is down and whose z is forward.

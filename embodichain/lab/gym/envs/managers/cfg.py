@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 GROUND_UID = "default_plane"
-"""Name of the ground for terms that take it as a thing."""
+"""Name of the ground for terms that take it as an entity."""
 ALL_SENSORS = "all_sensors"
 """Stands for every camera where a term takes cameras by name."""
 Floats = tuple[float, ...]
@@ -71,16 +71,16 @@ Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 
 @configclass
 class SceneEntityCfg:
-    """A thing in the scene, by name."""
+    """An entity of the scene, by name."""
 
     uid: str
     """Its name."""
     control_parts: list[str] | str | None = None
-    """Of a robot: the control parts that are meant; None: all of it, or the arm."""
+    """Control parts of a robot; None: all of it, or the arm."""
     joint_names: list[str] | str | None = None
-    """Of an articulation: the joints that are meant, by names or regular expressions; None: all."""
+    """Joints of an articulation, by names or regular expressions; None: all."""
     link_names: list[str] | None = None
-    """Some of its links, by names or regular expressions; None: all."""
+    """Its links, by names or regular expressions; None: all."""
 
 
 @configclass
@@ -99,9 +99,9 @@ def _as_camera(cfg: SceneEntityCfg) -> CameraEntityCfg:
 
 
 CameraEntity = Annotated[SceneEntityCfg, AfterValidator(_as_camera)]
-"""A parameter that must name a camera; :mod:`~embodichain.lab.gym.envs.managers.checks` says where it does not."""
+"""A parameter that must name a camera, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
 CameraName = Annotated[str, AfterValidator(CameraUid)]
-"""The same, of parameters that are names."""
+"""The same for a parameter that is a name."""
 
 
 @configclass
@@ -116,10 +116,10 @@ class FunctorCfg:
 
 @configclass
 class ActionTermCfg(FunctorCfg):
-    """What an action means."""
+    """One action term."""
 
     mode: Literal["pre", "post"] = "pre"
-    """``pre``: turn the action into the drives' targets. ``post``: turn the targets into what a dataset records."""
+    """``pre``: turn the action into the drives' targets. ``post``: turn the targets into a dataset's action."""
 
 
 @configclass
@@ -144,15 +144,15 @@ class RewardCfg(FunctorCfg):
 
 @configclass
 class EventCfg(FunctorCfg):
-    """Something that happens to the environment."""
+    """One event of the environment."""
 
     mode: Literal["startup", "reset", "interval"] = "reset"
     """Once after building, at each reset for the environments concerned, or every ``interval_step`` steps."""
     interval_step: Annotated[int, Field(ge=1)] = 10
     """Control steps between two calls of an interval event."""
     is_global: bool = False
-    """Whether an interval event counts everybody's steps together and happens to all at once; otherwise each
-    environment counts from the beginning of its own episode."""
+    """Whether an interval event counts the control steps of all environments together and is called for all at once;
+    otherwise each environment counts from the start of its own episode."""
 
 
 @configclass

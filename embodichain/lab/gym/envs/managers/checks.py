@@ -33,20 +33,11 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, nearest, placed, raise_problems
 
-__all__ = ["SceneNames", "build_terms", "leading_arguments", "parse_term", "wrong_return"]
-
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 
 def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
-    """Return the error for a term that returned something of another shape.
-
-    Args:
-        place: of the term in the config.
-        func: the function, or the instance of the class.
-        value: what it returned.
-        wanted: the shape that is needed, in words.
-    """
+    """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
     name = getattr(func, "__qualname__", type(func).__qualname__)
     found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
     return ConfigError(f"{place}: {name} must return a tensor {wanted}, a row for each environment, not {found}")
@@ -54,13 +45,13 @@ def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigErr
 
 @dataclass(frozen=True)
 class SceneNames:
-    """What terms may name. A set is None where only the built environment could tell.
+    """The names that terms may use. A set is None if it is only known once the environment is built.
 
     Attributes:
-        uids: of everything in the scene.
+        uids: of all entities.
         parts: the control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name.
-        cameras: of those in the scene, the cameras.
+        cameras: the uids of cameras.
     """
 
     uids: frozenset[str] | None
@@ -76,7 +67,7 @@ class SceneNames:
 
 
 def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
-    """Return what a term's manager passes itself, before the ``params``."""
+    """Return the arguments that a term's manager passes before the ``params``."""
     match cfg:
         case ActionTermCfg():
             return ()
@@ -92,16 +83,7 @@ def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
 
 
 def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[Cfg]]:
-    """Make terms from configs.
-
-    Args:
-        cfgs: by term name.
-        env: the environment; its entities are there already.
-        place: of the block in the config, for messages.
-
-    Raises:
-        ConfigError: as :func:`parse_term`, for all terms together.
-    """
+    """Build the terms of the config block ``place``; ConfigError as :func:`parse_term`, for all terms together."""
     problems: list[str] = []
     parsed: dict[str, Cfg] = {}
     names = SceneNames.of(env)
@@ -146,7 +128,7 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
 
 
 def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
-    """Raise a ConfigError where a function is one for another block, or for another mode."""
+    """Raise a ConfigError if a function is for another block or mode."""
     arguments = inspect.signature(func).parameters
     if any(a.kind is a.VAR_POSITIONAL for a in arguments.values()):
         return
@@ -158,13 +140,13 @@ def _check_kind(cfg: FunctorCfg, func: Any, skip: int, place: str) -> None:
     if foreign:
         raise ConfigError(f"{place}.func: {what} takes {', '.join(foreign)}, but is only given {given} here")
     _check_second(cfg, arguments.values(), place)
-    # The last of what it is given: an argument of its own would have a default, or be a parameter.
+    # The last given argument: one of its own would have a default, or be a parameter.
     if len(names) < skip or (names[skip - 1] not in required and names[skip - 1] not in _GIVEN_BY_MANAGERS):
         raise ConfigError(f"{place}.func: {what} does not take {given}, which it is given here")
 
 
 def _check_second(cfg: FunctorCfg, arguments: Iterable[inspect.Parameter], place: str) -> None:
-    """Raise a ConfigError where nobody can tell what the second argument of a term that makes a new entry is."""
+    """Raise a ConfigError if the second argument of an ``add`` term may be the observation or a parameter."""
     if not isinstance(cfg, ObservationCfg) or cfg.mode != "add" or takes_observation(cfg):
         return
     skip = 2 if isinstance(cfg.func, type) else 1
@@ -177,7 +159,7 @@ def _check_second(cfg: FunctorCfg, arguments: Iterable[inspect.Parameter], place
 
 
 def _given(cfg: FunctorCfg) -> str:
-    """Return in words what a term is given, in every form that it may have."""
+    """Return the arguments that a term is given, as text."""
     if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
         return "env, or env and obs"
     return ", ".join(leading_arguments(cfg))
@@ -207,7 +189,7 @@ def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> 
 
 
 def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, parameter and value of whatever names a thing in the scene."""
+    """Yield path, parameter and value of each name of an entity."""
     for key, value in params.items():
         for i, item in enumerate(value if isinstance(value, (list, tuple)) else [value]):
             path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"

@@ -13,11 +13,9 @@ from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
-__all__ = ["DatasetManager"]
-
 
 class DatasetManager(Manager):
-    """Shows every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
+    """Passes every step to the recorders, ``func(env, action, reward, done, info, **params)``, before any reset."""
 
     def __init__(self, cfgs: Mapping[str, DatasetCfg], env: TermEnv) -> None:
         self._terms = build_terms(cfgs, env, "env.dataset")
@@ -25,7 +23,7 @@ class DatasetManager(Manager):
 
     @property
     def is_recording(self) -> bool:
-        """Whether there is any recorder, which wants to see every step."""
+        """Whether there is any recorder."""
         return bool(self._terms)
 
     def record(self, action: Tensor, reward: Tensor, done: Tensor, info: dict[str, Any]) -> None:
@@ -40,6 +38,6 @@ class DatasetManager(Manager):
             term.func(self._env, action, reward, done, info, **term.params)
 
     def begin(self, obs: TensorDict) -> None:
-        """Take note of the observation after resets, from which the next step starts."""
+        """Pass on the observation after resets, from which the next step starts."""
         for term in self._terms:
             term.func.begin(obs)

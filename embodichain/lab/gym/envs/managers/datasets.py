@@ -29,7 +29,7 @@ class LeRobotRecorder(Functor):
     A frame has ``observation.state`` (the observation's entry ``state``, else the joint positions, rad or m),
     ``observation.images.<camera>``, ``action``, and of the step that follows ``next.reward``, ``next.done`` and
     ``next.success``. An episode's description has ``success``.
-    Where a file cannot be written, a warning says so, recording ends, and everything else goes on.
+    If a file cannot be written, a warning is logged and recording ends; the run continues.
 
     Args:
         robot_meta: ``robot_type`` names the robot; ``observation.vision`` has the cameras by name (default: all with
@@ -38,8 +38,8 @@ class LeRobotRecorder(Functor):
         extra: written into each episode's description, as text.
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
-        save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. Where a
-            dataset is there already, ``_2`` and so on is put behind it.
+        save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. If that
+            dataset exists, ``_2`` and so on is appended.
     """
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
@@ -74,7 +74,7 @@ class LeRobotRecorder(Functor):
         export_success_only: bool = False,
         save_path: SavePath | None = None,
     ) -> None:
-        """Keep one step, and write the episodes that it ends."""
+        """Record one step, and write the episodes that it ends."""
         if not self._is_recording:
             return
         step = {"action": action, "next.reward": reward, "next.done": done, "next.success": info["success"]}
@@ -91,10 +91,10 @@ class LeRobotRecorder(Functor):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {"_frames": self._frames, "_before": self._before}  # where it writes is for each process to say
+        return {"_frames": self._frames, "_before": self._before}  # each process writes into its own folder
 
     def begin(self, obs: TensorDict) -> None:
-        """Take note of the observation from which the next step starts: after resets."""
+        """Store the observation after resets, from which the next step starts."""
         images = {f"observation.images.{uid}": _image(obs, uid) for uid in self._cameras}
         state = obs.get("state", None)
         self._names = self.env.robot.joint_names if state is None else None
@@ -145,7 +145,7 @@ class LeRobotRecorder(Functor):
             self._is_recording = False
 
     def _begin(self) -> LeRobotWriter:
-        """Begin the dataset, now that it is known where the run writes."""
+        """Create the dataset in the run's folder."""
         wanted = folder = self.env.output.place(self._save_path)
         count = 1
         while LeRobotWriter.is_there(folder):
@@ -161,11 +161,7 @@ def _image(obs: TensorDict, uid: str) -> Tensor:
 
 
 def _cameras(meta: dict[str, Any], env: TermEnv) -> list[str]:
-    """Return the cameras to record.
-
-    Raises:
-        ConfigError: one that is named is not there, or has no colour.
-    """
+    """Return the cameras to record; ConfigError where a named one does not exist or has no colour."""
     there = [uid for uid, camera in env.sim.sensors.items() if camera.cfg.enable_color]
     named = meta.get("observation", {}).get("vision")
     for uid in named or []:

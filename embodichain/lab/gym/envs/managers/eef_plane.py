@@ -12,14 +12,12 @@ from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 
-__all__ = ["EefPlaneTerm"]
-
 # Of inverse kinematics in one step. The target moves by centimetres, and each search starts from the last one's end.
 _IK_ITERATIONS = 3
 
 
 class EefPlaneTerm(ActionTerm):
-    """Shifts the tool centre point's target along x and y of the environment's frame; height and orientation are kept.
+    """Shifts the tool centre point's target along x and y of the environment's frame; height and orientation stay.
 
     The target begins each episode where the tool is. Actions are in [-1, 1].
 

@@ -1,4 +1,4 @@
-"""Things that happen to the environment: at start-up, at each reset, at intervals."""
+"""Events of the environment: at start-up, at each reset, at intervals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems
 from embodichain.utils.module_utils import find_admitted
-
-__all__ = ["EventManager"]
 
 
 class EventManager(Manager):
@@ -68,7 +66,7 @@ class EventManager(Manager):
                         term.func(env, stepping, **term.params)
                 continue
             is_due = env.elapsed_steps % term.cfg.interval_step == 0
-            # What the first call makes, such as a new attribute, is not there to be kept from changes.
+            # An attribute that the first call creates cannot be restored in other rows.
             if len(stepping) == env.num_envs and term.name in self._begun:
                 with env.choose(is_due) as due:
                     self._call(term, due)
@@ -101,7 +99,7 @@ class EventManager(Manager):
         return replace(cfg, func=func)
 
     def _call(self, term: Term[EventCfg], env_ids: Tensor) -> None:
-        """Let an interval event happen to environments [n], of which there may be none."""
+        """Call an interval event for environments [n], if there are any."""
         if len(env_ids):
             with self._env.random.stream(term.name, tick=self._env.elapsed_steps):
                 term.func(self._env, env_ids, **term.params)
@@ -110,15 +108,15 @@ class EventManager(Manager):
 
     @property
     def steps(self) -> int:
-        """What the interval events count."""
+        """Control steps counted for the interval events."""
         return self._steps
 
     def restart(self, steps: int = 0) -> None:
-        """Count the interval events' steps from the beginning again, since the random streams start again."""
+        """Set the interval events' count of steps, as the random streams start again."""
         self._steps = steps
 
     def close(self) -> None:
-        """Release what the events hold."""
+        """Close the events."""
         for functor in self.functors:
             functor.close()
 

@@ -1,4 +1,4 @@
-"""Events about the scene as a whole: ``func(env, env_ids, **params)``. Shapes: N environments, n those concerned."""
+"""Events about the scene as a whole: ``func(env, env_ids, **params)``. Shapes: N environments, n in ``env_ids``."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def drop_rigid_object_group_sequentially(
 
 
 def set_detached_uids_for_env_reset(env: TermEnv, env_ids: Tensor, uids: list[str]) -> None:
-    """Let things keep their state at every reset from now on, in all environments.
+    """Let entities keep their state at every reset from now on, in all environments.
 
     Args:
         uids: names of rigid bodies, articulations or robots.
@@ -101,11 +101,7 @@ def set_detached_uids_for_env_reset(env: TermEnv, env_ids: Tensor, uids: list[st
 
 
 def _meshes(folder_path: str) -> list[Path]:
-    """Return the mesh files of a folder, or those that a pattern names, sorted.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the mesh files of a folder or of a pattern, sorted; ConfigError where there is none."""
     path = Path(folder_path).expanduser()
     folder, pattern = (path, "*") if folder_path.endswith("/") or path.is_dir() else (path.parent, path.name)
     found = sorted(file for file in folder.glob(pattern) if file.suffix.lower() in _MESHES)

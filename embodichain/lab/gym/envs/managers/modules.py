@@ -1,8 +1,6 @@
-"""Where functors named in configs are looked up."""
+"""The modules in which functors named in configs are looked up."""
 
 from __future__ import annotations
-
-__all__ = ["BLOCK_MODULES", "DEFAULT_MANAGER_MODULES"]
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
@@ -14,4 +12,4 @@ BLOCK_MODULES = {
 }
 """The shipped functors of each block."""
 DEFAULT_MANAGER_MODULES = [module for modules in BLOCK_MODULES.values() for module in modules]
-"""Where functors named in configs are looked up, in this order."""
+"""All of them, in the order of the look-up."""

@@ -1,8 +1,8 @@
 """From the state to the observation. Shapes: N environments.
 
-Terms that keep state are called once in a control step. Where episodes begin in it, they are called again for the first
-observations of those, in place of the first call: they get back what they remembered before it, are reset for those
-environments, and called. Of the others' rows, in what they remember and in what they return, the first call's stay.
+Terms with state are called once in a control step. If episodes begin in it, they are called again for the first
+observations of these: their state from before the first call is restored, they are reset for these environments, and
+called. In the other environments' rows, state and result of the first call stay.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from embodichain.utils.observations import nested_observation
 from embodichain.utils.rows import changing_rows
 from embodichain.utils.snapshots import Snapshot
 
-__all__ = ["ObservationManager"]
-
 
 class ObservationManager(Manager):
     """Adds entries to the base observation, and modifies some, in the order of the config."""
@@ -39,9 +37,9 @@ class ObservationManager(Manager):
         self._terms: list[tuple[str, Term[ObservationCfg]]] = [(term.cfg.name or term.name, term) for term in terms]
         self._stateful = {name: func for name, func in self._functors.items() if func.is_stateful}
         self._takes_obs = frozenset(term.name for term in terms if takes_observation(term.cfg))
-        self._mask: Tensor | None = None  # [N] bool: whose rows the next call changes; None: everybody's
-        self._before: dict[str, Snapshot] = {}  # what the functors remembered before the last call
-        self._since: dict[str, Snapshot] = {}  # and where they have that back: what they remembered since
+        self._mask: Tensor | None = None  # [N] bool: rows that the next call changes; None: all
+        self._before: dict[str, Snapshot] = {}  # state before the last call
+        self._since: dict[str, Snapshot] = {}  # state after it, while that is restored
         self._returned: dict[str, Any] = {}  # by them in the last call: [N, ...], or several by name
 
     def compute(self, obs: dict[str, Tensor]) -> None:
@@ -50,7 +48,7 @@ class ObservationManager(Manager):
         A term that returns several tensors by name makes a group of them.
 
         Raises:
-            ConfigError: an entry that is to be modified is not there, or a term returns something else.
+            ConfigError: an entry to modify does not exist, or a term returns another type or shape.
         """
         if self._stateful:
             self._before = self._snapshots()
@@ -60,7 +58,7 @@ class ObservationManager(Manager):
                 random.turn_to(term.stream)
                 value = self._call(name, term, obs)
                 if term.name in self._stateful:
-                    value = self._remembered(term, value)
+                    value = self._with_other_rows(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
                     for key, part in value.items():
                         obs[f"{name}/{key}"] = self._checked(term, part)
@@ -69,21 +67,21 @@ class ObservationManager(Manager):
 
     @property
     def has_state(self) -> bool:
-        """Whether any term remembers something."""
+        """Whether any term has state."""
         return bool(self._stateful)
 
     def rewind(self) -> None:
-        """Give the terms back what they remembered before their last call; the next one is made in its place."""
+        """Restore the terms' state from before their last call, which the next one replaces."""
         if self._before:
             self._since = self._snapshots()
-            self._give_back(self._before)
+            self._restore(self._before)
 
     @contextmanager
     def changing(self, mask: Tensor) -> Iterator[None]:
-        """Let the call of the terms inside the block change rows of a mask [N] bool alone."""
+        """Restrict the terms' call inside the block to the rows of a mask [N] bool."""
         self._mask = mask
         try:
-            with changing_rows([self._env], mask):  # whatever terms leave there for others
+            with changing_rows([self._env], mask):  # attributes that terms set on the environment
                 yield
         finally:
             self._mask = None
@@ -94,15 +92,15 @@ class ObservationManager(Manager):
 
     @contextmanager
     def leaving_no_trace(self) -> Iterator[None]:
-        """Let the terms remember nothing of what happens inside the block."""
+        """Restore the terms' state at the end of the block."""
         before = self._snapshots()
         yield
-        self._give_back(before)
+        self._restore(before)
         self._before, self._returned = {}, {}
 
     @override
     def stateful(self) -> list[Any]:
-        return []  # whose rows may change is seen to here
+        return []  # this class restores their rows itself
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -116,8 +114,8 @@ class ObservationManager(Manager):
     def _snapshots(self) -> dict[str, Snapshot]:
         return {name: Snapshot(functor.state_dict()) for name, functor in self._stateful.items()}
 
-    def _give_back(self, states: Mapping[str, Snapshot]) -> None:
-        """Let the functors remember what they did, and no attribute that they have made since."""
+    def _restore(self, states: Mapping[str, Snapshot]) -> None:
+        """Restore the functors' states, and delete attributes created since."""
         for name, functor in self._stateful.items():
             state = states[name].restore()
             if type(functor).state_dict is Functor.state_dict:
@@ -126,7 +124,7 @@ class ObservationManager(Manager):
             functor.load_state_dict(state)
 
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
-        """Return what a term makes of the observation so far."""
+        """Return a term's value for the observation so far."""
         if term.cfg.mode == "modify":
             if name not in obs:
                 raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
@@ -135,8 +133,8 @@ class ObservationManager(Manager):
             return term.func(self._env, nested_observation(obs, self._env.device), **term.params)
         return term.func(self._env, **term.params)
 
-    def _remembered(self, term: Term[ObservationCfg], value: Any) -> Any:
-        """Return what a term returned, with the other environments' rows of before."""
+    def _with_other_rows(self, term: Term[ObservationCfg], value: Any) -> Any:
+        """Return a term's value with the previous rows of the other environments, and store it."""
         # A copy: a term may return the buffer that it writes into at its next call.
         value = Snapshot(value).copy()
         if self._mask is not None and term.name in self._returned:

@@ -60,7 +60,7 @@ def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = 
     """Return the pose of a rigid body, or of the base of an articulation or robot, in the environment's frame.
 
     Args:
-        entity_cfg: the thing.
+        entity_cfg: the entity.
         to_matrix: [N, 4, 4], else [N, 7] (position m, quaternion wxyz).
     """
     asset = env.sim.get_asset(entity_cfg.uid)
@@ -173,10 +173,10 @@ def get_object_body_scale(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
 
 
 def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
-    """Return a thing's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
+    """Return an entity's number in the scene: [N] int32 of a rigid body, [N, links] of an articulation or robot.
 
     Args:
-        entity_cfg: the thing.
+        entity_cfg: the entity.
     """
     asset = env.sim.get_asset(entity_cfg.uid)
     assert not isinstance(asset, Marker)
@@ -184,10 +184,10 @@ def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
 
 
 def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
-    """Return what a rigid body is made of, as a group of entries.
+    """Return the physical attributes of a rigid body, as a group of entries.
 
     ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
-    1/s) and ``inertia`` [N, 3] (about the principal axes, kg m^2), as they are in each environment.
+    1/s) and ``inertia`` [N, 3] (about the principal axes, kg m^2) of each environment.
 
     Args:
         entity_cfg: the body.
@@ -205,8 +205,7 @@ def get_articulation_joint_drive(env: TermEnv, entity_cfg: SceneEntityCfg) -> di
     """Return the drives of an articulation or robot, as a group of entries, [N, J] each.
 
     ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or
-    rad/s), ``friction`` (N or Nm) and ``armature`` (kg or kg m^2), as they are in each environment; a limit that is not
-    there is 0.
+    rad/s), ``friction`` (N or Nm) and ``armature`` (kg or kg m^2) of each environment; a missing limit is 0.
 
     Args:
         entity_cfg: the articulation or robot.

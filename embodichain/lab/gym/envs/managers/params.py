@@ -1,4 +1,4 @@
-"""What a functor takes from the config's ``params``, read from its signature."""
+"""The parameters of functors, read from their signatures, and checks of a config's ``params``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pydantic.warnings import ArbitraryTypeWarning
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.utils import configclass
 from embodichain.utils.validation import from_dict
-
-__all__ = ["Signature", "parse_params", "read_signature"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Signature:
 
 @functools.cache
 def read_signature(func: Callable[..., Any], skip: int) -> Signature:
-    """Read a function's arguments, without the first ``skip``, which come from elsewhere."""
+    """Read a function's arguments, without the first ``skip``, which the manager passes."""
     arguments = list(inspect.signature(func).parameters.values())
     positional = [a for a in arguments if a.kind in (a.POSITIONAL_ONLY, a.POSITIONAL_OR_KEYWORD)]
     own = positional[skip:] + [a for a in arguments if a.kind is a.KEYWORD_ONLY]
@@ -65,10 +63,8 @@ def parse_params(func: Callable[..., Any], skip: int, params: Mapping[str, Any],
     """Check a config's ``params`` against a signature.
 
     Args:
-        func: the function.
-        skip: how many of its arguments come first and from elsewhere.
-        params: what the user wrote.
-        place: where it stands, for messages.
+        skip: number of leading arguments that the manager passes.
+        place: of the params in the config, for messages.
 
     Returns:
         All arguments, defaults included, converted to their types; ``{"uid": ...}`` is a :class:`SceneEntityCfg`.
@@ -91,7 +87,7 @@ def _has(cls: type, name: str) -> bool:
 
 
 def _hint(func: Any, argument: inspect.Parameter) -> Any:
-    """Return the type that an annotation means, or Any where only a type checker could say."""
+    """Return the type of an annotation, or Any if it cannot be resolved at runtime."""
     hint = Any if argument.annotation is argument.empty else argument.annotation
     if isinstance(hint, str):
         try:

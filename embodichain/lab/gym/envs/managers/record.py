@@ -1,4 +1,4 @@
-"""Events that record what a camera sees."""
+"""Events that record videos and trajectories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"
 _RESOLUTION = (640, 480)
 _EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 
-# The encoder takes even numbers, and pictures are drawn up to this size.
+# The encoder needs even numbers; the renderer has this limit.
 Resolution = tuple[
     Annotated[int, Field(gt=0, le=1920, multiple_of=2)], Annotated[int, Field(gt=0, le=1080, multiple_of=2)]
 ]
@@ -37,20 +37,20 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 class record_camera_data(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Record videos of the first environments, between the environment's ``start_recording`` and ``stop_recording``.
 
-    Without OpenGL or a ray tracer a warning says once what to install, and nothing is recorded. Where a video cannot be
-    written, a warning says so, and everything else goes on.
+    Without OpenGL or a ray tracer one warning says what to install, and nothing is recorded. If a video cannot be
+    written, a warning is logged and the run continues.
 
     Args:
         name: of the camera, part of the file's name.
         resolution: width and height, pixels, both even.
         eye: world position of the camera, m.
         target: the point in the middle of the view, m.
-        up: direction that is upwards in the picture.
+        up: direction that is upwards in the image.
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
-        save_path: folder of the videos inside the run's folder; None: the one that ``start_recording`` names.
-        max_env_num: how many environments, in a grid of pictures of that resolution.
-        max_frames: pictures after which a video is complete; None: it goes on as long as the recording.
-        caption: write the environment's instruction under each picture, where its task gives one.
+        save_path: folder of the videos inside the run's folder; None: that of ``start_recording``.
+        max_env_num: how many environments, in a grid of images of that resolution.
+        max_frames: images after which a video is complete; None: as long as the recording.
+        caption: write the environment's instruction under each image, if its task has one.
     """
 
     is_global = True
@@ -94,7 +94,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         return {}  # a video ends with its process
 
     def close(self) -> None:
-        """Finish the video and let go of OpenGL."""
+        """Finish the video and free the renderer."""
         self.stop()
         if self._renderer is not None:
             self._renderer.close()
@@ -115,7 +115,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         max_frames: PositiveInt | None = None,
         caption: bool = False,
     ) -> None:
-        """Take a picture, if a recording is going on."""
+        """Record one image, if a recording is active."""
         if self._folder is None or not self._is_available or self._num_frames == max_frames:
             return
         width, height = resolution
@@ -131,40 +131,40 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 return
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
         pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
-        pictures = [self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))]
+        images = [self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))]
         if caption:
             texts = env.instructions()
-            pictures = [draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(pictures)]
-        picture = _grid(pictures)
+            images = [draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
+        image = _grid(images)
         folder = self._folder if save_path is None else env.output.place(save_path)
         path = folder / f"{name}_{self._label}.mp4"
         try:
             if self._writer is None:
-                height, width, _ = picture.shape
-                self._writer = self._writer_class(path, width, height, fps=self._pictures_per_second())
-            self._writer.write(picture)
+                height, width, _ = image.shape
+                self._writer = self._writer_class(path, width, height, fps=self._fps())
+            self._writer.write(image)
             self._num_frames += 1
         except OSError as error:
             logger.log_warning(f"video {path} could not be written: {error}")
             self._writer = self._folder = None  # until the next recording
 
-    def _pictures_per_second(self) -> float:
+    def _fps(self) -> float:
         assert isinstance(self.cfg, EventCfg)
         return 1.0 / (self.env.step_dt * self.cfg.interval_step)
 
 
 class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a function, as configs name it)
-    """The same, encoded in the background."""
+    """As ``record_camera_data``, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
 
 
-def _grid(pictures: Sequence[np.ndarray]) -> np.ndarray:
-    """Return pictures [H, W, 3] in a grid as square as can be; black where there is none."""
-    columns = math.ceil(math.sqrt(len(pictures)))
-    height, width, _ = pictures[0].shape
-    grid = np.zeros((math.ceil(len(pictures) / columns) * height, columns * width, 3), dtype=np.uint8)
-    for i, picture in enumerate(pictures):
+def _grid(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return images [H, W, 3] in a nearly square grid; empty cells are black."""
+    columns = math.ceil(math.sqrt(len(images)))
+    height, width, _ = images[0].shape
+    grid = np.zeros((math.ceil(len(images) / columns) * height, columns * width, 3), dtype=np.uint8)
+    for i, image in enumerate(images):
         row, column = divmod(i, columns)
-        grid[row * height : (row + 1) * height, column * width : (column + 1) * width] = picture
+        grid[row * height : (row + 1) * height, column * width : (column + 1) * width] = image
     return grid

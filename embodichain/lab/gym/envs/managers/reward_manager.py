@@ -14,8 +14,6 @@ from embodichain.lab.gym.envs.managers.cfg import RewardCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
-__all__ = ["RewardManager"]
-
 
 class RewardManager(Manager):
     """Computes the terms ``func(env, obs, action, info, **params)``, each [N], and their weighted sum."""
@@ -31,7 +29,7 @@ class RewardManager(Manager):
         """Return the reward [N] and the weighted terms by name, [N] each.
 
         Raises:
-            ConfigError: a term returns something else.
+            ConfigError: a term returns another type or shape.
         """
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}

@@ -1,4 +1,4 @@
-"""How far rigid bodies are from target poses. Shapes: N environments."""
+"""Distances of rigid bodies to target poses. Shapes: N environments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["offset_to_target", "range_to_target", "target_pose"]
-
 
 def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:
     """Return a target pose, [N, 4, 4].
 
     Raises:
-        ConfigError: nothing stores a pose under this key.
+        ConfigError: no pose is stored under this key.
     """
     target = getattr(env, target_pose_key, None)
     if isinstance(target, Tensor):
@@ -31,7 +29,7 @@ def target_pose(env: TermEnv, target_pose_key: str) -> Tensor:
 def offset_to_target(env: TermEnv, uid: str, target_pose_key: str, use_xy_only: bool = False) -> Tensor:
     """Return a rigid body's position less the target's, [N, 3], m; the last is 0 when ``use_xy_only``.
 
-    Rewards and tasks both ask for it, so it is computed once for each state: do not write into it.
+    It is cached for each state: do not write into it.
     """
     return _offset(env, uid, target_pose(env, target_pose_key), use_xy_only)
 

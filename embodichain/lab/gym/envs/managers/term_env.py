@@ -1,4 +1,4 @@
-"""The environment as terms and managers see it. Shapes: N environments, A action size."""
+"""The environment's interface for terms and managers. Shapes: N environments, A action size."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from embodichain.lab.sim.objects import Robot, StateCache
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.random import CounterRandom
 
-__all__ = ["TermEnv"]
-
 
 class _Actions(Protocol):
     @property
@@ -27,7 +25,7 @@ class _Events(Protocol):
 
 
 class TermEnv(Protocol):
-    """What every :class:`~embodichain.lab.gym.envs.EmbodiedEnv` has; a task's own attributes come beside it."""
+    """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
 
     cfg: Any
     """An ``EmbodiedEnvCfg``."""
@@ -58,7 +56,7 @@ class TermEnv(Protocol):
 
     @property
     def state_cache(self) -> StateCache:
-        """What was computed from the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
+        """Cached values of the present state, see :func:`~embodichain.lab.sim.objects.cached_per_state`."""
         ...
 
     @property

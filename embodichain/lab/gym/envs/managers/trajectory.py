@@ -1,4 +1,4 @@
-"""Recording of whole episodes, to be played again. Shapes: T steps, A action size, Q generalised positions."""
+"""Recording of whole episodes, for replay. Shapes: T steps, A action size, Q generalised positions."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.output import SavePath
 from embodichain.utils.rows import row_numbers
 
-__all__ = ["Trajectory", "record_trajectory"]
-
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One episode of one environment. All that is random follows from the counters, so it can be played again.
+    """One episode of one environment. Its random draws follow from the counters, so it can be replayed.
 
     Attributes:
         action: [T, A] float32, within the action space's limits.
-        qpos: [T + 1, Q] float32, the positions before the first and after each step, to compare with.
+        qpos: [T + 1, Q] float32, the positions before the first and after each step, for comparison.
         seed: of the random streams.
-        stream_id, episode: which of the streams' numbers the episode drew.
-        tick: interval events' count of steps at its beginning.
+        stream_id, episode: of the random streams that the episode drew from.
+        tick: interval events' count of steps at its start.
         env_id: which environment it was.
     """
 
@@ -43,11 +41,7 @@ class Trajectory:
     env_id: int
 
     def save(self, path: Path) -> None:
-        """Write it to a file, whose folder is made.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write it to a file, and create the folder; OSError if that fails."""
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         np.savez_compressed(path, **arrays)
@@ -71,8 +65,8 @@ class Trajectory:
 class record_trajectory(Functor):  # noqa: N801 (named like a function, as configs name it)
     """Write episodes of the first environments to ``<save_path>/env<number>_episode<count>.npz``.
 
-    An episode is written when the next one begins. An interval event at every step; where a file cannot be written, a
-    warning says so, and everything else goes on. :class:`~embodichain.lab.gym.wrappers.ReplayEnv` plays it again.
+    An interval event at every step. An episode is written when the next one begins; if that fails, a warning is logged
+    and the run continues. :class:`~embodichain.lab.gym.wrappers.ReplayEnv` replays it.
 
     Args:
         save_path: folder of the files, inside the run's folder.
@@ -95,7 +89,7 @@ class record_trajectory(Functor):  # noqa: N801 (named like a function, as confi
 
     @override
     def __call__(self, env: TermEnv, env_ids: Tensor, save_path: SavePath, max_env_num: int = 1) -> None:
-        """Keep one step."""
+        """Record one step."""
         qpos = env.sim.backend.qpos
         for i in row_numbers(env_ids).tolist():
             if i < len(self._actions):

@@ -1,14 +1,12 @@
 """Events that draw at random: ``func(env, env_ids, **params)``."""
 
-from embodichain.lab.gym.envs.managers.randomization.geometry import (
-    randomize_rigid_object_scale,
-    randomize_rigid_objects_scale,
-)
 from embodichain.lab.gym.envs.managers.randomization.physics import (
     randomize_joint_drive,
     randomize_rigid_object_center_of_mass,
     randomize_rigid_object_friction,
     randomize_rigid_object_mass,
+    randomize_rigid_object_scale,
+    randomize_rigid_objects_scale,
 )
 from embodichain.lab.gym.envs.managers.randomization.spatial import (
     planner_grid_cell_sampler,

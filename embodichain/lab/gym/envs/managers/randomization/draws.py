@@ -12,8 +12,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import quat_from_euler, quat_mul
 
-__all__ = ["draw", "draw_number", "draw_pose", "euler_degrees"]
-
 
 def draw(env: TermEnv, env_ids: Tensor, bounds: Sequence[Sequence[float]], size: int) -> Tensor:
     """Return numbers between ``[lowest, highest]``, each a list of ``size`` or one for all, [n, size]."""

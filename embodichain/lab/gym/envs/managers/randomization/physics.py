@@ -1,6 +1,6 @@
-"""Random masses, frictions and drives. Shapes: N environments, n those concerned, J joints.
+"""Random masses, sizes, frictions and drives. Shapes: N environments, n in ``env_ids``, J joints.
 
-What is drawn holds until it is drawn again: in mode ``reset`` for an episode, in mode ``startup`` for good.
+Values stay until the next draw: in mode ``reset`` for an episode, in mode ``startup`` for ever.
 """
 
 from __future__ import annotations
@@ -12,19 +12,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import Range1, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import Range, Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects import Articulation
-
-__all__ = [
-    "randomize_joint_drive",
-    "randomize_rigid_object_center_of_mass",
-    "randomize_rigid_object_friction",
-    "randomize_rigid_object_mass",
-]
 
 
 def randomize_rigid_object_mass(
@@ -45,7 +38,7 @@ def randomize_rigid_object_mass(
 
 
 class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Draw where the centre of mass of a dynamic body is.
+    """Draw the centre of mass of a dynamic body.
 
     Args:
         entity_cfg: the body.
@@ -108,6 +101,57 @@ def randomize_joint_drive(
     articulation.drives.scale(factors[:, :each], factors[:, each:], ids, env_ids)
 
 
+def randomize_rigid_object_scale(
+    env: TermEnv,
+    env_ids: Tensor,
+    entity_cfg: SceneEntityCfg,
+    scale_factor_range: Range,
+    same_scale_all_axes: bool = True,
+) -> None:
+    """Draw the size of a body as a factor of the configured one; its mass stays, and its moments of inertia follow.
+
+    Meshes cannot be scaled in single environments; spheres and capsules only alike along all axes, cylinders alike
+    along x and y.
+
+    Args:
+        entity_cfg: the body.
+        scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
+        same_scale_all_axes: one factor for all axes, from the first numbers of the range.
+    """
+    scale = _draw_scale(env, env_ids, scale_factor_range, same_scale_all_axes)
+    env.sim.get_rigid_object(entity_cfg.uid).physics.set_body_scale(scale, env_ids)
+
+
+def randomize_rigid_objects_scale(
+    env: TermEnv,
+    env_ids: Tensor,
+    entity_cfgs: list[SceneEntityCfg],
+    scale_factor_range: Range,
+    same_scale_all_axes: bool = True,
+    shared_sample: bool = False,
+) -> None:
+    """Draw the sizes of several bodies, as ``randomize_rigid_object_scale`` does for one.
+
+    Args:
+        entity_cfgs: the bodies.
+        scale_factor_range: ``[lowest, highest]`` factor, of one number each, or of three (x, y, z).
+        same_scale_all_axes: one factor for all axes, from the first numbers of the range.
+        shared_sample: the same factors for all bodies of an environment.
+    """
+    scale: Tensor | None = None
+    for entity in entity_cfgs:
+        if scale is None or not shared_sample:
+            scale = _draw_scale(env, env_ids, scale_factor_range, same_scale_all_axes)
+        env.sim.get_rigid_object(entity.uid).physics.set_body_scale(scale, env_ids)
+
+
+def _draw_scale(env: TermEnv, env_ids: Tensor, bounds: Range, is_same: bool) -> Tensor:
+    """Return factors along the axes, [n, 3]."""
+    if is_same:
+        return draw(env, env_ids, [bound[:1] for bound in bounds], 1).expand(-1, 3)
+    return draw(env, env_ids, bounds, 3)
+
+
 def entity_uid(entity: SceneEntityCfg | Mapping[str, Any]) -> str:
-    """Return the name in a functor's parameter, converted or as the config has it."""
+    """Return the uid of an entity parameter, converted or plain."""
     return entity.uid if isinstance(entity, SceneEntityCfg) else str(entity["uid"])

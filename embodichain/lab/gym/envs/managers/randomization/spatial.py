@@ -1,4 +1,4 @@
-"""Random poses and joint positions. Shapes: N environments, n those concerned, J joints.
+"""Random poses and joint positions. Shapes: N environments, n in ``env_ids``, J joints.
 
 Ranges are ``[lowest, highest]``; positions in m, rotations in degrees about the fixed x, then y, then z axis.
 """
@@ -17,15 +17,6 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
-
-__all__ = [
-    "planner_grid_cell_sampler",
-    "randomize_articulation_root_pose",
-    "randomize_rigid_object_pose",
-    "randomize_robot_eef_pose",
-    "randomize_robot_qpos",
-    "randomize_target_pose",
-]
 
 
 def randomize_rigid_object_pose(

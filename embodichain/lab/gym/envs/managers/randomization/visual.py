@@ -1,7 +1,7 @@
-"""Events that change what cameras see: lights, lenses, colours. They change images only, never the physics.
+"""Random lights, lenses and colours: events that change images, never the physics.
 
-They take row numbers: what images show is kept on the host. Ranges are ``[lowest, highest]``; colours are red, green
-and blue, 0 to 1. Shapes: N environments, n of one call.
+They take row numbers, because appearance is stored on the host. Ranges are ``[lowest, highest]``; colours are RGB, 0 to
+1. Shapes: N environments, n in ``env_ids``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,6 @@ from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pose_f
 from embodichain.lab.sim.model.surroundings import ambient_of
 from embodichain.utils import logger
 from embodichain.utils.rows import row_numbers
-
-__all__ = [
-    "randomize_camera_extrinsics",
-    "randomize_camera_intrinsics",
-    "randomize_emission_light",
-    "randomize_light",
-    "randomize_visual_material",
-    "set_rigid_object_group_visual_material",
-    "set_rigid_object_visual_material",
-]
 
 Vec3 = tuple[float, float, float]
 Range1 = tuple[float, float]
@@ -71,11 +61,11 @@ def randomize_light(
 def randomize_emission_light(
     env: TermEnv, env_ids: Tensor, color_range: Range3 | None = None, intensity_range: Range1 | None = None
 ) -> None:
-    """Change the light that comes from everywhere.
+    """Change the ambient light.
 
     Args:
         color_range: of the colour; None: the configured one.
-        intensity_range: in per cent of what is there by itself; None: the configured one.
+        intensity_range: in per cent of the default; None: the configured one.
     """
     env_ids, indirect = row_numbers(env_ids), env.cfg.light.indirect
     cfg = EmissionLightCfg() if indirect is None else indirect.emission_light
@@ -154,7 +144,7 @@ def set_rigid_object_visual_material(
 
     Args:
         entity_cfg: the body.
-        mat_cfg: how it is to look.
+        mat_cfg: the appearance.
     """
     env.sim.appearance.set_color(
         env.sim.get_rigid_object(entity_cfg.uid).uid, _rgba(mat_cfg, env), row_numbers(env_ids)
@@ -168,21 +158,21 @@ def set_rigid_object_group_visual_material(
 
     Args:
         entity_cfg: the group.
-        mat_cfg: how they are to look.
+        mat_cfg: the appearance.
     """
     for member in env.sim.get_rigid_object_group(entity_cfg.uid).members:
         env.sim.appearance.set_color(member.uid, _rgba(mat_cfg, env), row_numbers(env_ids))
 
 
 class randomize_visual_material(Functor):  # noqa: N801 (named like a function, as configs name it)
-    """Give a thing a random colour; ``default_plane`` is the ground.
+    """Give an entity a random colour; ``default_plane`` is the ground.
 
     Args:
         entity_cfg: a rigid body, an articulation or a robot, some of whose links may be named.
         random_texture_prob: accepted; there are no textures.
         texture_path: accepted with a warning: there are no textures, and colours are drawn instead.
         base_color_range: of the colour; None: any.
-        metallic_range: accepted with a warning; the rasteriser knows no metals.
+        metallic_range: accepted with a warning; the renderer has no metallic surfaces.
         roughness_range: the same.
         ior_range: the same.
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv

@@ -12,8 +12,6 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 
-__all__ = ["CartPoleEnv"]
-
 
 @register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("cart_pole"))
 class CartPoleEnv(EmbodiedEnv):

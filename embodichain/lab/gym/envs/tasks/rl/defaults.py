@@ -6,8 +6,6 @@ from pathlib import Path
 
 from embodichain.lab.gym.config.env_config import ConfigFile
 
-__all__ = ["CONFIG_FOLDER", "default_cfg"]
-
 CONFIG_FOLDER = Path(__file__).parent / "configs"
 """Part of the package, so that it is there however it was installed. The same files are in ``configs/``, for users to
 copy."""

@@ -12,8 +12,6 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 
-__all__ = ["OpenDrawerEnv"]
-
 # From this speed on, opening the drawer faster is not rewarded more, m/s.
 _FAST = 0.2
 

@@ -1,4 +1,4 @@
-"""Grasp a cube and lift it. Shapes: N environments, n those concerned."""
+"""Grasp a cube and lift it. Shapes: N environments, n in ``env_ids``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from torch import Tensor
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
-
-__all__ = ["PickCubeEnv"]
 
 # How far above the height of success the reward is best, m.
 _ABOVE = 0.02

@@ -1,4 +1,4 @@
-"""Push the cube that an instruction names. Shapes: N environments, n those concerned, C cubes, L words."""
+"""Push the cube that an instruction names. Shapes: N environments, n in ``env_ids``, C cubes, L words."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
 from embodichain.utils.constants import constant
 from embodichain.utils.instructions import encode_instructions
-
-__all__ = ["PushColoredCubeEnv"]
 
 _COLOURS = {"red": (0.85, 0.12, 0.1, 1.0), "green": (0.1, 0.65, 0.15, 1.0), "blue": (0.1, 0.2, 0.85, 1.0)}
 _MASS, _FRICTION, _DAMPING = 0.3, 0.6, 2.0  # kg, coefficient, 1/s
@@ -133,8 +132,8 @@ class PushColoredCubeEnv(EmbodiedEnv):
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Return what this step added to the push of the named cube, 1 for ``push_distance``, plus the config's terms.
 
-        Failure costs nothing but the rest of the episode: with a price on it, whoever often takes the wrong cube would
-        first of all learn to touch none.
+        Failure only ends the episode: with a penalty, a policy that often pushes the wrong cube would first learn to
+        touch none.
         """
         reward = super().get_reward(obs, action, info)
         share = (info["metrics"]["pushed"] / self.push_distance).clamp(max=1.0)
@@ -144,7 +143,7 @@ class PushColoredCubeEnv(EmbodiedEnv):
         return reward + push
 
     def expert_action(self) -> Tensor:
-        """Return what a script does that knows where the cubes are, [N, 2] for ``EefPlaneTerm``: demonstrations.
+        """Return the action of a scripted expert that knows the cubes' positions, [N, 2] for ``EefPlaneTerm``.
 
         The tool goes behind the row, then beside the others to the named cube's line, then ahead along it.
         """
@@ -159,5 +158,5 @@ class PushColoredCubeEnv(EmbodiedEnv):
 
     @property
     def _reach(self) -> float:
-        """How far the tool goes in a step, m."""
+        """The tool's largest shift in a step, m."""
         return float(next(iter(self.cfg.actions.values())).params.get("scale", 0.02))

@@ -1,4 +1,4 @@
-"""Push a cube to a goal on the ground. Shapes: N environments, n those concerned."""
+"""Push a cube to a goal on the ground. Shapes: N environments, n in ``env_ids``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.shapes import CylinderCfg
-
-__all__ = ["PushCubeEnv"]
 
 _MARKER_HEIGHT = 0.002
 

@@ -1,4 +1,4 @@
-"""Bring the tool to a pose. Shapes: N environments, n those concerned."""
+"""Bring the tool to a pose. Shapes: N environments, n in ``env_ids``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
-
-__all__ = ["ReachEnv"]
 
 # Three bars along the goal's axes show its pose.
 _BAR, _THICKNESS = 0.08, 0.008

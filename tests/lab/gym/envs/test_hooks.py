@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from embodichain.lab.gym.envs.task_state import checked_task_state
+from embodichain.lab.gym.envs.hooks import checked_task_state
 from embodichain.utils import ConfigError
 
 YES = torch.ones(2, dtype=torch.bool)
