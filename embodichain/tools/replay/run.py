@@ -106,7 +106,7 @@ def _build(bundle: Mapping[str, Any], device: torch.device | str) -> tuple[Polic
     from_dict(get_algo_class(block["name"]).cfg_class, settings, "algorithm.cfg")
     algorithm = build_algo(block["name"], settings, policy, device)
     algorithm.load_state_dict(bundle["algorithm"])
-    algorithm.set_progress(bundle["progress"])
+    algorithm.progress = bundle["progress"]
     return policy, algorithm
 
 

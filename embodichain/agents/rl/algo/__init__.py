@@ -1,4 +1,4 @@
-"""Algorithms: what turns rollouts into better policies."""
+"""Algorithms, which improve a policy from rollouts."""
 
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg

@@ -12,17 +12,8 @@ from tensordict import TensorDict
 from embodichain.agents.rl.algo.macro_steps import chunk_rewards
 from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
 
-__all__ = [
-    "alive_mask",
-    "compute_gae",
-    "discounted_returns",
-    "explained_variance",
-    "group_advantages",
-    "normalize_advantages",
-]
-
 EPS = 1e-8  # added to a std before dividing by it
-# A std below this share of the returns' size is rounding: the members did equally well.
+# A std below this share of the returns' size is rounding: the returns count as equal.
 _RELATIVE_SPREAD = 1e-6
 
 
@@ -69,23 +60,23 @@ def compute_gae(rollout: TensorDict, gamma: float, gae_lambda: float) -> tuple[t
 def discounted_returns(reward: torch.Tensor, done: torch.Tensor, gamma: float | torch.Tensor) -> torch.Tensor:
     """Return R_t = r_t + gamma R_{t+1}, cut where an episode ended and at the rollout's end: [N, T].
 
-    Terminated and truncated steps cut alike; nothing stands in for what would have followed.
+    Terminated and truncated steps cut alike; there is no bootstrap.
 
     Args:
         reward: [N, T].
         done: [N, T] bool, terminated or truncated.
-        gamma: discount of what follows a step; where steps differ, [N, T].
+        gamma: discount of the next step; [N, T] if steps differ.
     """
     returns = torch.empty_like(reward.t())
     following = torch.zeros_like(reward[:, 0])
     decays = gamma.unbind(1) if isinstance(gamma, torch.Tensor) else [gamma] * reward.shape[1]
     steps = list(zip(reward.unbind(1), done.unbind(1), returns, decays, strict=True))
     for reward_t, done_t, out, decay in reversed(steps):
-        # Filled, not multiplied by 0: what is not finite in one episode must not reach the one before.
+        # Filled, not multiplied by 0: a NaN of one episode must not reach the one before.
         kept = following.masked_fill(done_t, 0.0)
         if isinstance(decay, torch.Tensor):
             following = torch.addcmul(reward_t, kept, decay, out=out)
-        else:  # one multiplication less
+        else:  # saves one multiplication
             following = torch.add(reward_t, kept, alpha=decay, out=out)
     return returns.t()
 
@@ -104,22 +95,14 @@ def normalize_advantages(advantages: torch.Tensor) -> torch.Tensor:
 def explained_variance(prediction: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return 1 - Var[target - prediction] / Var[target]: 1 is perfect, 0 as good as a constant, below 0 worse than one.
 
-    Where the target does not vary there is nothing to explain: 0.
-
-    Args:
-        prediction: [...].
-        target: same shape.
+    It is 0 if the target does not vary. ``prediction`` and ``target`` have the same shape.
     """
     variance = target.var(correction=0)
     return torch.where(variance == 0, 0.0, 1 - (target - prediction).var(correction=0) / variance)
 
 
 def alive_mask(done: torch.Tensor) -> torch.Tensor:
-    """Return which steps belong to each environment's first episode of the rollout, the last one included: [N, T].
-
-    Args:
-        done: [N, T] bool.
-    """
+    """Return the mask of the steps up to each environment's first done one, inclusive: [N, T], like ``done``."""
     ended = done.cumsum(dim=1)
     return ended - done.to(ended.dtype) == 0
 
@@ -129,9 +112,9 @@ def group_advantages(returns: torch.Tensor, valid: torch.Tensor, group_size: int
     """Return (R - mean) / (std + eps) over the members of a group that are alive at the same step: [N, T].
 
     The group's mean takes the critic's place: Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning
-    in Open Language Models", 2024. The std is the unbiased one. The advantage is 0 where fewer than two members are
-    alive, where all did equally well, and where ``valid`` is False. A return that is not finite makes the advantages of
-    its group so, at its step: it does not pass for one that is equal to the others.
+    in Open Language Models", 2024. The std is unbiased. The advantage is 0 if fewer than two members are alive, if all
+    have equal returns, and where ``valid`` is False. A return that is not finite makes the advantages of its group not
+    finite at its step.
 
     Args:
         returns: R, [N, T].

@@ -1,4 +1,4 @@
-"""What every algorithm has: its settings, its interface, its optimizer and its state."""
+"""The base of all algorithms: hyperparameters, interface, optimizer and state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from tensordict import TensorDict
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from embodichain.agents.rl.algo.optim import gradient_step, take_step_counts
+from embodichain.agents.rl.algo.optim import take_step_counts
 from embodichain.agents.rl.models import EVALUATED, Policy
 from embodichain.utils import configclass
-
-__all__ = ["BaseAlgorithm", "BaseAlgorithmCfg"]
 
 
 @configclass
 class BaseAlgorithmCfg:
-    """Settings that every algorithm has; those of on-policy algorithms are ``AlgorithmCfg``'s."""
+    """Hyperparameters of every algorithm; on-policy algorithms have ``AlgorithmCfg``."""
 
     device: str = "cpu"
     """Where updates run; the trainer's device."""
@@ -32,14 +30,14 @@ class BaseAlgorithmCfg:
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.99
     """Discount per control step."""
     max_grad_norm: PositiveFloat = 0.5
-    """Norm to which the gradient of all parameters together is cut."""
+    """Largest norm of the gradient of all parameters together; a longer one is scaled down."""
 
 
 class BaseAlgorithm(ABC):
-    """Improves a policy from what was collected.
+    """Improves a policy from collected experience.
 
     A subclass has ``update``, and sets ``cfg``, ``policy`` and ``device``, itself or by ``super().__init__(cfg,
-    policy)``. All else that is here follows from these three; a subclass may set it instead.
+    policy)``. All other attributes follow from these three; a subclass may set them.
 
     Args:
         cfg: an instance of the class's ``cfg_class``.
@@ -47,28 +45,28 @@ class BaseAlgorithm(ABC):
     """
 
     learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
-    """What ``update`` is given: the latest rollout, or a batch drawn from a replay buffer."""
+    """The argument of ``update``: the latest rollout, or a batch from a replay buffer."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
-    """The class of ``cfg``, a ``@configclass`` with a ``device``. Registered without one of its own, a class that
-    learns from rollouts has ``AlgorithmCfg``."""
+    """The class of ``cfg``, a ``@configclass`` with a ``device``. ``register_algo`` sets ``AlgorithmCfg`` for a class
+    that learns from rollouts and has none."""
     reads_evaluated: ClassVar[tuple[str, ...]] = EVALUATED
-    """What it reads of ``Policy.evaluate_actions``; a policy that does not return it is refused at the start."""
+    """Entries of ``Policy.evaluate_actions`` that it reads; a policy without them is refused at the start."""
 
     reads_final_obs: bool = False
-    """Whether rollouts are to have ``final``, the final observations of truncated steps (see ``buffer/layout.py``)."""
+    """Whether rollouts need ``final``, the final observations of truncated steps (see ``buffer/layout.py``)."""
 
     cfg: Any
-    """The settings."""
+    """The hyperparameters."""
     policy: Policy
-    """What is improved."""
+    """The policy to improve."""
     progress: float = 0.0
-    """Share of the training that is done, [0, 1)."""
+    """Finished share of the training, [0, 1); the trainer sets it before each update."""
 
     def __init__(self, cfg: Any, policy: Policy) -> None:
         self.cfg = cfg
         self.policy = policy
 
-    # Each is computed when it is first asked for, and then an attribute like any other.
+    # Computed at the first access; a subclass may assign them.
 
     @cached_property
     def device(self) -> torch.device:
@@ -77,18 +75,18 @@ class BaseAlgorithm(ABC):
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
-        """The policy's; listing them takes as long as a small network's layer."""
+        """The policy's parameters; cached, as listing them takes as long as a small network's layer."""
         return list(self.policy.parameters())
 
     @cached_property
     def batch_size(self) -> int:
-        """Transitions of a minibatch; where the settings have none, as many as by default."""
+        """Transitions of a minibatch, also for a ``cfg`` without ``batch_size``."""
         size: int = getattr(self.cfg, "batch_size", BaseAlgorithmCfg.batch_size)
         return size
 
     @cached_property
     def reset_every_rollout(self) -> bool:
-        """Whether every rollout is to begin with new episodes in all environments; the trainer sees to it."""
+        """Whether every rollout begins with new episodes in all environments."""
         return bool(getattr(self.cfg, "reset_every_rollout", False))
 
     @abstractmethod
@@ -96,19 +94,17 @@ class BaseAlgorithm(ABC):
         """Improve the policy.
 
         Args:
-            rollout: where it ``learns_from`` rollouts, a complete one [N, T+1] (fields in ``buffer/layout.py``) of the
-                policy as it is now, or of earlier versions of it where it has ``lag``. Else a batch of transitions.
+            rollout: complete, [N, T+1] (fields in ``buffer/layout.py``), of the current policy, or with ``lag`` of
+                earlier versions. If the algorithm ``learns_from`` "replay", a batch of transitions.
 
         Returns:
             Scalars to log: name -> value.
         """
 
     def make_optimizer(self, parameters: list[nn.Parameter], adapts: bool = False) -> torch.optim.Adam:
-        """Return Adam with the settings' learning rate and eps 1e-5, as in OpenAI Baselines.
+        """Return Adam with ``cfg.learning_rate`` and eps 1e-5, as in OpenAI Baselines.
 
-        Args:
-            parameters: to optimize.
-            adapts: keep the learning rate as a tensor on the device, so that it can change without the host waiting.
+        With ``adapts`` the learning rate is a tensor on the device, so that it changes without the host waiting.
         """
         rate = self.cfg.learning_rate
         # The fused form takes a tensor everywhere, skips a step without the host waiting, and needs a quarter of the
@@ -117,26 +113,11 @@ class BaseAlgorithm(ABC):
             parameters, lr=torch.tensor(rate, device=self.device) if adapts else rate, eps=1e-5, fused=True
         )
 
-    def linear_learning_rate(self) -> float:
-        """Return the settings' learning rate, falling linearly to 0 over the training."""
-        rate: float = self.cfg.learning_rate * (1 - self.progress)
-        return rate
-
-    def descend(
-        self, optimizer: torch.optim.Optimizer, loss: torch.Tensor, samples: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Make a gradient step for the policy, cut to ``max_grad_norm``; see ``gradient_step``."""
-        return gradient_step(optimizer, self.parameters, loss, self.cfg.max_grad_norm, samples)
-
-    def set_progress(self, fraction: float) -> None:
-        """Take note of the share of the training that is done, [0, 1); the trainer says it before each update."""
-        self.progress = fraction
-
     def state_dict(self) -> dict[str, Any]:
-        """Return what, beside the policy, the next update depends on, for a checkpoint, as plain data.
+        """Return the state that a checkpoint needs beside the policy, as plain data.
 
-        Here it is the states of the attributes that are optimizers, learning-rate schedules, or networks beside the
-        policy's own. What else changes from update to update a subclass adds.
+        It has the states of all attributes that are optimizers, learning-rate schedules, or networks that are not the
+        policy's. A subclass adds what else changes from update to update.
         """
         return {name: value.state_dict() for name, value in self._stateful().items()}
 
@@ -151,17 +132,17 @@ class BaseAlgorithm(ABC):
     def stores(self) -> dict[str, torch.Tensor]:
         """Return large tensors that grow from update to update, such as a replay buffer's, by name.
 
-        The trainer keeps a copy of ``state_dict`` after every iteration, and none of these: a checkpoint is written
-        from the tensors themselves. It may be written after an interrupted iteration, so that ``state_dict`` has to say
-        how many of their rows count: further ones are of an iteration that the checkpoint does not have.
+        The trainer copies ``state_dict`` after every iteration, but not these: a checkpoint is written from the tensors
+        themselves. It may be written after an interrupted iteration, so ``state_dict`` must have the number of valid
+        rows: further ones are of an iteration that the checkpoint does not have.
         """
         return {}
 
-    def load_stores(self, stores: dict[str, torch.Tensor]) -> None:  # noqa: B027 (nothing where there are none)
-        """Take what ``stores`` returned, after ``load_state_dict``; nothing where the checkpoint has none for it."""
+    def load_stores(self, stores: dict[str, torch.Tensor]) -> None:  # noqa: B027
+        """Load what ``stores`` returned, after ``load_state_dict``; empty if the checkpoint has none."""
 
     def take_step_counts(self) -> tuple[int, int]:
-        """Return how many steps ``gradient_step`` was asked for since the last call, and how many it skipped."""
+        """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call."""
         optimizers = (value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer))
         counts = [c for optimizer in optimizers if (c := take_step_counts(optimizer)) is not None]
         if not counts:
@@ -175,12 +156,12 @@ class BaseAlgorithm(ABC):
         return {name: value for name, value in vars(self).items() if isinstance(value, kinds) and value not in policy}
 
     def _load_optimizer(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        # Which of an optimizer's forms is used depends on the device, which may be another one now.
+        # The fused form depends on the device, which may differ now.
         groups = [
             group | {"fused": own["fused"]} if "fused" in own else group
             for group, own in zip(state["param_groups"], optimizer.param_groups, strict=True)
         ]
         optimizer.load_state_dict({**state, "param_groups": groups})
         for group in optimizer.param_groups:
-            if isinstance(group["lr"], torch.Tensor):  # one that adapts
+            if isinstance(group["lr"], torch.Tensor):  # an adaptive one
                 group["lr"] = group["lr"].to(self.device)

@@ -20,28 +20,26 @@ from embodichain.agents.rl.algo.on_policy import (
     k3,
     rounded_log_prob,
 )
-from embodichain.agents.rl.algo.optim import MetricMeans
+from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass, logger
 from embodichain.utils.profiling import section
 
-__all__ = ["GRPO", "GRPOCfg", "reference_kl"]
-
 
 @configclass
 class GRPOCfg(AlgorithmCfg):
-    """Settings of GRPO."""
+    """Hyperparameters of GRPO."""
 
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
-    """Not used, since there is no critic; accepted so that a config can change its algorithm by name."""
+    """Unused without a critic; accepted so that a config can change its algorithm by name."""
     clip_coef: PositiveFloat = 0.2
     """How far the probability ratio may leave 1 before a sample stops pushing it further."""
     ent_coef: NonNegativeFloat = 0.0
     """Weight of the entropy bonus."""
     kl_coef: NonNegativeFloat = 0.0
-    """Weight of the KL divergence from the policy that training began with; 0 keeps no such policy."""
+    """Weight of the KL divergence from the policy at the start of the training; 0: no reference policy is stored."""
     group_size: Annotated[int, Field(ge=2)] = 8
     """Environments that are compared with each other; ``trainer.num_envs`` must be a multiple of it."""
     eps: PositiveFloat = 1e-8
@@ -52,12 +50,12 @@ class GRPOCfg(AlgorithmCfg):
     """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return what makes these settings impossible for such rollouts; see ``AlgorithmCfg.check_run``."""
+        """Return the errors of these hyperparameters; see ``AlgorithmCfg.check_run``."""
         return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
 
 
 def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_log_prob: torch.Tensor) -> torch.Tensor:
-    """Return, for each sample of the old policy, an estimate of KL(pi || ref) whose gradient is right too: [...].
+    """Return, for each sample of the old policy, an estimate of KL(pi || ref) with the right gradient: [...].
 
     With rho = pi/old and r = ref/pi it is rho (r - 1 - log r). The weight rho turns the mean over samples of old into
     that over pi: E_old[rho (r - 1 - log r)] = E_pi[r - 1 - log r] = KL(pi || ref), since E_pi[r] = 1. This holds for
@@ -89,14 +87,9 @@ class GRPO(OnPolicyAlgorithm):
 
         - mean min(r A, clip(r) A)  -  ent_coef * mean entropy  +  kl_coef * mean KL(policy || reference)
 
-    with Adam (eps 1e-5), the means being over the steps that count. The reference, where ``kl_coef`` > 0, has the
-    parameters that the policy has when this object is made, and the input statistics that the policy has at any time
-    (see ``Policy.reference``). Of a policy that chooses chunks of actions a step is a decision, and ``logprob_level``
-    says what of it has a ratio of its own.
-
-    Args:
-        cfg: the settings.
-        policy: the policy to improve, on ``cfg.device``.
+    with Adam (eps 1e-5), the means being over valid steps. The reference, with ``kl_coef`` > 0, has the policy's
+    parameters at the construction of this object, and the policy's current input statistics (see
+    ``Policy.reference``). With chunks of actions a step is a decision, and ``logprob_level`` is the level of the ratio.
     """
 
     cfg_class = GRPOCfg
@@ -119,12 +112,11 @@ class GRPO(OnPolicyAlgorithm):
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``entropy`` and
-            ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
-            ``grad_norm`` (before it is cut) and, with a reference, ``reference_kl`` (nats, of what has a ratio of its
-            own); ``valid_fraction``, the share of steps that counted,
-            and ``informative_fraction``, the share of those whose advantage is not 0; ``learning_rate``; and the
-            policy's diagnostics after the update.
+            Means over the minibatches without a skipped step of ``policy_loss``, ``entropy`` and ``approx_kl`` (nats an
+            action), ``clip_fraction`` (share of samples whose ratio left the clip range), ``grad_norm`` (before
+            clipping) and, with a reference, ``reference_kl`` (nats, per ratio); ``valid_fraction``, the share of valid
+            steps, and ``informative_fraction``, the share of them with an advantage other than 0; ``learning_rate``;
+            and the policy's diagnostics after the update.
 
         Raises:
             ValueError: the rollout is not of batch size [N, T+1].
@@ -143,7 +135,7 @@ class GRPO(OnPolicyAlgorithm):
         advantage = group_advantages(returns, valid, cfg.group_size, cfg.eps)
         columns = {"lag": rollout["lag"][:, :-1]} if "lag" in rollout.keys() else {}  # noqa: SIM118
         batch = learning_batch(rollout, self.policy, advantage=advantage, valid=valid, **columns)
-        # What is all masked need not be computed. Of a sequence that counts in part, the rest is masked in the loss.
+        # Rows without a valid step are dropped; the invalid steps of other sequences are masked in the loss.
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
         if self.is_rounded:
             batch["sample_log_prob"] = rounded_log_prob(batch, self.evaluate(batch))
@@ -154,7 +146,8 @@ class GRPO(OnPolicyAlgorithm):
         for _ in range(cfg.n_epochs):
             for minibatch in iterate_minibatches(batch, cfg.batch_size, self.device):
                 loss, metrics = self.loss(minibatch)
-                metrics["grad_norm"] = self.descend(self.optimizer, loss, count_rows(minibatch, cfg.logprob_level))
+                count = count_rows(minibatch, cfg.logprob_level)
+                metrics["grad_norm"] = gradient_step(self.optimizer, self.parameters, loss, cfg.max_grad_norm, count)
                 means.add(metrics)
         scalars = means.read(
             valid_fraction=valid.float().mean(),
@@ -168,8 +161,8 @@ class GRPO(OnPolicyAlgorithm):
         """Return the loss to descend and, detached, the scalars to log.
 
         Args:
-            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage``, ``valid`` (bool) and, where
-                there is a reference, ``reference_log_prob``.
+            batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage``, ``valid`` (bool) and, with a
+                reference, ``reference_log_prob``.
         """
         cfg = self.cfg
         rows = compare(batch, self.policy.evaluate_actions(batch), cfg.logprob_level)
@@ -188,20 +181,20 @@ class GRPO(OnPolicyAlgorithm):
         return loss, metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state and the reference policy's own, if there is one."""
+        """Return the optimizer's state and, with a reference, its own state."""
         state = super().state_dict()
         return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned."""
         if self.reference is not None:
-            # Older checkpoints have the statistics with which the reference was made, too: none.
+            # Older checkpoints also have the statistics at the reference's creation; they are ignored.
             own = {name: state["reference"][name] for name in self._own_state(self.reference)}
             state = state | {"reference": self.reference.state_dict() | own}
         super().load_state_dict(state)
 
     def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
-        """Return the state of a reference without what it shares with the policy, whose that is."""
+        """Return the state of a reference without the buffers that it shares with the policy."""
         of_policy = {id(x) for x in self.policy.buffers()}
         shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
         return {name: value for name, value in reference.state_dict().items() if name not in shared}

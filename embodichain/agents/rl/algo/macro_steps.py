@@ -1,10 +1,10 @@
-"""Chunks of actions: the one place where the algorithms know of them. Everything else in ``algo`` sees plain rows.
+"""Chunks of actions: the only part of ``algo`` that handles them; all else gets plain rows.
 
 A policy may choose H actions at a time, of which the first k are executed before it chooses again. Such a decision is
 one step that takes k control steps (an option: Sutton, Precup and Singh, "Between MDPs and semi-MDPs", 1999).
 
 Legend: N envs, T decisions, A' log-probabilities of an action; ... any shape, of decisions. ``executed`` is [..., H]
-bool, or None where the policy chooses single actions.
+bool, or None for single actions.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.models import action_log_prob
 
-__all__ = ["LogProbLevel", "Rows", "at_level", "chunk_rewards", "compare", "count_rows", "masked_mean", "with_dims_of"]
-
 LogProbLevel = Literal["token", "action", "chunk"]
-"""What has a probability ratio of its own: each of the A' entries of an action, each action, or the chunk."""
+"""Level of the probability ratio: each of the A' entries of an action, each action, or the chunk."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a loss reads of a batch: one row for everything that has a probability ratio of its own.
+    """A batch as a loss reads it: one row per probability ratio.
 
-    Without chunks a row is a transition. With chunks it is a token, an action or a chunk, as the level says, and
-    entropies and divergences are always those of actions.
+    Without chunks a row is a transition. With chunks it is a token, an action or a chunk, by the level; entropies and
+    divergences are always per action.
 
     Attributes:
         log_prob: of the policy, with gradients.
-        old_log_prob: of the policy that ratios are taken to, the same shape.
+        old_log_prob: of the ratio's denominator, the same shape.
         advantage: broadcasts to ``log_prob``.
-        weight: importance weight of each row, the same shape; 1 where no older policy collected.
+        weight: importance weight of each row, the same shape; 1 unless an older policy collected.
         reference_log_prob: of the reference policy; None: there is none.
         mask: which rows count, bool of the shape of ``log_prob``; None: all.
         entropy: of each action, nats.
@@ -57,10 +55,10 @@ def compare(batch: TensorDict, new: TensorDict, level: LogProbLevel) -> Rows:
     """Return a batch and the policy's evaluation of it as plain rows.
 
     Args:
-        batch: [...], from ``learning_batch``, with ``advantage``; with ``valid`` where not all transitions count, and
-            with ``importance_weight``, at the level, where an older policy collected.
-        new: what ``Policy.evaluate_actions`` returned for it.
-        level: what has a ratio of its own.
+        batch: [...], from ``learning_batch``, with ``advantage``; with ``valid`` if not all transitions count, and
+            with ``importance_weight``, at the level, if an older policy collected.
+        new: ``Policy.evaluate_actions`` of the batch.
+        level: of the probability ratio.
     """
     log_prob, old, entropy = action_log_prob(new), batch["sample_log_prob"], new["entropy"]
     reference, weight = batch.get("reference_log_prob", None), batch.get("importance_weight", 1.0)
@@ -84,7 +82,7 @@ def compare(batch: TensorDict, new: TensorDict, level: LogProbLevel) -> Rows:
 
 
 def count_rows(batch: TensorDict, level: LogProbLevel) -> torch.Tensor:
-    """Return how many rows ``compare`` makes of a batch with ``valid`` that count, a scalar."""
+    """Return the number of valid rows that ``compare`` makes of a batch with ``valid``, a scalar."""
     counted = _counted(batch)
     assert counted is not None
     if batch.get("executed", None) is None or level == "action":
@@ -93,7 +91,7 @@ def count_rows(batch: TensorDict, level: LogProbLevel) -> torch.Tensor:
 
 
 def _counted(batch: TensorDict) -> torch.Tensor | None:
-    """Return which actions count: those that were executed, in transitions that are valid; None: all."""
+    """Return the mask of executed actions in valid transitions; None: all count."""
     executed, valid = batch.get("executed", None), batch.get("valid", None)
     if executed is None or valid is None:
         return valid if executed is None else executed
@@ -102,9 +100,9 @@ def _counted(batch: TensorDict) -> torch.Tensor | None:
 
 
 def at_level(log_prob: torch.Tensor, executed: torch.Tensor | None, level: LogProbLevel) -> torch.Tensor:
-    """Return log-probabilities [..., H, A'] at a level: [..., H, A'], [..., H] or [...]; 0 where nothing was executed.
+    """Return log-probabilities [..., H, A'] at a level: [..., H, A'], [..., H] or [...].
 
-    An action that was not executed has no part in anything: neither in its chunk's probability nor in a gradient.
+    Actions that were not executed are 0: they count neither in their chunk's probability nor in a gradient.
     """
     if executed is None:
         return log_prob
@@ -116,7 +114,7 @@ def at_level(log_prob: torch.Tensor, executed: torch.Tensor | None, level: LogPr
 
 
 def chunk_rewards(rollout: TensorDict, gamma: float) -> tuple[torch.Tensor, float | torch.Tensor]:
-    """Return the reward of each step of a rollout [N, T+1], [N, T], and the discount of what follows it.
+    """Return the reward of each step of a rollout [N, T+1], [N, T], and the discount of the next step.
 
     With chunks these are R = sum_i gamma^i r_i over the executed actions i = 0 ... k-1, and gamma^k, [N, T]. Without,
     they are the rollout's rewards and gamma.
@@ -131,12 +129,12 @@ def chunk_rewards(rollout: TensorDict, gamma: float) -> tuple[torch.Tensor, floa
 
 
 def masked_mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Return the mean of x [...] where the mask [...] is True, 0 where it is nowhere; without a mask, of all."""
+    """Return the mean of x [...] where the mask [...] is True, 0 for an empty mask; without a mask, of all."""
     if mask is None:
         return x.mean()
     return x.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def with_dims_of(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return x [...] with as many dimensions as ``like`` [..., more], those that it lacks of size 1."""
+    """Return x [...] with trailing dimensions of size 1, as many as ``like`` [..., more] has."""
     return x.reshape(*x.shape, *[1] * (like.dim() - x.dim()))

@@ -1,4 +1,4 @@
-"""What the algorithms that learn from rollouts have in common: settings, the clipped surrogate, old log-probabilities.
+"""The base of the on-policy algorithms: hyperparameters, clipped surrogate, old log-probabilities.
 
 Legend: M transitions or sequences of a batch, L sequence length; ... any shape, of samples.
 """
@@ -16,28 +16,26 @@ from embodichain.agents.rl.algo.macro_steps import LogProbLevel, with_dims_of
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import configclass
 
-__all__ = ["AlgorithmCfg", "OnPolicyAlgorithm", "clipped_surrogate", "k3", "rounded_log_prob", "where_behind"]
-
 
 @configclass
 class AlgorithmCfg(BaseAlgorithmCfg):
-    """Settings that the on-policy algorithms share."""
+    """Hyperparameters of the on-policy algorithms."""
 
     n_epochs: PositiveInt = 10
     """Passes over each rollout."""
     batch_size: PositiveInt = 2048
-    """Transitions per minibatch, in each of several processes; the last one of an epoch holds the remainder. Left
-    out, it is a whole rollout where that has fewer."""
+    """Transitions per minibatch, in each of several processes; the last one of an epoch has the remainder. By
+    default at most a whole rollout."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
     """Weight of longer returns in the advantage: 0 is the one-step error, 1 the whole return."""
     logprob_level: LogProbLevel = "action"
-    """Of policies that choose chunks of actions: what has a probability ratio of its own. Each entry of an action that
-    the policy tells apart (``"token"``), each action, or the whole chunk; what was not executed never counts."""
+    """For policies that choose chunks of actions, the level of the probability ratio: each entry of an action that has
+    a log-probability (``"token"``), each action, or the whole chunk. Only executed actions count."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return what makes these settings impossible for rollouts of so many environments and steps, a line each."""
+        """Return the errors of these hyperparameters for rollouts of N environments and T steps, one line each."""
         transitions = num_envs * buffer_size
-        # The default is an upper limit: a small rollout makes one minibatch, and nobody has to write a size for it.
+        # The default is an upper limit: a small rollout is one minibatch without a setting.
         if self.batch_size <= transitions or self.batch_size == AlgorithmCfg.batch_size:
             return []
         return [
@@ -60,7 +58,7 @@ def clipped_surrogate(ratio: torch.Tensor, advantages: torch.Tensor, clip_coef: 
 
 
 def k3(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Return (r - 1) - log r for each sample, [...]: never negative, and 0 where nothing changed.
+    """Return (r - 1) - log r for each sample, [...]: never negative, and 0 for r = 1.
 
     Its mean over samples of q is an unbiased estimate of KL(q || p) for r = p/q: the estimator k3 of Schulman,
     "Approximating KL Divergence" (joschu.net/blog/kl-approx.html), 2020. Its gradient is not that of the divergence.
@@ -78,29 +76,23 @@ def where_behind(batch: TensorDict, behind: torch.Tensor, current: torch.Tensor)
 
 
 def rounded_log_prob(batch: TensorDict, now: TensorDict) -> torch.Tensor:
-    """Return the log-probabilities that ratios are taken to where the update rounds: the policy's own, rounded too.
+    """Return the old log-probabilities of an update that rounds: of ``now``, the policy's evaluation of the batch.
 
-    That of an older policy stays as it was stored: the parameters that it came from are gone.
-
-    Args:
-        batch: from ``learning_batch``, with ``lag`` where samples may be an older policy's.
-        now: the policy's evaluation of the batch.
+    Samples of an older policy (``lag`` > 0) have the stored ones, as its parameters are gone.
     """
     return where_behind(batch, batch["sample_log_prob"], action_log_prob(now))
 
 
 class OnPolicyAlgorithm(BaseAlgorithm):
-    """Improves a policy from rollouts of its own, in epochs of shuffled minibatches."""
+    """Improves a policy from its rollouts, in epochs of shuffled minibatches."""
 
     cfg_class = AlgorithmCfg
 
     @torch.no_grad()
     def evaluate(self, batch: TensorDict, policy: Policy | None = None) -> TensorDict:
-        """Return what ``evaluate_actions`` of a policy, by default the one to improve, says of a whole batch.
+        """Return ``evaluate_actions`` of a policy, by default ``self.policy``, for a whole batch [M] or [M, L].
 
-        Args:
-            batch: [M] or [M, L], from ``learning_batch``; it is evaluated a minibatch at a time.
-            policy: the policy.
+        It is evaluated one minibatch at a time.
         """
         length = batch.batch_size[1:].numel()
         pieces = batch.split(max(1, self.cfg.batch_size // length))
@@ -109,9 +101,9 @@ class OnPolicyAlgorithm(BaseAlgorithm):
 
     @property
     def is_rounded(self) -> bool:
-        """Whether products of matrices are rounded to less than the float32 that rollouts are collected in.
+        """Whether updates compute in lower precision than the float32 of rollouts.
 
-        The ratio to the rollout's log-probability would then not be 1 before the first step, the less so the smaller
-        the std: an update first evaluates its batch again; see ``rounded_log_prob``.
+        The ratio to the rollout's log-probability is then not 1 before the first step, least of all with a small std:
+        an update first evaluates its batch again; see ``rounded_log_prob``.
         """
         return torch.is_autocast_enabled(self.device.type)

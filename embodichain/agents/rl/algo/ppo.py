@@ -21,7 +21,7 @@ from embodichain.agents.rl.algo.on_policy import (
     rounded_log_prob,
     where_behind,
 )
-from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate
+from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_process_group
@@ -29,12 +29,10 @@ from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.profiling import section
 
-__all__ = ["PPO", "PPOCfg", "gaussian_kl", "importance_weight", "value_error"]
-
 
 @configclass
 class PPOCfg(AlgorithmCfg):
-    """Settings of PPO."""
+    """Hyperparameters of PPO."""
 
     clip_coef: PositiveFloat = 0.2
     """How far the probability ratio may leave 1 before a sample stops pushing it further."""
@@ -43,18 +41,18 @@ class PPOCfg(AlgorithmCfg):
     vf_coef: NonNegativeFloat = 0.5
     """Weight of the value loss."""
     lr_schedule: Literal["constant", "linear", "adaptive"] = "constant"
-    """What becomes of ``learning_rate``: it stays, it falls to 0 over the training, or it follows ``desired_kl``."""
+    """``learning_rate`` stays constant, falls linearly to 0 over the training, or adapts to ``desired_kl``."""
     desired_kl: PositiveFloat = 0.01
     """For ``"adaptive"``: the KL divergence (nats an action) from the rollout's policy that an update should reach."""
     max_kl: PositiveFloat | None = None
     """An epoch whose mean approximate KL divergence (nats an action) exceeds this is the update's last; None: never."""
     clip_value_coef: PositiveFloat | None = None
     """How far a value may move in an update before its error stops counting, in units of the return: it depends on the
-    rewards' scale. None: as far as it likes."""
+    rewards' scale. None: no bound."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
-    """What advantages are normalised over to mean 0 and std 1."""
+    """Samples over which advantages are normalised to mean 0 and std 1."""
     decoupled: bool = True
-    """Correct for the age of a policy that collected asynchronously; without a meaning where none is behind."""
+    """Correct by importance weights for the older policies of asynchronous collection; no effect without ``lag``."""
     behaviour_weight_cap: PositiveFloat = 5.0
     """The highest importance weight of such a sample."""
 
@@ -64,14 +62,14 @@ def value_error(
 ) -> torch.Tensor:
     """Return (V - R)^2 or, with a bound c, max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2) for each sample.
 
-    A value that has moved further than c from where it was, towards the return, has no gradient any more; one that
-    moved away from the return is pulled back. As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large
+    A value that has moved further than c towards the return has no gradient; one that moved away from the return has.
+    As in OpenAI Baselines' ppo2 (2017) and Berner et al., "Dota 2 with Large
     Scale Deep Reinforcement Learning", 2019.
 
     Args:
         value: V, [...].
         returns: R, [...].
-        old_value: V_old, of the critic that the rollout was collected with, [...]; read with a bound.
+        old_value: V_old, the rollout's, [...]; read with a bound.
         clip_coef: c, in units of the return; None: no bound.
     """
     error = (value - returns).square()
@@ -82,12 +80,12 @@ def value_error(
 
 
 def importance_weight(proximal_log_prob: torch.Tensor, log_prob: torch.Tensor, cap: float) -> torch.Tensor:
-    """Return min(pi_prox(a|s) / pi_behav(a|s), cap): the weight of a sample that an older policy collected, [...].
+    """Return min(pi_prox(a|s) / pi_behav(a|s), cap), the importance weight of an older policy's sample: [...].
 
     The objective of Hilton, Cobbe and Schulman, "Batch size-invariance for policy optimization", 2022, is the mean of
-    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: the policy is kept close to the recent one, pi_prox,
-    and not to the older one that collected. Fu et al., "AReaL", 2025, take for pi_prox the policy before the update,
-    and bound the weight; here it is cut off at the bound, as in Espeholt et al., "IMPALA", 2018.
+    pi_prox / pi_behav * min(r A, clip(r) A) with r = pi / pi_prox: it keeps the policy close to the recent pi_prox, not
+    to the older one that collected. Fu et al., "AReaL", 2025, take the policy before the update for pi_prox and bound
+    the weight; here it is clamped, as in Espeholt et al., "IMPALA", 2018.
 
     Args:
         proximal_log_prob: log pi_prox(a|s), [...].
@@ -130,17 +128,13 @@ class PPO(OnPolicyAlgorithm):
     KL divergence of Gaussians (see ``adapted_learning_rate``). ``max_kl`` ends an update early, as Spinning Up (2018)
     and Stable-Baselines3 do; here the host reads the divergence once an epoch, so that no minibatch waits for it.
 
-    Of a rollout that older policies collected (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one:
-    r is the ratio to the policy before the update, and each sample has an importance weight, what that policy's
-    probability is to the older one's. Where nothing is behind, the two are the same.
+    For a rollout of older policies (``lag`` > 0, see ``AsyncCollector``) the objective is the decoupled one: r is the
+    ratio to the policy before the update, and each sample has an importance weight, the ratio of that policy's
+    probability to the older one's. Without lag the two objectives are the same.
 
-    Of a policy that chooses chunks of actions, ``logprob_level`` says what has a ratio r of its own; the advantage is
-    the decision's, and the means of r and of the entropy (nats of an action) are over what was executed. Where several
-    processes share the training, each one's mean counts alike.
-
-    Args:
-        cfg: the settings.
-        policy: the policy to improve, on ``cfg.device``.
+    With chunks of actions, ``logprob_level`` is the level of the ratio r; the advantage is the decision's, and the
+    means of r and of the entropy (nats of an action) are over executed actions. With several processes, each one's mean
+    has the same weight.
     """
 
     cfg_class = PPOCfg
@@ -155,21 +149,21 @@ class PPO(OnPolicyAlgorithm):
         """Improve the policy; see ``BaseAlgorithm.update``.
 
         Returns:
-            Means over the minibatches, but for those whose step was skipped, of ``policy_loss``, ``value_loss``,
-            ``entropy``, ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip
-            range), ``grad_norm`` (before it is cut) and, where the rate adapts, ``kl``, and where samples are weighted,
-            ``behaviour_weight`` and ``capped_fraction``; ``explained_variance`` of the returns by the values that the
-            rollout was collected with; ``epochs``, how many were made; ``learning_rate``, the last one; and the
-            policy's diagnostics after the update, such as ``std``.
+            Means over the minibatches without a skipped step of ``policy_loss``, ``value_loss``, ``entropy``,
+            ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
+            ``grad_norm`` (before clipping), with an adaptive rate ``kl``, and with importance weights
+            ``behaviour_weight`` and ``capped_fraction``; ``explained_variance`` of the returns by the rollout's values;
+            ``epochs``, the number made; the last ``learning_rate``; and the policy's diagnostics after the update, such
+            as ``std``.
 
         Raises:
             ValueError: the rollout is not of batch size [N, T+1].
-            ConfigError: the rate is to adapt, and the policy does not say its distribution.
+            ConfigError: the rate adapts, and the policy returns no ``mean`` and ``log_std``.
         """
         cfg = self.cfg
         check_rollout(rollout)
         if cfg.lr_schedule == "linear":
-            self.optimizer.param_groups[0]["lr"] = self.linear_learning_rate()
+            self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
         batch, explained = self._prepare(rollout.to(self.device))
 
         means = MetricMeans()
@@ -191,7 +185,7 @@ class PPO(OnPolicyAlgorithm):
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
                 ``old_value`` for value clipping, ``old_mean`` and ``old_log_std`` for an adaptive learning rate, and
-                ``importance_weight`` where an older policy collected; ``sample_log_prob`` is the proximal policy's.
+                ``importance_weight`` if an older policy collected; ``sample_log_prob`` is the proximal policy's.
         """
         cfg = self.cfg
         new = self.policy.evaluate_actions(batch)
@@ -217,7 +211,7 @@ class PPO(OnPolicyAlgorithm):
 
     @section("advantages")
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
-        """Return the batch to learn from, and how much of the returns' variance the old values explain."""
+        """Return the batch, and the explained variance of the returns by the old values."""
         cfg, old_value = self.cfg, rollout["value"][:, :-1]
         advantages, returns = compute_gae(rollout, cfg.gamma, cfg.gae_lambda)
         if cfg.normalize_advantages == "rollout":
@@ -234,21 +228,16 @@ class PPO(OnPolicyAlgorithm):
         return batch, explained_variance(old_value, returns)
 
     def _prepare_old(self, batch: TensorDict, weighs: bool) -> None:
-        """Set what an update is compared with, where it is not what the rollout stored.
-
-        Args:
-            batch: from ``learning_batch``.
-            weighs: samples get an importance weight, and ratios are those to the policy before the update.
-        """
+        """Set the batch's old values where they are not the rollout's; ``weighs``: with importance weights."""
         cfg, rounded = self.cfg, self.is_rounded
         if not (self._adapts or weighs or rounded):
             return
         old = self.evaluate(batch)
         if weighs:
-            with torch.autocast(self.device.type, enabled=False):  # the weight is for the age alone
+            with torch.autocast(self.device.type, enabled=False):  # the weight must not contain rounding
                 exact = self.evaluate(batch) if rounded else old
             rows = compare(batch, exact, cfg.logprob_level)
-            # What was collected with the present parameters keeps its log-probability, to the last bit.
+            # Samples of the current parameters keep their log-probability, to the last bit.
             proximal = where_behind(batch, rows.log_prob, rows.old_log_prob)
             batch["importance_weight"] = importance_weight(proximal, rows.old_log_prob, cfg.behaviour_weight_cap)
             batch["sample_log_prob"] = where_behind(batch, action_log_prob(exact), batch["sample_log_prob"])
@@ -266,7 +255,7 @@ class PPO(OnPolicyAlgorithm):
                 batch[f"old_{name}"] = old[name]
 
     def _more_metrics(self, batch: TensorDict, new: TensorDict, rows: Rows) -> dict[str, torch.Tensor]:
-        """Return what is logged only where the learning rate adapts, or where samples have importance weights."""
+        """Return the metrics of an adaptive learning rate and of importance weights."""
         metrics: dict[str, torch.Tensor] = {}
         if self._adapts:
             kl = gaussian_kl(batch["old_mean"], batch["old_log_std"], new["mean"], new["log_std"])
@@ -278,7 +267,7 @@ class PPO(OnPolicyAlgorithm):
         return metrics
 
     def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
-        """Make one gradient step; ``adapts`` says whether the learning rate follows the KL divergence before it."""
+        """Make one gradient step; ``adapts``: the learning rate first adapts to the KL divergence."""
         if self.cfg.normalize_advantages == "minibatch":
             minibatch["advantage"] = normalize_advantages(minibatch["advantage"])
         loss, metrics = self.loss(minibatch)
@@ -287,14 +276,14 @@ class PPO(OnPolicyAlgorithm):
         if adapts:
             rate = torch.as_tensor(rate, device=self.device)
             group["lr"] = adapted_learning_rate(rate, metrics["kl"], self.cfg.desired_kl)
-        norm = self.descend(self.optimizer, loss)
+        norm = gradient_step(self.optimizer, self.parameters, loss, self.cfg.max_grad_norm)
         if adapts:
-            # Where no step is made the divergence stays, and would drive the rate to its bound.
+            # After a skipped step the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
         return metrics | {"grad_norm": norm}
 
 
 def _finite_mean(scalars: list[torch.Tensor]) -> torch.Tensor:
-    """Return the mean of those that are finite; not-a-number where none is."""
+    """Return the mean of the finite scalars; NaN without any."""
     values = torch.stack(scalars)
     return values[values.isfinite()].mean()

@@ -18,22 +18,13 @@ from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.module_utils import takes
 
-__all__ = [
-    "algorithm_data",
-    "build_algo",
-    "find_algo_name",
-    "get_algo_class",
-    "get_registered_algo_names",
-    "register_algo",
-]
-
 A = TypeVar("A", bound=BaseAlgorithm)
 
 _ALGORITHMS: dict[str, type[BaseAlgorithm]] = {}
 
 
 def register_algo(name: str) -> Callable[[type[A]], type[A]]:
-    """Register the decorated class for ``algorithm.name``; a name registered twice means the later class.
+    """Register the decorated class for ``algorithm.name``; a later class replaces an earlier one of the same name.
 
     The class is built as ``algo_class(cfg, policy)``, where ``cfg`` is an instance of its attribute ``cfg_class``.
 
@@ -95,7 +86,7 @@ def find_algo_name(algo_class: type) -> str | None:
 
 
 def algorithm_data(name: str, cfg: Any) -> dict[str, Any]:
-    """Return the config's ``algorithm`` block, with every default; the device is the trainer's, and not in it."""
+    """Return the config's ``algorithm`` block with all defaults, without ``device``, which is the trainer's."""
     settings = to_dict(cfg)
     settings.pop("device", None)
     return {"name": name, "cfg": settings}
@@ -115,14 +106,14 @@ def build_algo(
         name: a registered name.
         cfg_kwargs: ``algorithm.cfg``: an instance of the algorithm's config class, or its arguments.
         policy: the policy to improve, on ``device``.
-        device: where updates run; it takes the place of a ``device`` in ``cfg_kwargs``.
-        distributed: the processes that have met share each update, in ``join_process_group`` or in a group that the
-            program has initialized; all begin with rank 0's policy.
+        device: where updates run, instead of a ``device`` in ``cfg_kwargs``.
+        distributed: the processes of the process group (``join_process_group``, or one that the program initialized)
+            share each update, beginning with rank 0's policy.
 
     Raises:
         ConfigError: (a ValueError) the name is unknown.
         pydantic.ValidationError: (a ValueError) keys or values that the algorithm's config class does not allow.
-        ConfigError: ``distributed`` is True, and the processes have not met.
+        ConfigError: ``distributed`` is True without a process group.
     """
     algo_class = get_algo_class(name)
     if distributed:

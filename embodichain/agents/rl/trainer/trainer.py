@@ -201,7 +201,7 @@ class Trainer:
         iterations = -(-total_timesteps // self._steps_per_iteration)
         with self._training(iterations) as progress:  # in which a print that fails ends nothing
             while self._iteration < iterations:
-                self.algorithm.set_progress(self._iteration / iterations)
+                self.algorithm.progress = self._iteration / iterations
                 metrics = self._iterate()
                 is_last, is_best = self._iteration == iterations, False
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:

@@ -63,7 +63,7 @@ def test_what_an_algorithm_offers_follows_from_the_three_attributes_that_it_sets
     assert all(a is b for a, b in zip(algorithm.parameters, policy.parameters(), strict=True))
     assert algorithm.parameters is algorithm.parameters  # listed once
     assert algorithm.progress == 0
-    algorithm.set_progress(0.5)
+    algorithm.progress = 0.5
     assert algorithm.progress == 0.5
     assert not algorithm.reset_every_rollout
     assert algorithm.take_step_counts() == (0, 0)

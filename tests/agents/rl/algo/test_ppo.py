@@ -219,7 +219,7 @@ def test_linear_learning_rate_falls_to_nothing() -> None:
     algo = PPO(PPOCfg(lr_schedule="linear", learning_rate=0.01, n_epochs=1), policy)
     rates = []
     for done in range(4):
-        algo.set_progress(done / 4)
+        algo.progress = done / 4
         rates.append(algo.update(rollout)["learning_rate"])
     assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
 

@@ -227,7 +227,7 @@ class AsyncCollector(BaseCollector):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
         self.publisher.publish(state["version"])
-        self._next_env_set = state.get("next_group", 0)  # checkpoints of 0.1 lack it
+        self._next_env_set = state.get("next_group", 0)  # older checkpoints lack it
         for env_set, own in zip(self._env_sets, state["groups"], strict=True):
             env_set.load_state(own)
 
