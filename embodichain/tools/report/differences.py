@@ -18,8 +18,8 @@ _NOT_SETTINGS = ("gym_config", "exp_name", "events", "import_modules")
 def differences_from_defaults(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return path, value and default, as JSON, of the settings that differ from their default.
 
-    These are settings of ``trainer``, ``policy`` and ``algorithm.cfg``. The default is empty if there is none, or if the
-    algorithm or policy is not registered here.
+    These are settings of ``trainer``, ``policy`` and ``algorithm.cfg``. The default is empty if there is none, or if
+    the algorithm or policy is not registered here.
     """
     rows = _block("trainer", config["trainer"], TrainerCfg, _NOT_SETTINGS)
     policy, algorithm = config["policy"], config["algorithm"]
