@@ -32,7 +32,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
 TrainingEnv = EmbodiedEnv | ProcessEnv
-"""Environments of a training, in this process or in one of their own."""
+"""Environments of a training, in this process or a separate one."""
 
 
 def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: torch.device) -> RunConfig:
@@ -41,8 +41,8 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
     Only rank 0 records videos, trajectories and datasets, all of its own environments.
 
     Args:
-        num_threads: of the physics, where the config does not say.
-        device: the process's own; what the config has on a GPU is on this one.
+        num_threads: of the physics, unless the config has it.
+        device: of the process; replaces any GPU in the config.
     """
 
     def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
@@ -70,7 +70,7 @@ def without_records(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
 
 
 def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
-    """Build the training environments, and those for evaluation where the config enables it.
+    """Build the training environments, and those for evaluation if the config enables it.
 
     Raises:
         ConfigError: a config does not fit the scene.
@@ -86,11 +86,7 @@ def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
 
 
 def build_env_sets(run: RunConfig) -> list[TrainingEnv]:
-    """Build the further sets of training environments that asynchronous collection asks for.
-
-    Raises:
-        ConfigError: the config does not fit the scene.
-    """
+    """Build the further env sets of asynchronous collection."""
     asynchronous = run.trainer.collection()
     sets: list[TrainingEnv] = []
     try:
@@ -131,9 +127,8 @@ def build_learner(
         is_resumed: the policy's parameters come from the run's own checkpoint, and not by ``policy.init_from``.
 
     Raises:
-        ConfigError: the policy's block does not fit the environment, or its chunks of actions or its sequences not
-            the rollouts, or these not the memory; a user's policy lacks something; or ``policy.init_from`` cannot be
-            taken.
+        ConfigError: the policy does not fit the environment; its chunks or sequences do not fit the rollouts; the
+            rollouts do not fit the memory; a user's policy lacks something; or ``policy.init_from`` cannot be loaded.
     """
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
@@ -158,14 +153,14 @@ def build_trainer(
     allowed_writes: Sequence[str] = (),
     more_sets: Sequence[TrainingEnv] = (),
 ) -> Trainer:
-    """Put a run's parts together, and write the resolved config into its folder. Only rank 0 writes.
+    """Build a run's trainer, and write the resolved config into its folder. Only rank 0 writes.
 
     Args:
-        folder: its folder. If it is a new one and something fails, it is removed again.
+        folder: a new one is removed if something fails.
         resume: the checkpoint to continue from.
         check_stop: see ``Trainer``.
-        allowed_writes: folders beside the run's that a ``save_path`` may name.
-        more_sets: further sets of training environments, from ``build_env_sets``.
+        allowed_writes: folders outside the run's that a ``save_path`` may name.
+        more_sets: from ``build_env_sets``.
 
     Raises:
         ConfigError: the folder cannot be written, or the checkpoint does not hold this training's state.
@@ -220,7 +215,7 @@ def build_trainer(
         if resume is not None:
             with loading(resume.checkpoint):
                 trainer.load_state_dict(resume.content)
-            trainer.last_checkpoint = resume.checkpoint
+            trainer.saver.last = resume.checkpoint
         if process_group.is_main:
             begin_writing(run, folder, env, trainer, log, resume)
         undo.pop_all()

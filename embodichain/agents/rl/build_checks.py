@@ -1,4 +1,4 @@
-"""Checks of a policy that is built, before the training begins: what the config alone does not tell."""
+"""Checks of a built policy before the training begins, which the config alone does not allow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Po
 
 
 def _check_chunks(run: RunConfig, length: int) -> None:
-    """Check that rollouts can be made of chunks of so many actions, and minibatches of them."""
+    """Check that buffer_size and batch_size fit chunks of H = ``length`` actions."""
     size = run.trainer.buffer_size
     if size % length:
         below = size // length * length
@@ -53,7 +53,7 @@ def _check_chunks(run: RunConfig, length: int) -> None:
 
 
 def _check_rollout_memory(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
-    """Refuse rollouts that are larger than the memory there is."""
+    """Check that a rollout fits into the available memory."""
     known, num_steps = entry_spaces(env.single_observation_space), run.trainer.buffer_size
     entries = {
         key: torch.from_numpy(np.empty((0, *known[key].shape), known[key].dtype))

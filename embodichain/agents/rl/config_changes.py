@@ -1,4 +1,4 @@
-"""What a resumed run's config may have otherwise than the run's own."""
+"""Checks the config of a resumed run: which settings may differ from the run's own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodichain.utils.utility import load_config_file
 
 MAY_CHANGE = (*changeable(TrainerCfg, "trainer"), *changeable(EmbodiedEnvCfg, "gym_config.env"))
 """Paths in ``RunConfig.resolved`` of the settings that are ``MayChange`` in their config classes."""
-_RECORDERS = ("record_camera_data", "record_camera_data_async")  # events that decide nothing
+_RECORDERS = ("record_camera_data", "record_camera_data_async")  # events without influence on the training
 
 
 def check_resumed_config(
@@ -26,14 +26,10 @@ def check_resumed_config(
     """Compare the config of a checkpoint, also of version 0.1, with the one to continue with.
 
     Args:
-        before: of the checkpoint.
-        run: to continue with.
-        target: what is resumed, for the message.
-        allowed_imports: as :func:`load_checkpoint_config`.
+        target: the run to resume, for the message.
 
     Raises:
-        ConfigError: they differ in what decides about the training, with a line for each difference, or the
-            checkpoint's cannot be read.
+        ConfigError: they differ in settings that are not ``MayChange``, a line each, or the checkpoint's is invalid.
     """
     own = json.loads(json.dumps(before))
     for path in MAY_CHANGE:

@@ -1,4 +1,4 @@
-"""One process's training: from its config to what it leaves in the run's folder."""
+"""The training of one process: from its config to the results in the run's folder."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def load_training(
     placement: Placement | None,
     lock: RunLock,
 ) -> tuple[RunConfig, SavedRun | None]:
-    """Read the config and, where a run is resumed, the checkpoint to continue from, which rank 0 locks and reads.
+    """Read the config and, for a resume, the checkpoint to continue from, which rank 0 locks and reads.
 
-    Processes that torchrun has started again continue the run that they had begun.
+    Processes that torchrun has restarted continue their run.
 
     Raises:
         ConfigError: the config or the checkpoint cannot be used, or they do not fit each other.
@@ -53,7 +53,7 @@ def load_training(
         run = load_checkpoint_config(config, overrides, allowed_imports)
         if changes := changes_of_env_file(config, overrides, allowed_imports):
             logger.log_info(
-                f"the run continues with its own config; {config['trainer']['gym_config']} is another: "
+                f"the run continues with its own config; {config['trainer']['gym_config']} differs: "
                 f"{'; '.join(changes)}"
             )
     if point is not None:
@@ -71,7 +71,7 @@ def run_training(
     lock: RunLock,
     allowed_writes: Sequence[str],
 ) -> dict[str, Any]:
-    """Build what the config says, train, and return the summary; on all ranks.
+    """Build, train, and return the summary; on all ranks.
 
     Raises:
         ConfigError, InterruptedTraining, NonFiniteError, UnsavedTrainingError: as ``train_from_config``.
@@ -120,10 +120,10 @@ def run_training(
 
 @contextmanager
 def _rescuing(trainer: Trainer, stop: StopSignals) -> Iterator[None]:
-    """Save what finished iterations achieved, whatever ends the block early, and say how to continue."""
+    """On any exception in the block, save the finished iterations and log how to continue."""
 
     def rescue_alone() -> str:
-        trainer.rescue_alone()
+        trainer.saver.rescue_alone()
         return _saved_text(trainer) or "Nothing was finished, so nothing is saved"
 
     stop.rescue = rescue_alone
@@ -132,22 +132,22 @@ def _rescuing(trainer: Trainer, stop: StopSignals) -> Iterator[None]:
     except UnsavedTrainingError:
         raise
     except BaseException as error:
-        trainer.rescue(is_together=isinstance(error, InterruptedTraining))
+        trainer.saver.rescue(is_together=isinstance(error, InterruptedTraining))
         if text := _saved_text(trainer):
             logger.log_info(text)
         raise
 
 
 def _saved_text(trainer: Trainer) -> str:
-    """Return where the training can be continued; an empty text where it has no checkpoint."""
-    path = trainer.whole_checkpoint()
+    """Return the log line with the checkpoint to resume from; "" if there is none."""
+    path = trainer.saver.whole()
     if path is None:
         return ""
     return f"checkpoint saved: {path}; 'embodichain resume {path.parent.parent}' continues from there"
 
 
 def _refill(folder: RunFolder, run: RunConfig, lock: RunLock) -> None:
-    """Put into a run's folder that was removed and made again what belongs in it from the beginning."""
+    """Write the first files of a run's folder again after it was deleted."""
     lock.take_again()
     folder.write_config(run.resolved)
 

@@ -1,4 +1,4 @@
-"""A run's configs, parsed and checked: training config, environment config, and how they fit. Nothing is built here."""
+"""A run's training and environment configs, parsed and checked together. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -43,17 +43,14 @@ from embodichain.utils.validation import parse
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that a run is made from, parsed and checked.
+    """The whole config of a run, parsed and checked.
 
     Attributes:
-        trainer: the training's own settings; its ``gym_config`` is the path of the environment's config, or ``{}``.
-        policy: the policy's block.
-        algorithm_name: a registered name.
-        algorithm: its settings, an instance of the algorithm's ``cfg_class``.
-        env_id: the registered environment.
-        env: its config for training.
-        eval_env: its config for evaluation, or None.
-        resolved: all of it as plain data, with every default; it loads as an equal ``RunConfig``.
+        trainer: its ``gym_config`` is the path of the environment's config, or ``{}``.
+        algorithm_name, env_id: registered names.
+        algorithm: an instance of the algorithm's ``cfg_class``.
+        env, eval_env: the environment's config for training, and for evaluation if enabled.
+        resolved: the same as plain data, with every default; it loads as an equal ``RunConfig``.
     """
 
     trainer: TrainerCfg
@@ -90,28 +87,16 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
 def load_checkpoint_config(
     config: dict[str, Any], overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
 ) -> RunConfig:
-    """Check the config that is in a checkpoint, as :func:`load_run_config` does that of a file.
-
-    Args:
-        config: as ``RunConfig.resolved``.
-        overrides: ``trainer.iterations=500`` and the like.
-        allowed_imports: as :func:`load_run_config`.
-
-    Raises:
-        ConfigError: with every error found, a line each.
-    """
+    """Check the config in a checkpoint (``RunConfig.resolved``), as :func:`load_run_config` does that of a file."""
     with placed("the checkpoint's config: "):
         check_plain(config)
     return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports, [])
 
 
 def check_sizes(cfg: Any, num_envs: int, num_steps: int) -> list[str]:
-    """Return what makes an algorithm's settings impossible for the rollouts' size, a line each.
+    """Return the errors of an algorithm's settings for rollouts [N, T] of decisions, a line each.
 
-    Args:
-        cfg: the settings; those of a user's own class are the user's to check.
-        num_envs: N.
-        num_steps: T, of decisions.
+    Settings of a user's own class are not checked.
     """
     return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
 
@@ -121,9 +106,8 @@ class _EnvFile:
     """An environment's config before it is parsed.
 
     Attributes:
-        data: its plain data.
         path: of its file; ``{}``: it has none.
-        place: where it stands, before each path in the messages.
+        place: prefix of the paths in messages.
         inline: its parts in the user's file, if it is in an older layout's ``env``.
     """
 
@@ -140,16 +124,9 @@ class _EnvFile:
 def _load(
     data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_imports: Sequence[str], problems: list[str]
 ) -> RunConfig:
-    """Parse both configs, and check each part and how they fit.
+    """Parse and check both configs; ``folder`` is searched for ``gym_config``, and ``data`` is changed.
 
-    Each part is parsed without what is wrong in it, so that an error in one place hides none in another.
-
-    Args:
-        data: the training config in the present layout; it is changed.
-        folder: where ``gym_config`` may be, beside the working directory.
-        overrides: of both configs.
-        allowed_imports: as :func:`load_run_config`.
-        problems: found already.
+    Each part is parsed without its wrong values, so that an error in one place hides none in another.
     """
     own, env_overrides = split_overrides(overrides, TOP_KEYS)
     file = _take_env(data, own, problems)
@@ -195,7 +172,7 @@ def _assemble(
     env: ParsedEnv,
     events: Mapping[str, dict[str, EventCfg]],
 ) -> RunConfig:
-    """Return the whole of a run's parts, which are right."""
+    """Return the run's config of its checked parts."""
     trainer, device = train.trainer, str(resolve_device(train.trainer.device))
     algorithm = replace(algorithm, device=device)
     sim_cfg = replace(
@@ -257,11 +234,7 @@ def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str
 
 
 def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
-    """Return the environment's config that ``trainer.gym_config`` is, or names.
-
-    Raises:
-        ConfigError: there is no such file, or it cannot be read.
-    """
+    """Return the environment's config in, or named by, ``trainer.gym_config``."""
     name = trainer.gym_config
     if isinstance(name, dict):
         return _EnvFile(name)
@@ -281,7 +254,7 @@ def _parse_env(
     allowed_imports: Sequence[str],
     problems: list[str],
 ) -> ParsedEnv:
-    """Return the environment's config in its typed form, without what is wrong, which is added to ``problems``."""
+    """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
     data, spec, wrong = file.data, None, list[str]()
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     with collected(wrong, "id: "):
@@ -289,7 +262,7 @@ def _parse_env(
             known = ", ".join(get_registered_env_ids())
             raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
         spec = get_env_spec(data["id"])
-    # Of an unknown task, the rest is checked as that of a plain environment.
+    # The rest of an unknown task's config is checked as a plain environment's.
     env = parse_env(data, env_class=EmbodiedEnv if spec is None else spec.cls, allowed_imports=allowed_imports)
     wrong += env.problems
     limits = [env.cfg.max_episode_steps, spec is None or spec.max_episode_steps]
@@ -301,7 +274,7 @@ def _parse_env(
 
 
 def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, wrong: Collection[str]) -> list[str]:
-    """Return what makes an algorithm's settings impossible for the rollouts' size; what is ``wrong`` has a line."""
+    """Return the errors of an algorithm's settings for the rollouts' size, without those of ``wrong`` keys."""
     sizes = {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"}
     num_envs = trainer.num_envs
     if num_envs is None and env is not None and not _is_wrong(env.problems, "num_envs"):
@@ -318,7 +291,7 @@ def _is_wrong(problems: Sequence[str], key: str) -> bool:
 
 
 def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
-    """Return where the physics runs; what is wrong with it is added to ``problems``."""
+    """Return the device of the physics; errors are added to ``problems``."""
     place, name = "trainer.", trainer.sim_device
     if name is None:
         place, name = "env.sim_cfg.", str(cfg.sim_cfg.sim_device)

@@ -1,4 +1,4 @@
-"""A run's folder, and what a training leaves in it at its end: learning curve, summary and report."""
+"""A run's folder, and the files at the end of a training: learning curve, summary and report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.machine import describe_machine
 
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
-# What is printed of a summary.
+# Entries of a summary that are printed.
 _PRINTED = {
     "success_rate",
     "success_interval_95",
@@ -56,7 +56,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, exp_name: str) -> RunFolder:
-        """Make the folder in the working directory; where another run began in the same second, wait for the next.
+        """Create the folder in the working directory; if another run began in the same second, wait for the next.
 
         Raises:
             ConfigError: it cannot be written.
@@ -86,13 +86,13 @@ class RunFolder:
         write_json(self.path / "config.json", resolved, indent=2)
 
     def remove(self) -> None:
-        """Remove the folder, and ``outputs`` where nothing else is in it."""
+        """Remove the folder, and ``outputs`` if that is empty."""
         shutil.rmtree(self.path)
         with suppress(OSError):
             self.path.parent.rmdir()
 
     def has_results(self) -> bool:
-        """Return whether there is anything to look at or to continue from: a checkpoint, a metric or a bundle."""
+        """Return whether the folder has a checkpoint, a metric or a bundle."""
         is_logged = self.metrics.exists() and self.metrics.stat().st_size > 0
         return is_logged or any(self.path.glob("checkpoints/*.pt")) or any(self.path.glob("bundles/**/*.pt"))
 
@@ -103,7 +103,7 @@ class RunFolder:
 
     @property
     def learning_curve(self) -> Path:
-        """The plot."""
+        """Plot of return and success."""
         return self.path / "learning_curve.png"
 
     @property
@@ -113,11 +113,7 @@ class RunFolder:
 
 
 def open_run_folder(exp_name: str, point: SavedRun | None, placement: Placement | None, lock: RunLock) -> str:
-    """Return the path of the run's folder, which is locked: a new one, or that of the run to continue.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Return the path of the run's locked folder: a new one, or that of the run to continue."""
     folder = RunFolder.create(exp_name) if point is None else RunFolder(point.folder)
     if point is None:
         lock.take(folder.path)
@@ -136,7 +132,7 @@ def begin_writing(
 ) -> None:
     """Write the resolved config, and begin the logs and the recordings.
 
-    The last of what can fail before the training: what the run has logged beyond its checkpoint is given up here.
+    The last step that can fail before the training: here logs after the resumed checkpoint are deleted.
     """
     step, wall_time, last_step = None, 0.0, None
     if resume is not None:
@@ -167,12 +163,11 @@ def take_run(
 ) -> SavedRun | None:
     """Find the run to continue, lock it and read its checkpoint, on rank 0; return it on all ranks.
 
-    Processes that torchrun has started again continue the run of their launch, whatever ``resume`` says.
+    Processes that torchrun has restarted continue the run of their launch, whatever ``resume`` says.
 
     Args:
         resume: a run's folder, a checkpoint of it, or ``latest``; None: that of the launch, if any.
-        exp_name: of the runs to look at; None: all.
-        lock: taken on rank 0, before anything is read.
+        exp_name: of the runs to consider; None: all.
 
     Raises:
         ConfigError: there is no such run, it cannot be read, or another process trains in it.
@@ -186,7 +181,7 @@ def take_run(
         if target is None:
             return None
         folder = find_run_folder(target, exp_name)
-        # A process of this launch that has the lock is about to end.
+        # A process of this launch that holds the lock is about to end.
         lock.take(folder, _RESTART_PATIENCE if begun is not None else 0.0)
         saved = load_resumed_run(folder, target)
         return str(saved.folder), str(saved.checkpoint), saved.content
@@ -196,12 +191,14 @@ def take_run(
 
 
 def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
-    """Return the summary of a run that has nothing left to do, and write what it lacks; None if it is not finished."""
+    """Return the summary of a finished run, and write its missing files; None if it is not finished."""
     done, folder = point.content["iteration"], RunFolder(point.folder)
     summary = read_summary(folder.summary)
     if done < iterations or not summary.keys() >= _PRINTED:
         return None
-    logger.log_info(f"all of its {done} iterations are made; to continue, ask for more: trainer.iterations={2 * done}")
+    logger.log_info(
+        f"all {done} iterations are finished; to continue, raise trainer.iterations: trainer.iterations={2 * done}"
+    )
     remove_unfinished(folder.path)
     _write_all([writer for writer in _last_files(folder, point.exp_name) if not (folder.path / writer[0]).exists()])
     return summary
@@ -217,7 +214,7 @@ def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: floa
 
 
 def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:
-    """Return the files that a training ends with, beside its summary: their names, and functions that write them."""
+    """Return names and writers of the files at the end of a training, without the summary."""
     return [
         (folder.learning_curve.name, lambda: draw_learning_curve(folder.metrics, folder.learning_curve, title)),
         ("machine.json", lambda: write_json(folder.path / "machine.json", describe_machine(), indent=2)),
@@ -226,11 +223,11 @@ def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], o
 
 
 def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
-    """Write one after the other; one that cannot be written is a warning."""
+    """Write the files; a failure is a warning."""
     for name, write in writers:
         try:
             write()
-        except (OSError, ValueError) as error:  # a ValueError where the logs that it is made from are not whole
+        except (OSError, ValueError) as error:  # a ValueError if the logs are damaged
             logger.log_warning(f"{name} could not be written: {error}")
 
 
@@ -246,7 +243,7 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
         "env_steps": trainer.global_step,
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "run_folder": str(folder.path),
-        "checkpoint": str(trainer.last_checkpoint),
+        "checkpoint": str(trainer.saver.last),
         "video": videos[-1] if videos else None,
         "learning_curve": str(folder.learning_curve) if folder.learning_curve.exists() else None,
     }
@@ -262,7 +259,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     if "wall_seconds" in summary:  # runs of older versions have none
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
     print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
-    # A recorder that could not draw or write has said so in a warning.
+    # A failed recorder has warned.
     no_video = "nothing was evaluated" if rate is None else "no event in trainer.events.eval recorded one"
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
         print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")

@@ -65,19 +65,19 @@ def train_from_config(
             paths, beside those in the environment variable ``EMBODICHAIN_ALLOW_IMPORT`` (comma-separated).
         resume: the run to continue: its folder, one of its checkpoints, or ``"latest"``.
         allowed_writes: folders outside the run's own that a ``save_path`` of the config may lead into.
-        processes: how many of them it starts itself; None: one for each GPU, where it is distributed.
+        processes: number of processes to start; None: one for each GPU, if distributed.
 
     Returns:
-        What also stands in the run folder's ``summary.json``.
+        The content of the run folder's ``summary.json``.
 
     Raises:
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
-        InterruptedTraining: SIGINT, SIGTERM or SIGHUP came, to any process; the finished iterations are saved.
-        NonFiniteError: what is computed is not finite any more; the finished iterations are saved.
+        InterruptedTraining: SIGINT, SIGTERM or SIGHUP, to any process; the finished iterations are saved.
+        NonFiniteError: updates or parameters are not finite; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
-        LostProcessError: another process has failed.
-        FailedProcessError: one of those that it has started itself has failed.
+        LostProcessError: another process of the launcher has failed.
+        FailedProcessError: a process that this function has started has failed.
     """
     placement = Placement.from_environment(distributed=distributed or processes is not None)
     if processes is not None:
@@ -99,7 +99,7 @@ def train_from_config(
                 process_group.use(device, run.trainer.hang_seconds)
                 run = for_rank(run, placement, share_processors(placement), device)
             return run_training(run, point, device, process_group, placement, lock, allowed_writes)
-    # The processes that are started take the lock themselves.
+    # The started processes take the lock themselves.
     return start_local_processes(count, as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes))
 
 
@@ -109,10 +109,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train_as_command(args: argparse.Namespace) -> int:
-    """Train as ``parse_args`` says, and print what came of it; return the exit code.
+    """Train with the arguments of ``parse_args``, and print the summary; return the exit code.
 
-    A failure to print does not end the training. It ends with the process that has started it, where that is one of
-    ours.
+    Failed output never ends the training. The training ends with its parent process, if that is one of ours.
     """
     open_closed_descriptors()
     end_with_parent()

@@ -32,7 +32,7 @@ class VecEnv(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where observations, rewards and flags live; actions are expected there."""
+        """Device of observations, rewards, flags and actions."""
 
     @property
     def flattened_observation_space(self) -> spaces.Box:
@@ -79,7 +79,7 @@ class VecEnv(Protocol):
 
 @runtime_checkable
 class StepsChunks(Protocol):
-    """Environments that take several actions at a time, H; for policies that choose so many."""
+    """Environments that execute chunks of H actions."""
 
     def step_chunk(
         self, action: torch.Tensor
@@ -104,17 +104,17 @@ class SavesState(Protocol):
     """Environments that continue where a checkpoint left them; others begin new episodes when a training is resumed."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next steps depend on, as plain data (see ``embodichain.utils.state``)."""
+        """Return the state as plain data (see ``embodichain.utils.state``)."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load the state of ``state_dict``."""
 
 
 def step_with(env: VecEnv, chunk_length: int) -> Step:
-    """Return what takes a policy's actions: ``env.step``, or ``env.step_chunk`` where it chooses several at a time.
+    """Return ``env.step``, or ``env.step_chunk`` for a policy of chunks.
 
     Raises:
-        ConfigError: it does, and the environment takes single ones only.
+        ConfigError: the environment has no ``step_chunk``.
     """
     if chunk_length == 1:
         return env.step

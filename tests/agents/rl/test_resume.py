@@ -253,7 +253,7 @@ def test_finished_run_has_nothing_left_to_do_and_says_again_what_came_of_it(
     before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
     capsys.readouterr()
     assert train_from_config(None, resume=summary["run_folder"]) == summary
-    message = "all of its 2 iterations are made; to continue, ask for more: trainer.iterations=4"
+    message = "all 2 iterations are finished; to continue, raise trainer.iterations: trainer.iterations=4"
     assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
 
@@ -271,7 +271,7 @@ def test_environment_file_that_was_changed_is_not_passed_over_in_silence(capsys:
     path.write_text(json.dumps(env), encoding="utf-8")
     assert main(["--resume", "latest", "trainer.iterations=4"]) == 0
     change = "env.rewards.calm.weight: 0.05 in the run, 9.0 now"
-    assert f"the run continues with its own config; mine/env.json is another: {change}" in capsys.readouterr().err
+    assert f"the run continues with its own config; mine/env.json differs: {change}" in capsys.readouterr().err
 
 
 def test_task_that_observes_something_else_than_the_run_is_one_message(

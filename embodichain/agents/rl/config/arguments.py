@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--processes",
         type=int,
         metavar="N",
-        help="with so many processes on this machine, which implies --distributed (unset: one for each GPU)",
+        help="number of processes on this machine; implies --distributed (unset: one for each GPU)",
     )
     add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
     parser.add_argument(

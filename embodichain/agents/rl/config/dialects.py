@@ -1,4 +1,4 @@
-"""Older layouts of the training config, brought to the present one where the file is read, and nowhere else."""
+"""Converts older layouts of the training config to the present one, before the parse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OLD_PATHS = {
     "trainer.cuda": "trainer.device",
     "trainer.rollout_steps": "trainer.buffer_size",
 }
-"""Where values stood, and where they stand now."""
+"""Older path of a value -> present path."""
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
@@ -26,8 +26,8 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
     An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
 
     Args:
-        data: the file's content, which stays as it is.
-        problems: lines about keys that are given in both layouts are added; the present one counts.
+        data: the file's content; not changed.
+        problems: lines about keys in both layouts are added; the present one counts.
     """
     block = "trainer" if "trainer" in data else "runtime"  # as the file has it
     data = copy.deepcopy(data)
@@ -68,7 +68,7 @@ def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written
     for parent in parents:
         node = node.setdefault(parent, {})
         if not isinstance(node, dict):
-            return  # a wrong type, which is reported where it stands
+            return  # a wrong type, which the parse reports
     value, written = source.pop(key), written or old
     if name in node:
         problems.append(f"{written}: is the older form of '{new}', which is given too")

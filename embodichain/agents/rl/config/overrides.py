@@ -1,4 +1,4 @@
-"""Values in place of a config's, from the command line: ``trainer.num_envs=256``."""
+"""Overrides of config values on the command line: ``trainer.num_envs=256``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
 
     Args:
         overrides: of either: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
-            ``gym_config.env.rewards.reach.weight=2``, which is where it stands in a run's ``config.json``.
+            ``gym_config.env.rewards.reach.weight=2``, its path in a run's ``config.json``.
         env_keys: the keys of an environment's config; the training config has none of them.
     """
     train: list[str] = []
@@ -49,15 +49,13 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
 def without_unknown_terms(
     data: dict[str, Any], overrides: Sequence[str], blocks: Collection[str], problems: list[str]
 ) -> list[str]:
-    """Return an environment's overrides without those of settings of terms that are not there.
+    """Return an environment's overrides without those of unknown terms, which are added to ``problems``.
 
-    An override may make a term: by the whole of it, or beside others that say its ``func``.
+    An override may create a term: as a whole, or with others that set its ``func``.
 
     Args:
         data: the environment's config.
-        overrides: of it.
         blocks: the keys in ``env`` that have terms by name.
-        problems: a line about each override that is left out is added.
     """
     paths = [override.partition("=")[0].split(".") for override in overrides]
     made = {tuple(path[:3]) for path in paths if len(path) == 3 or path[3:] == ["func"]}
@@ -74,7 +72,7 @@ def without_unknown_terms(
 
 
 def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
-    """Return the lines, with the override named in those about what an override set."""
+    """Return the lines, with the override added to those about its value."""
     lines = []
     for line in problems:
         place = line.partition(":")[0]
@@ -90,11 +88,7 @@ def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[st
 
 
 def _parse_override(override: str) -> tuple[list[str], Any]:
-    """Return the keys that lead to what an override sets, and its value.
-
-    Raises:
-        ConfigError: it is malformed, or of an older layout.
-    """
+    """Return the keys of an override's path, and its value."""
     path, equals, text = override.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):

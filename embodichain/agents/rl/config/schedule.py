@@ -1,4 +1,4 @@
-"""When something periodic is due."""
+"""Schedules of evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -20,21 +20,14 @@ def parse_period(period: int | str) -> tuple[int, bool]:
 
 
 class Schedule:
-    """Fires at the first check at or past each multiple of a period: by threshold, so that no multiple is missed.
+    """Fires once at the first check at or past each multiple of a period, by threshold: no multiple is missed.
 
-    A check that has gone past several multiples fires once.
+    Args:
+        period: environment steps, or ``"100 it"`` for iterations.
+        place: of the value in the config, for the ConfigError of a wrong one.
     """
 
     def __init__(self, period: int | str, place: str) -> None:
-        """Parse the period.
-
-        Args:
-            period: environment steps, or ``"100 it"`` for iterations.
-            place: of the value in the config, for the message.
-
-        Raises:
-            ConfigError: it is neither, or not positive.
-        """
         try:
             self._period, self._counts_iterations = parse_period(period)
         except ValueError as error:

@@ -52,10 +52,10 @@ class AsynchronousCfg:
     """The ``trainer.asynchronous`` block: how rollouts are collected while the policy is updated."""
 
     backend: Literal["thread", "process"] = "thread"
-    """Where the environments are stepped: in a thread of the training's process, or each set of them in a process of
-    its own, for those whose step holds the interpreter's lock. The policy infers in a thread."""
+    """Where the environments are stepped: in a thread of the training's process, or each env set in a separate process,
+    for those whose step holds the interpreter's lock. The policy infers in a thread."""
     max_staleness: NonNegativeInt = 1
-    """How many updates a policy may be behind when a step that it chose is learned from; 0 takes turns."""
+    """Maximum number of updates between the policy of a step and the update that learns from it; 0: synchronous."""
     buffer_capacity: PositiveInt | None = None
     """Finished rollouts that may wait for the learner; null: as many as ``max_staleness`` lets come about."""
     env_groups: Annotated[int, Field(ge=1, le=2)] = 1
@@ -87,7 +87,7 @@ class TrainerCfg:
     gpu_id: MayChange[int] = 0
     """Kept for compatibility; ``device`` decides."""
     num_envs: PositiveInt | None = None
-    """Overrides the environment's config. Each of several processes has so many."""
+    """Overrides the environment's config. Per process."""
     iterations: MayChange[PositiveInt] = 250
     """Total steps = iterations x buffer_size x num_envs x number of processes."""
     buffer_size: PositiveInt = 2048
@@ -103,14 +103,14 @@ class TrainerCfg:
     save_freq: MayChange[Period] = 50000
     """The same for checkpoints. The last iteration always saves."""
     keep_last: MayChange[PositiveInt | None] = None
-    """Keep only so many checkpoints, the latest ones, and the best one; null: all."""
+    """Number of latest checkpoints to keep, beside the best one; null: all."""
     precision: Literal["float32", "bf16"] = "float32"
     """Of the updates' matrix products and convolutions. ``"bf16"`` is faster where the processor has it; parameters,
     optimiser, log-probabilities and losses stay float32."""
     torch_threads: MayChange[PositiveInt | None] = None
-    """Threads of the updates; null: as many as the networks are worth, one where they are small."""
+    """Threads of the updates; null: by the size of the networks, one for small ones."""
     profile: MayChange[bool | Literal["trace"]] = False
-    """Say at the end where the time went, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
+    """Print where the time went at the end, and write ``profile.txt`` and ``profile.json``; ``"trace"`` also writes a
     trace of one iteration, ``profile_trace.json``, for chrome://tracing or https://ui.perfetto.dev."""
     viewer: MayChange[bool] = False
     """Show some environments, the reward terms and a button to pause on a page for this machine's browser, whose
@@ -124,21 +124,21 @@ class TrainerCfg:
     events: EventsCfg = field(default_factory=EventsCfg)
     """Events beside those of the environment's own config."""
     distributed: MayChange[bool] = False
-    """Several processes, one a device: those that torchrun has started, or else as many as there are GPUs."""
+    """Several processes, one a device: those that torchrun has started, or else one for each GPU."""
     hang_seconds: MayChange[Annotated[float, Field(ge=1)]] = 20.0
-    """With several processes: one that makes no step for so long (s), or is out of reach, ends the training on all."""
+    """With several processes: time without a step or heartbeat of one of them, s, after which the training ends."""
     asynchronous: AsynchronousCfg | None = None
-    """Collect in the background, while the policy is updated, for policies that take long to choose; null: in turn.
+    """Collect in the background, while the policy is updated, for slow policies; null: synchronous.
     In one process: not together with ``distributed``."""
     model_type: Literal["standard", "vla"] = "standard"
     """Kind of policy; ``"vla"`` collects asynchronously."""
     buffer_type: Literal["standard", "vla"] = "standard"
     """Kind of buffer; ``"vla"`` collects asynchronously."""
     import_modules: MayChange[list[str]] = []
-    """Modules to import first, so that their environments, policies and algorithms have names."""
+    """Modules to import first, which register environments, policies and algorithms."""
 
     def check_distributed(self, distributed: bool) -> None:
-        """Raise a ConfigError where several processes are to collect asynchronously."""
+        """Raise a ConfigError for asynchronous collection in several processes."""
         if distributed and self.collection() is not None:
             raise ConfigError(
                 "trainer.asynchronous: cannot go together with several processes (trainer.distributed, --distributed): "
@@ -146,7 +146,7 @@ class TrainerCfg:
             )
 
     def problems(self) -> list[str]:
-        """Return what does not go together, and whether the device is not there, a line each."""
+        """Return errors of settings that exclude each other, and of a missing device, a line each."""
         found: list[str] = []
         with collected(found):
             self.check_distributed(self.distributed)
@@ -160,7 +160,7 @@ class TrainerCfg:
         return found
 
     def collection(self) -> AsynchronousCfg | None:
-        """Return how to collect asynchronously, or None to collect in turn with the updates."""
+        """Return the settings of asynchronous collection, or None for synchronous."""
         if self.asynchronous is None and "vla" in (self.model_type, self.buffer_type):
             return AsynchronousCfg()
         return self.asynchronous

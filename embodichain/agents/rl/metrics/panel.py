@@ -51,7 +51,8 @@ def make_progress(
         return ProgressDisplay()
     console = Console(stderr=True)
     shown = LivePanel(console, iterations, done) if console.is_terminal else PlainProgress(iterations, done)
-    return _WithNotice(shown, SlowRunNotice(iterations, done, config or {}))
+    shown.notice = SlowRunNotice(iterations, done, config or {})
+    return shown
 
 
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
@@ -88,32 +89,18 @@ _PARTS = {"collect": "collecting", "update": "learning"}
 class ProgressDisplay:
     """Shows the progress of a training; this one shows nothing."""
 
+    notice: SlowRunNotice | None = None
+
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the metrics after an iteration."""
+        """Show the metrics after an iteration, and the notice of a run that takes hours."""
+        if self.notice is not None:
+            self.notice.update(iteration)
 
     def evaluating(self, num_episodes: int) -> None:
         """Show that an evaluation has begun."""
 
     def close(self) -> None:
         """Stop showing."""
-
-
-class _WithNotice(ProgressDisplay):
-    """Another display, and the notice of a run that takes hours."""
-
-    def __init__(self, shown: ProgressDisplay, notice: SlowRunNotice) -> None:
-        self.shown = shown
-        self._notice = notice
-
-    def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        self.shown.update(iteration, scalars)
-        self._notice.update(iteration)
-
-    def evaluating(self, num_episodes: int) -> None:
-        self.shown.evaluating(num_episodes)
-
-    def close(self) -> None:
-        self.shown.close()
 
 
 class PlainProgress(ProgressDisplay):
@@ -126,7 +113,8 @@ class PlainProgress(ProgressDisplay):
         self._next = 0.0
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the state after an iteration."""
+        """Show the metrics after an iteration; see ``ProgressDisplay``."""
+        super().update(iteration, scalars)
         elapsed = time.monotonic() - self._start
         if elapsed < self._next and iteration < self._iterations:
             return
@@ -158,7 +146,8 @@ class LivePanel(ProgressDisplay):
         self._live.start()
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
-        """Show the state after an iteration."""
+        """Show the metrics after an iteration; see ``ProgressDisplay``."""
+        super().update(iteration, scalars)
         self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))
 

@@ -19,12 +19,12 @@ from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads
 
 EVAL_SEED_OFFSET = 1_000_003
-"""Added to a run's seed for the evaluation, whose episodes are apart from the training's."""
+"""Added to a run's seed for the evaluation, so that its episodes differ from the training's."""
 
 
 @runtime_checkable
 class RecordsVideos(Protocol):
-    """What can be recorded."""
+    """Environments that can record videos."""
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Write videos named after ``label`` into ``folder`` from now on."""
@@ -34,23 +34,22 @@ class RecordsVideos(Protocol):
 
 
 class EvalEnv(VecEnv, RecordsVideos, Protocol):
-    """Environments that a policy can be evaluated in."""
+    """Environments for evaluation."""
 
     def close(self) -> None:
-        """Release what the environments hold."""
+        """Release the environments' resources."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The outcome of an evaluation.
+    """The result of an evaluation.
 
     Attributes:
         success_rate: share of episodes whose last step was a success.
-        success_interval: 95 % interval of it (Wilson, 1927).
+        success_interval: its 95 % interval (Wilson, 1927).
         avg_reward: mean return.
         avg_length: mean length, steps.
         episodes: E.
-        videos: what was recorded.
     """
 
     success_rate: float
@@ -62,7 +61,7 @@ class Evaluation:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Return what ``as_data`` was called on."""
+        """Return the evaluation of ``as_data``."""
         return cls(**{**data, "videos": list(map(Path, data["videos"]))})
 
     def as_data(self) -> dict[str, Any]:
@@ -70,32 +69,27 @@ class Evaluation:
         return asdict(self) | {"videos": list(map(str, self.videos))}
 
     def metrics(self) -> dict[str, float]:
-        """Return what is logged of it."""
+        """Return the metrics for the log."""
         return {f"eval/{name}": getattr(self, name) for name in ("success_rate", "avg_reward", "avg_length")}
 
 
 class EpisodeTable:
-    """Keeps a row for each of E episodes.
-
-    Attributes:
-        num_ended: how many of them have ended.
-    """
+    """Rewards, metrics and success of E episodes, of which ``num_ended`` have ended."""
 
     def __init__(self, num_episodes: int) -> None:
         self.num_ended = 0
         self._num_episodes = num_episodes
         self._names: list[str] = []
-        self._sums: Tensor | None = None  # [K, N], of the episodes under way
+        self._sums: Tensor | None = None  # [K, N], of unfinished episodes
         self._rows: Tensor | None = None  # [K, E]
         self._ends: Tensor | None = None  # [metrics, E], at the last step
 
     def on_step(self, reward: Tensor, info: dict[str, Any], done: Tensor, episode: Tensor) -> None:
-        """Take in one step.
+        """Add one step.
 
         Args:
             reward: [N]; of a chunk of actions [N, H], as the entries of ``info``, which then has ``executed``.
-            info: see ``VecEnv.step``.
-            episode: numbers of the episodes that the environments play, [N] int64; those from E on do not count.
+            episode: numbers of the environments' present episodes, [N] int64; those from E on do not count.
         """
         metrics = info["metrics"]
         columns = {"return": reward, "length": info.get("executed", torch.ones_like(reward))}
@@ -143,12 +137,12 @@ class EpisodeTable:
 
 
 def _summed(value: Tensor) -> Tensor:
-    """Return the sum over a chunk's steps, of which those that were not made are 0, or the one step's value: [N]."""
+    """Return the sum over a chunk's steps (0 where not executed), or a single step's value: [N]."""
     return value.double() if value.dim() == 1 else value.double().sum(dim=1)
 
 
 def _last(value: Tensor, info: dict[str, Any]) -> Tensor:
-    """Return a value at the last step that was made, [N]."""
+    """Return a value at the last executed step, [N]."""
     if value.dim() == 1:
         return value
     at = info["executed"].sum(dim=1, keepdim=True) - 1
@@ -156,14 +150,19 @@ def _last(value: Tensor, info: dict[str, Any]) -> Tensor:
 
 
 class Evaluator:
-    """Runs a policy's most likely actions through the same E episodes each time, each to its end.
+    """Evaluates a policy on the same E episodes each time, each to its end.
 
-    The episodes are numbered through over the environments (see ``CounterRandom.reseed``), so that the set depends on
-    the seed alone; taking the first E that end instead would favour short episodes. Of W processes that share the
-    training, rank r plays the episodes r, r + W, r + 2W, ...; rank 0 records.
+    The episodes are numbered across the environments (see ``CounterRandom.reseed``), so that the set depends only on
+    the seed; taking the first E that end instead would favour short episodes. Of W processes, rank r plays the episodes
+    r, r + W, r + 2W, ...; rank 0 records.
+
+    Args:
+        env: every episode ends.
+        video_folder: of the videos, if the environments record any.
+        process_group: shares the episodes; None: the training's.
 
     Attributes:
-        table: what happened in each episode of the last evaluation.
+        table: the episodes of the last evaluation.
     """
 
     def __init__(
@@ -175,13 +174,6 @@ class Evaluator:
         video_folder: Path,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        """Set up.
-
-        Args:
-            env: the environments; every episode of theirs ends.
-            video_folder: where videos go, if the environments record any.
-            ranks: the processes that share the episodes; None: those that share the training.
-        """
         self.env = env
         self.table = EpisodeTable(num_episodes)
         self.num_episodes = num_episodes
@@ -199,10 +191,10 @@ class Evaluator:
         deterministic: bool = True,
         on_step: Callable[[], None] = lambda: None,
     ) -> Evaluation:
-        """Evaluate a policy; ``table`` then has what happened in each of this rank's episodes.
+        """Evaluate a policy; ``table`` then has this rank's episodes.
 
         Args:
-            check_stop: called after every step; raises what ends the evaluation, on all processes.
+            check_stop: called after every step; raises to end the evaluation, on all processes.
             deterministic: take the most likely actions; else explore, as in training.
             on_step: called after every step.
         """
@@ -228,7 +220,7 @@ class Evaluator:
     ) -> None:
         """Play this rank's episodes, each to its end."""
         env, total, process_group = self.env, self.num_episodes, self._process_group or get_process_group()
-        # The number of each environment's present episode.
+        # Number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * process_group.world_size + process_group.rank
         obs, _ = env.reset(seed=self._seed, options=_numbering(process_group))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
@@ -247,7 +239,7 @@ class Evaluator:
 
 
 def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
-    """Return the options of a reset which number the episodes through; alone, all of them."""
+    """Return the options of a reset that number the episodes across environments and processes."""
     share = {} if process_group.world_size == 1 else {"share": (process_group.rank, process_group.world_size)}
     return {"enumerate_episodes": True, **share}
 

@@ -1,4 +1,4 @@
-"""Trainings that begin with the policy of another run: ``policy.init_from``."""
+"""``policy.init_from``: a training starts with the policy of another run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ from embodichain.utils.errors import placed
 from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "
-# Of a policy's block: what says how its parameters are used, and cannot be seen from their names and shapes.
+# Entries of a policy's block that decide how its parameters are used, beside their names and shapes.
 _MEANING = ("actor", "critic", "squash", "chunk_length", "obs_groups")
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
-    """Give a policy the parameters and input statistics that its block's ``init_from`` names, if it names any.
+    """Load the parameters and input statistics of the run that ``init_from`` of the policy's block names, if any.
 
-    A policy without a critic takes what there is beside the critic. Of several processes the first one reads.
-
-    Args:
-        cfg: the config's ``policy`` block. That of a policy of the user's is the user's own: nothing is read of it.
+    A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read.
 
     Raises:
-        ConfigError: there is no such checkpoint, or it cannot be read; the parameters do not fit, each of those that do
-            not being named; or the run's policy used them in another way.
+        ConfigError: the checkpoint cannot be read; parameters do not fit, each being named; or the run's policy used
+            them in another way.
     """
     if not isinstance(cfg, PolicyCfg) or cfg.init_from is None:
         return
@@ -60,7 +57,7 @@ def _as_cfg(block: Mapping[str, Any], place: str) -> PolicyBlock | None:
 
 
 def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
-    """Return the entries of ``_MEANING`` that a block has by their paths, the critic's only where they are to count."""
+    """Return a block's entries of ``_MEANING`` by their paths, without the critic's if it has none."""
     if cfg is None:
         return {}
     leaves = _leaves({name: value for name, value in asdict(cfg).items() if name in _MEANING})
@@ -68,7 +65,7 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return what nested dictionaries hold by its path, ``network_cfg.activation``."""
+    """Return the values of nested dictionaries by their paths, such as ``network_cfg.activation``."""
     leaves: dict[str, Any] = {}
     for key, value in node.items():
         leaves |= _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}

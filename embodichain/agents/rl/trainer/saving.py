@@ -1,4 +1,4 @@
-"""Checkpoints of what finished iterations achieved."""
+"""Checkpoints of the state after the last finished iteration."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Saver:
         stores: returns the algorithm's large tensors, which are not copied after every iteration.
 
     Attributes:
-        finished: a copy of the trainer's state after the last iteration that was finished, if any.
+        finished: a copy of the trainer's state after the last finished iteration, if any.
         saved_iteration: the iteration of the last checkpoint.
-        last: its path, if any.
-        problem: why the last checkpoint that failed could not be written.
+        last: path of the last checkpoint, if any.
+        problem: the error of the last failed save.
     """
 
     def __init__(
@@ -38,44 +38,37 @@ class Saver:
         self.last: Path | None = None
         self.problem = ""
         self._best = (0.0, -math.inf)  # success rate and return of the best evaluation
-        self._best_checkpoint: str | None = None  # name of the file of that time
+        self._best_checkpoint: str | None = None  # its file's name
         self._folder = folder
         self._process_group = process_group
         self._stores = stores
-        self._saving = threading.Lock()  # by the training or, where it hangs, by the thread that watches for signals
+        self._saving = threading.Lock()  # by the training or, if it hangs, by the watchdog thread
 
     def is_best(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Return whether an evaluation, if any, is above all before it, in success or else in return; remember it then.
-
-        Args:
-            metrics: of the evaluation; empty where there was none.
-        """
+        """Record an evaluation, which may be empty, if it is the best by success, then return; return whether it is."""
         reached = metrics.get("eval/success_rate", math.nan), metrics.get("eval/avg_reward", math.nan)
-        if not reached > self._best:  # nor is a return that is no number
+        if not reached > self._best:  # False also for NaN
             return False
         self._best, self._best_checkpoint = reached, self._folder.path_of(step).name
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint has of the best evaluation."""
+        """Return the checkpoint's entries about the best evaluation."""
         success, reward = self._best
         return {"best_success": success, "best_reward": reward, "best_checkpoint": self._best_checkpoint}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take a checkpoint's; old ones have no return, and no name."""
+        """Load a checkpoint's entries; version 0.1 has no return and no name."""
         self._best = state["best_success"], state.get("best_reward", -math.inf)
         self._best_checkpoint = state.get("best_checkpoint")
         self.saved_iteration = state["iteration"]
 
     @section("save")
     def save(self, content: dict[str, Any], is_together: bool = True) -> Path:
-        """Write a trainer's state; return the path.
+        """Write a trainer's state; return the path, or raise an OSError.
 
         Args:
-            is_together: all ranks do this; else rank 0 saves by itself all but the others' environments.
-
-        Raises:
-            OSError: it cannot be written.
+            is_together: all ranks call this; else rank 0 saves alone, without the others' environments.
         """
         step = content["global_step"]
         content = with_all_parts(content | {"stores": self._stores()}, self._process_group, is_together)
@@ -88,7 +81,7 @@ class Saver:
         return self.last
 
     def try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
-        """Save; where that fails, say so and return None: there may be room again when the next one is due."""
+        """Save; on failure warn and return None: the disk may have space for the next one."""
         try:
             return self.save(content, is_together)
         except OSError as error:
@@ -100,17 +93,17 @@ class Saver:
             return None
 
     def rescue(self, is_together: bool) -> Path | None:
-        """Save what finished iterations achieved since the last checkpoint; see ``Trainer.rescue``."""
+        """Save the iterations finished since the last checkpoint; None if there are none, or after a warning."""
         if self.finished is None or self.finished["iteration"] <= self.saved_iteration:
             return None
         return self.try_to_save(self.finished, is_together)
 
     def rescue_alone(self) -> Path | None:
-        """Do so from another thread than the training's; where that is about to save, wait for it."""
+        """Rescue from another thread than the training's, after a save under way."""
         with self._saving:
             pass
         return self.rescue(is_together=False)
 
     def whole(self) -> Path | None:
-        """Return the path of the last checkpoint that is on the disk, if any: others may have deleted files."""
+        """Return the path of the last checkpoint that exists, if any: the user may have deleted files."""
         return self.last if self.last is not None and self.last.exists() else self._folder.newest()

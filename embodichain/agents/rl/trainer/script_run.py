@@ -1,4 +1,4 @@
-"""What a run writes where a script has made its ``Trainer``: the record of its parts, its logs and its videos."""
+"""The run of a ``Trainer`` that a script has built: description of its parts, logs and videos."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from embodichain.utils.validation import from_dict
 
 @runtime_checkable
 class TakesEvents(Protocol):
-    """Environments to which events can be added when they are built."""
+    """Environments to which events can be added after they are built."""
 
     def add_events(self, cfgs: Mapping[str, Any]) -> None:
         """Add events by name."""
@@ -39,7 +39,7 @@ class NumbersEnvs(Protocol):
     """Environments whose random streams depend on their numbers."""
 
     def number_envs(self, first_env_id: int, group_size: int) -> None:
-        """Begin the numbers at ``first_env_id``; those of one group of that size share all draws."""
+        """Number the environments from ``first_env_id``; those of a group of ``group_size`` share all draws."""
 
 
 @runtime_checkable
@@ -47,32 +47,15 @@ class DescribesItself(Protocol):
     """Environments that can be built again from plain data."""
 
     def config_data(self) -> dict[str, Any]:
-        """Return the environment's config as its file would have it, ``id`` included.
-
-        Raises:
-            ConfigError: it holds what no file can say.
-        """
+        """Return the environment's config as in a file, ``id`` included; a ConfigError if that is impossible."""
 
     def terms_data(self, terms: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configs of terms as a file would have them.
-
-        Raises:
-            ConfigError: as above.
-        """
+        """Return the configs of terms as in a file; a ConfigError if that is impossible."""
 
 
 @dataclass(frozen=True)
 class ScriptParts:
-    """What a script has put together by hand.
-
-    Attributes:
-        policy: from ``build_policy``, which notes the block that it was given.
-        algorithm: of a registered class.
-        env: the training environments.
-        eval_env: those of the evaluation, if any.
-        event_cfg: the events that the trainer adds to ``env``, by name.
-        eval_event_cfg: the same for ``eval_env``.
-    """
+    """The parts of a script's ``Trainer``; the event configs are added to the environments, by name."""
 
     policy: Policy
     algorithm: BaseAlgorithm
@@ -83,12 +66,21 @@ class ScriptParts:
 
 
 class ScriptRun:
-    """The run of a ``Trainer`` that a script has made, where the command would see to its files.
+    """The run of a ``Trainer`` that a script has built: does for its files what the command does for its own runs.
+
+    Creating it adds the events to the environments; nothing is written.
+
+    Args:
+        given: the trainer's arguments that replace values of ``cfg``.
+        writer: gets all scalars, if any; it is not closed.
 
     Attributes:
         cfg: the settings.
-        config: the record for the checkpoints: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; where the
-            parts cannot be described, ``trainer`` and ``problem`` alone, which says why.
+        config: for the checkpoints: ``trainer``, ``policy``, ``algorithm`` and ``gym_config``; if the parts cannot be
+            described, ``trainer`` and the reason as ``problem``.
+
+    Raises:
+        ConfigError: a setting is impossible, the policy lacks something, or an event does not fit the environments.
     """
 
     def __init__(
@@ -99,15 +91,6 @@ class ScriptRun:
         given: Mapping[str, Any],
         writer: ScalarWriter | None,
     ) -> None:
-        """Add the events to the environments, and make the record; nothing is written.
-
-        Args:
-            given: the trainer's arguments that take the place of ``cfg``'s.
-            writer: gets all scalars, if there is one; it is not closed.
-
-        Raises:
-            ConfigError: a setting is impossible, the policy lacks something, or an event does not fit the environments.
-        """
         settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
         env, algorithm = parts.env, parts.algorithm
@@ -130,12 +113,11 @@ class ScriptRun:
 
     @contextmanager
     def training(self, log: RunLog, iterations: int, iterations_before: int) -> Iterator[None]:
-        """Log, record and keep the config of a training that runs while this is entered.
+        """Write config, logs and recordings of a training in the block.
 
         Args:
             log: gets the sinks; they are closed at the end.
-            iterations_before: those of them that were made before. If there are none, a ``metrics.jsonl`` that is in
-                the run's folder is of another training, and begun anew.
+            iterations_before: number of iterations before; if 0, a ``metrics.jsonl`` in the folder is deleted.
 
         Raises:
             ConfigError: another process trains in the folder.
@@ -172,7 +154,7 @@ class ScriptRun:
 
 
 def _settings(cfg: TrainerCfg, parts: ScriptParts, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block ``trainer`` of what a script gives in ``cfg``, as arguments and by the parts."""
+    """Return the block ``trainer`` of a script's ``cfg``, arguments and parts."""
     settings = {**to_dict(cfg), **given, "device": str(parts.algorithm.device), "num_envs": parts.env.num_envs}
     if parts.eval_env is not None and given["eval_freq"]:
         return settings | {"enable_eval": True, "num_eval_envs": parts.eval_env.num_envs}
@@ -180,15 +162,13 @@ def _settings(cfg: TrainerCfg, parts: ScriptParts, given: Mapping[str, Any]) -> 
 
 
 def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:
-    """Add a trainer's events to its environments.
+    """Add a trainer's events to its environments, if it has any.
 
     Args:
-        env: the environments; None: there are none.
-        cfgs: the events by name, if any.
         place: the trainer's argument, for messages.
 
     Raises:
-        ConfigError: the environments take none, or an event does not fit them.
+        ConfigError: the environments take no events, or one does not fit them.
     """
     if not cfgs:
         return
@@ -200,11 +180,7 @@ def add_events(env: object, cfgs: Mapping[str, Any], place: str) -> None:
 
 
 def _number_envs(env: object, algorithm: BaseAlgorithm, num_envs: int) -> None:
-    """Let each process's environments draw numbers of their own, and those of a group of the algorithm's the same.
-
-    Raises:
-        ConfigError: the environments must be alike in groups, and cannot be.
-    """
+    """Give each process's environments different random streams, and an algorithm's group the same one."""
     group_size = getattr(getattr(algorithm, "cfg", None), "group_size", 1)
     first_env_id = get_process_group().rank * num_envs
     if isinstance(env, NumbersEnvs):
@@ -219,11 +195,7 @@ def _number_envs(env: object, algorithm: BaseAlgorithm, num_envs: int) -> None:
 def check_agreement(
     algorithm: BaseAlgorithm, batch_size: int | None, distributed: bool, rank: int, world_size: int
 ) -> None:
-    """Check what a trainer is told of the algorithm and the processes against what they are.
-
-    Raises:
-        ConfigError: it is another number of processes, or another rank, than those that have met.
-    """
+    """Check the trainer's arguments against algorithm and process group; a ConfigError if the rank or size differs."""
     process_group = get_process_group()
     if distributed and (rank, world_size) != (process_group.rank, process_group.world_size):
         raise ConfigError(
@@ -239,7 +211,7 @@ def check_agreement(
 
 
 def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of a training; see ``ScriptRun.config``."""
+    """Return ``ScriptRun.config``."""
     settings, env = dict(trainer), parts.env
     try:
         if not isinstance(env, DescribesItself):
@@ -268,6 +240,6 @@ def _of_algorithm(algorithm: BaseAlgorithm) -> dict[str, Any]:
 
 
 def _modules_of(*classes: type) -> list[str]:
-    """Return the modules that users' classes are in, but for the script itself, which cannot be imported again."""
+    """Return the modules of users' classes, without the script itself, which cannot be imported again."""
     modules = dict.fromkeys(cls.__module__ for cls in classes)
     return [m for m in modules if m != "__main__" and m.partition(".")[0] != "embodichain"]

@@ -1,4 +1,4 @@
-"""What happened in the episodes, gathered without waiting for the device at each step.
+"""Metrics of a training's steps and episodes, with one host sync a rollout.
 
 Shapes: N environments, T rollout steps, K names.
 """
@@ -49,29 +49,27 @@ class EpisodeStats:
         self._num_envs = num_envs
         self._return = np.zeros(num_env_sets * num_envs)
         self._length = np.zeros(num_env_sets * num_envs, dtype=np.int64)
-        self._is_whole = np.ones(num_env_sets * num_envs, dtype=bool)  # all of the episode's steps were seen
+        self._is_whole = np.ones(num_env_sets * num_envs, dtype=bool)  # the episode was seen from its start
         self._returns: deque[float] = deque(maxlen=_WINDOW)
         self._lengths: deque[int] = deque(maxlen=_WINDOW)
         self._successes: deque[bool] = deque(maxlen=_WINDOW)
 
     def drop_unfinished(self) -> None:
-        """Forget the episodes under way: the environments were reset, and their ends will not be seen."""
+        """Drop the unfinished episodes, after the environments were reset."""
         self._return.fill(0.0)
         self._length.fill(0)
         self._is_whole.fill(True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the next rollouts' metrics depend on, between two rollouts."""
+        """Return the state between two rollouts."""
         return attributes(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take what ``state_dict`` returned."""
+        """Load the state of ``state_dict``."""
         load_attributes(self, state)
 
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
-        """Follow the episodes through a rollout [N, T + 1].
-
-        Where its ``origin`` says that steps before it were left out, the episodes that these belong to do not count.
+        """Add a rollout [N, T + 1]; episodes with steps missing before it (``origin``) do not count.
 
         Returns:
             Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps;

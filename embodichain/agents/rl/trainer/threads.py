@@ -17,17 +17,16 @@ WORK_OF_A_THREAD = 32e6
 
 
 def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, available: int) -> int:
-    """Return with how many threads a gradient step is fastest, by the size of its largest matrix product.
+    """Return the number of threads with which a gradient step is fastest, from the size of its largest matrix product.
 
     A product of some million operations is done before a second thread has woken up: with networks of 64 units a second
-    thread makes an update several times slower. Where more than two share the rows, each needs twice the work, which
-    was estimated, on 2 processors. What follows from sizes alone is the same each time, so that a training is repeated
-    to the last bit.
+    thread makes an update several times slower. If more than two share the rows, each needs twice the work (estimated
+    on 2 processors). It depends on sizes alone, so that trainings are reproducible to the last bit.
 
     Args:
         batch_size: transitions of a minibatch.
-        rollout_length: steps of a rollout, which a policy with a memory takes one by one unless it says otherwise.
-        available: threads that there are.
+        rollout_length: steps of a rollout; a recurrent policy without ``sequence_length`` computes them one by one.
+        available: threads available.
     """
     weights = [p for p in policy.parameters() if p.dim() > 1]
     if any(p.dim() > 2 for p in weights):
@@ -43,22 +42,19 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
 
 @contextmanager
 def update_threads(policy: Policy, count: int) -> Iterator[None]:
-    """Let an update compute with so many threads while this is entered.
-
-    They take each their part of a minibatch's rows where the policy can be computed so, and else of every operation.
-    """
+    """Compute with ``count`` threads in the block: each takes rows of a minibatch if the policy supports it."""
     by_rows = policy.updates_by_rows
     with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
         yield
 
 
 def warn_of_other_threads(before: int, now: int) -> None:
-    """Say that a training which is resumed computes its updates with another number of threads than before, if so."""
+    """Warn if a resumed training computes its updates with another number of threads than before."""
     if before != now:
         logger.log_warning(
             f"the run computed its updates with {_threads(before)}, and now does with {_threads(now)}: sums are made "
-            "in another order, so that the training does not continue bit for bit. "
-            f"With trainer.torch_threads={before} it does"
+            f"in another order, so that the resumed training is not bit-identical. With trainer.torch_threads={before} "
+            "it is"
         )
 
 
@@ -70,11 +66,10 @@ Precision = Literal["float32", "bf16"]
 
 
 def update_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Return what an update is to be entered in.
+    """Return the context of an update in a precision.
 
-    With ``"bf16"`` the products of matrices and the convolutions take and give bfloat16, forwards and backwards
-    (``torch.autocast``). Parameters, optimiser, losses and, in the built-in policies, log-probabilities and values are
-    float32 as ever.
+    With ``"bf16"`` matrix products and convolutions compute in bfloat16, forwards and backwards (``torch.autocast``).
+    Parameters, optimiser, losses and, in the built-in policies, log-probabilities and values stay float32.
     """
-    # Parameters change from step to step: a copy of them in bfloat16 must not be kept for the next one.
+    # Parameters change at each step: their bfloat16 copies must not be cached.
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)

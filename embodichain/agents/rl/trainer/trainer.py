@@ -53,7 +53,7 @@ WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets i
 
 
 class UnsavedTrainingError(RuntimeError):
-    """A training came to its end, but its result is not on the disk."""
+    """The training is finished, but its last checkpoint could not be written."""
 
 
 class Trainer:
@@ -68,11 +68,11 @@ class Trainer:
     Attributes:
         cfg: the settings.
         config: the resolved config, which the checkpoints keep.
-        evaluator, collector: evaluate the policy, where anything does, and fill the rollouts.
+        evaluator: None without ``eval_env`` or ``eval_freq``.
+        saver: writes the checkpoints.
         global_step: environment steps so far, over all environments.
-        train_seconds: time spent collecting and updating so far.
-        last_evaluation: the latest one, if any.
-        viewer: shows the training.
+        train_seconds: time spent collecting and updating so far, s.
+        last_evaluation: None before the first one.
     """
 
     def __init__(
@@ -106,31 +106,25 @@ class Trainer:
         """Set up.
 
         Args:
-            policy: the policy.
-            env: the environments.
-            algorithm: improves it.
-            buffer_size: steps of each environment in one rollout; with chunks of actions, at most so many.
-            batch_size: transitions of a minibatch; the algorithm's own counts, and a warning says where this differs.
+            buffer_size: T, steps of each environment in one rollout; with chunks of actions, at most T.
+            batch_size: transitions of a minibatch; the algorithm's own value counts, with a warning if this differs.
             writer: a ``SummaryWriter`` or the like, which gets all scalars; the caller closes it.
             eval_freq: environment steps between evaluations, or ``"100 it"``; 0: none.
             save_freq: the same for checkpoints.
-            checkpoint_dir: where they go; it is made. What else a run writes goes into the run's folder: the parent
-                where this is named ``checkpoints``, else this one.
-            exp_name: begins the checkpoints' names.
+            checkpoint_dir: created if missing. Other files of the run go into the run's folder: the parent of a
+                folder ``checkpoints``, else this one.
+            exp_name: prefix of the checkpoints' names.
             use_wandb: log to Weights & Biases, to the run that ``wandb.init`` has begun or else to a new one.
-            eval_env: the environments of the evaluation.
             event_cfg: events by name (``EventCfg``), to be added to ``env``.
             eval_event_cfg: the same for ``eval_env``.
             num_eval_episodes: episodes of one evaluation, over all its environments: the same ones each time.
-            distributed: this is one of several processes, which have met (see ``docs/distributed.md``).
-            rank: its number.
-            world_size: how many there are.
+            distributed: this is process ``rank`` of ``world_size``, which have met (see ``docs/distributed.md``).
             cfg: the settings of the config's block ``trainer`` that are not given here; None: the defaults.
-            config: the resolved config, kept in the checkpoints; None: as the parts themselves tell it.
-            log: where scalars go; None: to ``writer``, to W&B, and to ``metrics.jsonl`` in the run's folder.
-            check_stop: called after every step of an environment and every update; raises what ends the training.
-            collector: collects with the policy in ``env``; None: a ``SyncCollector``.
-            viewer: shows the training; told of each step only by a ``SyncCollector``.
+            config: the resolved config for the checkpoints; None: described from the parts.
+            log: destination of scalars; None: ``writer``, W&B, and ``metrics.jsonl`` in the run's folder.
+            check_stop: called after every step of an environment and every update; raises to end the training.
+            collector: None: a ``SyncCollector``.
+            viewer: updated at each step only with a ``SyncCollector``.
 
         Raises:
             ConfigError: (a ValueError) something does not fit together; the message names it.
@@ -167,7 +161,7 @@ class Trainer:
         self.checkpoints = CheckpointFolder(checkpoint_dir, exp_name, cfg.keep_last)
         self._iteration = 0
         self._process_group = get_process_group()
-        self._saver = Saver(self.checkpoints, self._process_group, algorithm.stores)
+        self.saver = Saver(self.checkpoints, self._process_group, algorithm.stores)
         self._stop = check_stop
         self.collector = collector or SyncCollector(env, policy, algorithm.device, self._on_step)
         self.collector.keeps_final_obs = algorithm.reads_final_obs
@@ -190,75 +184,50 @@ class Trainer:
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
 
-        With chunks of actions, of which not all are executed, it makes as many iterations, which have fewer steps.
+        With chunks of actions, of which not all are executed, the number of iterations is the same, with fewer steps.
 
-        Where the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
+        If the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
 
         Raises:
-            UnsavedTrainingError: the last checkpoint cannot be written. That any other cannot be is a warning.
+            UnsavedTrainingError: the last checkpoint cannot be written. For any other there is a warning.
         """
         iterations = -(-total_timesteps // self._steps_per_iteration)
-        with self._training(iterations) as progress:  # in which a print that fails ends nothing
+        with self._training(iterations) as progress:  # a failed print does not end it
             while self._iteration < iterations:
                 self.algorithm.progress = self._iteration / iterations
                 metrics = self._iterate()
                 is_last, is_best = self._iteration == iterations, False
                 if self._eval_schedule.is_due(self.global_step, self._iteration) or is_last:
                     evaluated = self._evaluate(progress)
-                    is_best = self._saver.is_best(evaluated, self.global_step)
+                    is_best = self.saver.is_best(evaluated, self.global_step)
                     metrics |= evaluated
                 self.log.write(metrics, self.global_step)
                 progress.update(self._iteration, self.log.last)
                 self.viewer.on_iteration(self._iteration, iterations, self.global_step, self.log.last)
-                self._saver.finished = freeze(self.state_dict())
+                self.saver.finished = freeze(self.state_dict())
                 self._process_group.settle()
                 if self._save_schedule.is_due(self.global_step, self._iteration) or is_best or is_last:
-                    self._saver.try_to_save(self._saver.finished)
-        if self._saver.saved_iteration < self._iteration:
+                    self.saver.try_to_save(self.saver.finished)
+        if self.saver.saved_iteration < self._iteration:
             raise UnsavedTrainingError(
-                f"the training is finished, but its last checkpoint could not be written: {self._saver.problem}. "
-                f"The last one that is whole: {self.whole_checkpoint() or 'none'}"
+                f"the training is finished, but its last checkpoint could not be written: {self.saver.problem}. "
+                f"The last one that is whole: {self.saver.whole() or 'none'}"
             )
 
     def save_checkpoint(self) -> Path:
         """Write the state after the last finished iteration to ``<exp_name>_step_<its step>.pt``; return its path."""
-        return self._saver.save(self._saver.finished or freeze(self.state_dict()))
-
-    def rescue(self, is_together: bool = True) -> Path | None:
-        """Save what finished iterations achieved since the last checkpoint; return its path.
-
-        None: there was nothing to save, or it could not be written, which a warning says. Where not all ranks do this
-        together, as when one has failed, rank 0 saves by itself all but the others' environments.
-        """
-        return self._saver.rescue(is_together)
-
-    def rescue_alone(self) -> Path | None:
-        """Rescue from another thread than the training's, as rank 0 by itself; a save under way is waited for."""
-        return self._saver.rescue_alone()
-
-    def whole_checkpoint(self) -> Path | None:
-        """Return the path of the last checkpoint that is on the disk, if any: others may have deleted files."""
-        return self._saver.whole()
-
-    @property
-    def last_checkpoint(self) -> Path | None:
-        """Path of the latest checkpoint, if any."""
-        return self._saver.last
-
-    @last_checkpoint.setter
-    def last_checkpoint(self, path: Path) -> None:
-        self._saver.last = path
+        return self.saver.save(self.saver.finished or freeze(self.state_dict()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next iterations depend on but the algorithm's stores: plain data, nothing copied."""
+        """Return the state after an iteration, without the algorithm's stores: plain data, not copied."""
         return {
             "code_version": __version__,
             "config": self.config,
             "global_step": self.global_step,
             "iteration": self._iteration,
             "train_seconds": self.train_seconds,
-            **self._saver.state_dict(),
+            **self.saver.state_dict(),
             "evaluation": None if self.last_evaluation is None else self.last_evaluation.as_data(),
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
@@ -283,13 +252,13 @@ class Trainer:
         if own is not None:
             self._load_own_part(state)
         else:
-            # Other numbers than those that the run began with.
+            # Not the random numbers of the run's beginning again.
             torch.manual_seed(torch.initial_seed() + self.global_step)
         for schedule in (self._eval_schedule, self._save_schedule):
             schedule.start_from(self.global_step, self._iteration)
-        self._saver.load_state_dict(state)
+        self.saver.load_state_dict(state)
         if self._process_group.is_main and self.algorithm.device.type == "cpu":
-            # Checkpoints from before it was kept do not say.
+            # Missing in version 0.1.
             warn_of_other_threads(state.get("num_threads", self._threads), self._threads)
 
     def _load_own_part(self, state: dict[str, Any]) -> None:
@@ -310,15 +279,15 @@ class Trainer:
 
     @contextmanager
     def _training(self, iterations: int) -> Iterator[ProgressDisplay]:
-        """Let the collector work while this is entered; begin with the warm-up where there was no iteration yet."""
+        """Run the collector, after the warm-up of a new training; close collector, log and progress at the end."""
         script = self._script.training(self.log, iterations, self._iteration) if self._script else nullcontext()
-        # One thread but in the updates: what else is computed is small.
+        # One thread outside the updates: all else is small.
         with printing_may_fail(), script, torch_threads(1):
             progress = make_progress(iterations, self._iteration, self._process_group.is_main, self.config)
             try:
                 if self._iteration == 0 and self.policy.has_normalizer:
                     self._warm_up()
-                self._saver.finished = freeze(self.state_dict())
+                self.saver.finished = freeze(self.state_dict())
                 self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
                 self.collector.start()
                 yield progress
@@ -334,7 +303,7 @@ class Trainer:
 
     @section("iteration")
     def _iterate(self) -> dict[str, float]:
-        """Collect a rollout and learn from it; return what is to be logged."""
+        """Collect a rollout and learn from it; return the metrics."""
         if self.algorithm.reset_every_rollout:
             self._stats.drop_unfinished()
         start = self._clock()
@@ -360,15 +329,15 @@ class Trainer:
             "time/statistics_seconds": end - updated,
             "time/train_seconds": self.train_seconds,
         }
-        assert self._saver.finished is not None  # the state after the iteration before this one, or before the first
-        metrics |= self._guards.end_iteration(rollout, self._saver.finished, metrics, self.global_step)
+        assert self.saver.finished is not None  # the state after the iteration before this one, or before the first
+        metrics |= self._guards.end_iteration(rollout, self.saver.finished, metrics, self.global_step)
         with stopping_together(self._process_group):
             self._check_stop()
         return metrics
 
     @section("collect")
     def _collect(self, num_steps: int) -> TensorDict:
-        """Collect a rollout; where one rank is stopped in it, none continues to the update."""
+        """Collect a rollout; if one rank is stopped, none continues to the update."""
         with stopping_together(self._process_group):
             return self.collector.collect(num_steps)
 
@@ -384,7 +353,7 @@ class Trainer:
         return losses
 
     def _clock(self) -> float:
-        """Return the time that counts, s: not that for which the training was paused."""
+        """Return the time without pauses, s."""
         return time.perf_counter() - self.viewer.paused_seconds
 
     @section("evaluate")

@@ -28,57 +28,40 @@ _POLL = 0.1  # s between two looks for a signal while the training is paused
 
 
 def check_viewer_is_installed(place: str = "trainer.viewer") -> None:
-    """Check that a page can be served.
-
-    Args:
-        place: what asks for it, for the error.
-
-    Raises:
-        ConfigError: the extra ``viewer`` is not installed.
-    """
+    """Raise a ConfigError about ``place`` if the extra ``viewer`` is not installed."""
     if importlib.util.find_spec("viser") is None:
         raise ConfigError(f"{place}: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'")
 
 
 class Scene(Protocol):
-    """What the page shows of the environments."""
+    """The page's view of the environments."""
 
     def update(self) -> None:
-        """Show them as they are; called by the thread that steps them, between two steps."""
+        """Show their present state; called by the thread that steps them, between two steps."""
 
 
 class Viewer:
     """Shows a training; this one shows nothing, and never pauses."""
 
     paused_seconds: float = 0.0
-    """For how long the training was paused so far."""
+    """Total time of the pauses, s."""
 
     def on_step(self, check_stop: Callable[[], None]) -> None:
-        """Show the environments after a step; while the training is paused, return only when it is to continue.
+        """Show the environments after a step; wait while the training is paused.
 
         Args:
-            check_stop: called now and then while it is paused; raises what ends the training.
+            check_stop: called regularly during a pause; raises to end the training.
         """
 
     def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Show the metrics after an iteration.
-
-        Args:
-            iteration: how many there were.
-            iterations: how many there are to be.
-            scalars: the latest metrics by their tags.
-        """
+        """Show the latest metrics by their tags after ``iteration`` of ``iterations``."""
 
     def close(self) -> None:
-        """Show nothing any more."""
+        """Stop showing."""
 
 
 class Pause:
-    """Lets one thread hold another one.
-
-    Attributes:
-        seconds: for how long it was held so far.
-    """
+    """Lets one thread pause another; ``seconds`` is the total time of the pauses."""
 
     def __init__(self) -> None:
         self._continues = threading.Event()
@@ -87,7 +70,7 @@ class Pause:
 
     @property
     def is_on(self) -> bool:
-        """Whether a thread that calls :meth:`wait` is held."""
+        """Whether :meth:`wait` blocks."""
         return not self._continues.is_set()
 
     def switch(self, is_on: bool) -> None:
@@ -98,11 +81,7 @@ class Pause:
             self._continues.set()
 
     def wait(self, meanwhile: Callable[[], None]) -> None:
-        """Return when there is no pause.
-
-        Args:
-            meanwhile: called ten times a second; what it raises ends the waiting.
-        """
+        """Wait for the end of the pause; call ``meanwhile`` ten times a second, which may raise."""
         if not self.is_on:
             return
         start = time.perf_counter()
@@ -116,22 +95,20 @@ class Pause:
 class BrowserViewer(Viewer):
     """A page of viser on this machine's own address: some environments, the latest metrics, and a button to pause.
 
-    Images are made by the thread that steps the environments, since no other thread may read their state; not more
-    than twenty a second, not in more than a twentieth of its time, and none while no page is open.
+    The thread that steps the environments renders the images, because only it may read their state; at most twenty a
+    second, in at most a twentieth of its time, and none while no page is open.
+
+    Args:
+        make_scene: puts the environments into a ``viser.ViserServer``.
 
     Attributes:
-        url: of the page.
+        url: of the page; it is logged.
+
+    Raises:
+        ConfigError: the extra ``viewer`` is not installed.
     """
 
     def __init__(self, make_scene: Callable[[Any], Scene]) -> None:
-        """Open the page, and say where.
-
-        Args:
-            make_scene: puts the environments into a ``viser.ViserServer``.
-
-        Raises:
-            ConfigError: the extra ``viewer`` is not installed.
-        """
         check_viewer_is_installed()
         self._server = open_server()
         self._pause = Pause()
@@ -159,13 +136,13 @@ class BrowserViewer(Viewer):
             self.paused_seconds = self._pause.seconds
 
     def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Take the metrics, for the next image; see ``Viewer``."""
+        """Store the metrics for the next image; see ``Viewer``."""
         # Shown with the next image: iterations may be shorter than the time between two.
         counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
         self._columns = {"training": counts, **panel_rows(scalars)}
 
     def close(self) -> None:
-        """End the server; open pages say that it is gone."""
+        """Stop the server; open pages show that."""
         self._pause.switch(is_on=False)
         close_server(self._server)
 
@@ -185,13 +162,13 @@ class BrowserViewer(Viewer):
         self._next = max(start + _PERIOD, end + (end - start) / _SHARE)
 
     async def _switch(self, event: Any) -> None:
-        """Pause or continue; in the server's loop, so that clicks of several pages come one after the other."""
+        """Pause or continue; in the server's loop, so that clicks of several pages do not overlap."""
         self._pause.switch(not self._pause.is_on)
         self._button.label = "Resume" if self._pause.is_on else "Pause"
 
 
 def metrics_html(columns: Mapping[str, Rows], nothing: str = "The first iteration is not finished yet.") -> str:
-    """Return tables of names and texts, as ``panel_rows`` gives them, or a text where there are none."""
+    """Return the tables of ``panel_rows`` as HTML, or ``nothing`` if there are none."""
     tables = []
     for heading, rows in columns.items():
         if rows:
@@ -205,12 +182,12 @@ def metrics_html(columns: Mapping[str, Rows], nothing: str = "The first iteratio
 
 
 def open_server() -> Any:
-    """Return a running ``viser.ViserServer`` that this machine alone can reach, by its own pages."""
+    """Return a running ``viser.ViserServer`` that only this machine's own pages can reach."""
     import viser  # noqa: PLC0415 (an optional extra)
 
     with _quiet(), _own_pages_only():
         server = viser.ViserServer(host=HOST, port=PORT, label="EmbodiChain", verbose=False)
-    # A page may otherwise ask for a way to it from the internet.
+    # Otherwise a page may request a public address on the internet.
     server.request_share_url = _refuse_to_share  # type: ignore[method-assign]
     server.gui.configure_theme(show_logo=False, show_share_button=False)
     return server
@@ -219,11 +196,11 @@ def open_server() -> Any:
 def refusal(headers: Mapping[str, str]) -> str | None:
     """Return why a request is refused, or None.
 
-    A browser lets any page of the internet open a WebSocket to this machine, and says whose page it is. What is ours
-    has been asked for by a name of this machine, be it through a tunnel from another port, and comes from there.
+    A browser lets any page of the internet open a WebSocket to this machine, with the page's ``Origin``. Allowed are
+    requests to a name of this machine, on any port (tunnels), from a page of the same origin.
 
     Args:
-        headers: of the request, found by any case.
+        headers: of the request, case-insensitive.
     """
     host, origin = headers.get("Host", ""), headers.get("Origin")
     try:
@@ -239,10 +216,10 @@ def refusal(headers: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def _own_pages_only() -> Iterator[None]:
-    """Let a server that is started meanwhile refuse what is not its own page; viser has no setting for it.
+    """Let a server that is started in the block refuse other pages; viser has no setting for it.
 
     Raises:
-        RuntimeError: viser starts its server in another way than it did; nothing is then to be served.
+        RuntimeError: this version of viser starts its server in another way.
     """
     from websockets.asyncio import server  # noqa: PLC0415 (comes with the optional extra)
 
@@ -271,12 +248,12 @@ def _own_pages_only() -> Iterator[None]:
 
 
 def page_address(server: Any) -> str:
-    """Return where a server's page is."""
+    """Return the address of a server's page."""
     return f"http://{HOST}:{server.get_port()}"
 
 
 def close_server(server: Any) -> None:
-    """End a server; open pages say that it is gone."""
+    """Stop a server; open pages show that."""
     with _quiet():
         server.stop()
 
@@ -287,7 +264,7 @@ def _refuse_to_share(*args: Any, **kwargs: Any) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep viser from printing where it listens and that it stopped; it prints to rich's own console."""
+    """Suppress viser's output about its start and stop, on rich's own console."""
     console = rich.get_console()
     was_quiet, console.quiet = console.quiet, True
     try:

@@ -155,7 +155,7 @@ def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:
     try:
         train(rank, folder, str(folder / "train_config.json"))
     except InterruptedTraining as stop:
-        return stop.exit_code, trainers[0]._saver.saved_iteration
+        return stop.exit_code, trainers[0].saver.saved_iteration
     return 0, 0
 
 

@@ -127,7 +127,7 @@ def test_evaluates_and_saves_on_schedule_and_once_at_the_end(
     assert checkpoints(tmp_path) == expected
     assert [step for step, row in run.sink.rows if "eval/success_rate" in row] == expected
     assert [label for _, label in run.eval_env.recordings] == [f"step_{step}" for step in expected]
-    assert run.trainer.last_checkpoint == tmp_path / f"tiny_step_{total}.pt"
+    assert run.trainer.saver.last == tmp_path / f"tiny_step_{total}.pt"
 
 
 def test_schedules_of_evaluation_and_checkpoints_are_apart(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ def test_what_an_interrupted_iteration_has_stored_does_not_count(tmp_path: Path)
     algorithm.fails_in = 2
     with pytest.raises(RuntimeError, match="half-way"):
         run.train(24)
-    path = run.rescue()
+    path = run.saver.rescue(is_together=True)
     assert path == tmp_path / "tiny_step_16.pt"
     resumed = storing_trainer(tmp_path / "resumed")
     resumed.load_state_dict(load_checkpoint(path))
