@@ -43,7 +43,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     It goes to a temporary file beside it, which takes the name when it is on the disk. Neither follows a link.
     """
-    # By process and thread: each has a file of its own, and remove_unfinished can tell whose it is.
+    # Named by process and thread: each has its own file, and remove_unfinished knows the owner.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     temporary.unlink(missing_ok=True)  # of a process that had the same number
     try:

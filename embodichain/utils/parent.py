@@ -12,15 +12,15 @@ _PERIOD = 0.5  # s between two looks
 
 
 def with_this_parent() -> dict[str, str]:
-    """Return the environment variable by which a process that is started from here knows whom it ends with."""
+    """Return the environment variable that names the parent process, with which the child ends."""
     return {_VARIABLE: str(os.getpid())}
 
 
 def end_with_parent() -> None:
-    """Send this process SIGTERM once the process that has started it is gone, as after SIGKILL.
+    """Send this process SIGTERM once its parent process is gone, as after SIGKILL.
 
     Only where that is a process of ours (see :func:`with_this_parent`) or torchrun: a training that a shell has left
-    behind on purpose goes on.
+    behind on purpose continues.
     """
     named = os.environ.pop(_VARIABLE, None)  # what this process starts itself has another parent
     if named is not None:

@@ -1,4 +1,4 @@
-"""Output that may fail without ending the work: a full disk, a pipe that nobody reads, a letter the terminal lacks."""
+"""Output that may fail without ending the work: a full disk, a closed pipe, a character that the terminal lacks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def printing_may_fail() -> Iterator[None]:
         yield
     finally:
         for name, own, stream in replaced:
-            if getattr(sys, name) is own:  # else somebody has put another stream there meanwhile
+            if getattr(sys, name) is own:  # else it was replaced meanwhile
                 setattr(sys, name, stream)
 
 

@@ -68,7 +68,7 @@ class Profiler:
     """Times the sections that are opened between :meth:`start` and :meth:`stop`, in all threads.
 
     Times are the host's: where something computes on a GPU they are those of handing the work over, and what waits for
-    the results has the time of the waiting. Each thread has a tree of its own.
+    the results has the time of the waiting. Each thread has its own tree.
 
     Args:
         folder: the run's; ``profile.txt``, ``profile.json`` and ``profile_trace.json`` go there.

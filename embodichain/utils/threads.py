@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch compute with so many threads while this is entered."""
+    """Let torch compute with ``count`` threads in the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

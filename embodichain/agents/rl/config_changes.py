@@ -51,7 +51,7 @@ def changes_of_env_file(
     """Return how the file that a run's environment config came from differs from it now, a line each.
 
     Args:
-        config: of a checkpoint. A file that is not there any more does not differ; of one that is no config any more,
+        config: of a checkpoint. A missing file does not differ; of one that is no config any more,
             the first error is the line.
         overrides: of both.
         allowed_imports: as :func:`load_checkpoint_config`.

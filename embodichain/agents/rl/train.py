@@ -87,8 +87,7 @@ def train_from_config(
     imports = [*allowed_imports, *imports_allowed_by_environment()]
     with ExitStack() as stack:
         process_group = ProcessGroup() if placement is None else stack.enter_context(join_process_group())
-        lock = RunLock()
-        stack.callback(lock.release)
+        lock = stack.enter_context(RunLock())
         run, point = load_training(config_path, overrides, imports, resume, process_group, placement, lock)
         is_distributed = run.trainer.distributed if distributed is None else distributed
         run.trainer.check_distributed(is_distributed)

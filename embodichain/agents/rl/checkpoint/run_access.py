@@ -104,10 +104,10 @@ def _refusal(file: IO[str], path: Path) -> str:
     file.seek(0)
     try:
         holder = json.loads(file.read())
-        who = f"process {int(holder['pid'])} on {holder['host']!s:.100}"
+        holder_name = f"process {int(holder['pid'])} on {holder['host']!s:.100}"
     except (ValueError, KeyError, TypeError):
-        who = "another process, which has not said its name yet,"
-    return f"{path.parent}: {who} trains in this folder; wait for its end, or stop it"
+        holder_name = "another process, whose name is not yet known,"
+    return f"{path.parent}: {holder_name} trains in this folder; wait for its end, or stop it"
 
 
 def check_links(folder: Path, names: Sequence[str] | None = None) -> None:

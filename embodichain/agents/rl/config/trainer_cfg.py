@@ -57,7 +57,7 @@ class AsynchronousCfg:
     max_staleness: NonNegativeInt = 1
     """Maximum number of updates between the policy of a step and the update that learns from it; 0: synchronous."""
     buffer_capacity: PositiveInt | None = None
-    """Finished rollouts that may wait for the learner; null: as many as ``max_staleness`` lets come about."""
+    """Maximum number of finished rollouts that wait for the learner; null: ``max_staleness`` + 1."""
     env_groups: Annotated[int, Field(ge=1, le=2)] = 1
     """Sets of ``num_envs`` environments, each giving whole rollouts: with 2, one steps while the other's actions are
     computed. To keep both busy beside the learner takes a ``max_staleness`` of 2."""

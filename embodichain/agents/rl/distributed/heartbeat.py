@@ -110,7 +110,7 @@ class Heartbeat:
         """End the thread."""
         self._closed.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=1.0)  # it may hang itself, in a store that is not there any more
+            self._thread.join(timeout=1.0)  # it may hang in a store that is gone
 
     def settle(self) -> None:
         """Apply the limit itself from now on: the slow first iteration is finished."""

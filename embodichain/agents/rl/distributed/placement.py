@@ -126,13 +126,11 @@ def count_processes(distributed: bool, processes: int | None, device: torch.devi
     count = processes or num_devices
     if device.type != "cpu" and count > num_devices:
         raise ConfigError(
-            f"--processes {count}: each needs a GPU of its own, and there are {num_devices}; with trainer.device=cpu "
+            f"--processes {count}: each needs its own GPU, and there are {num_devices}; with trainer.device=cpu "
             "they share the processors"
         )
     if count == 1 and processes is None:
-        logger.log_info(
-            f"--distributed: one device here ({device}), so one process; --processes N starts as many as it says"
-        )
+        logger.log_info(f"--distributed: one device here ({device}), so one process; --processes N starts N")
     return count
 
 

@@ -236,7 +236,7 @@ class TorchProcessGroup(ProcessGroup):
         return self._gloo if x.device.type == "cpu" else self._nccl
 
     def _finish(self, work: Any, what: str, x: torch.Tensor) -> None:
-        """Wait for an operation; raise a LostProcessError if it cannot succeed any more."""
+        """Wait for an operation; raise a LostProcessError if it cannot succeed."""
         self.bytes_shared += x.numel() * x.element_size()
         if x.device.type != "cpu":
             work.wait()  # on the device; the host continues

@@ -22,7 +22,7 @@ _JOIN_TIMEOUT = timedelta(minutes=5)  # to wait for processes that have not star
 
 
 def rendezvous_folder() -> Path | None:
-    """Return the folder in which the processes of one machine meet; None where they meet by network."""
+    """Return the folder in which the processes of one machine meet; None: by network."""
     folder = os.environ.get(RENDEZVOUS)
     return None if folder is None else Path(folder)
 
@@ -34,24 +34,20 @@ def meet() -> tuple[Store, int, int]:
         ConfigError: an environment variable is missing or wrong.
         LostProcessError: some process did not come.
     """
-    store, rank, world_size = _open_store()
-    return PrefixStore(_agree_on_name(store, rank, world_size), store), rank, world_size
-
-
-def _open_store() -> tuple[Store, int, int]:
-    """Return the store in which the processes meet, this one's rank, and the number of processes."""
-    folder = rendezvous_folder()
-    if folder is not None:
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        return FileStore(str(folder / "store"), world_size), rank, world_size
+    store: Store
     try:
-        return next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
+        if (folder := rendezvous_folder()) is None:
+            store, rank, world_size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
+        else:
+            rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            store = FileStore(str(folder / "store"), world_size)
     except ValueError as error:
         said = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         raise ConfigError(
             f"the processes cannot meet by the environment variables that a launcher such as torchrun sets, which are "
             f"{said}: {str(error).splitlines()[0]}"
         ) from error
+    return PrefixStore(_agree_on_name(store, rank, world_size), store), rank, world_size
 
 
 def _agree_on_name(store: Store, rank: int, world_size: int) -> str:

@@ -58,7 +58,7 @@ class WriterSink:
 
 
 class JsonLinesSink:
-    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; not-a-number is null."""
+    """One JSON object a line: ``step``, ``wall_time`` (s since the start) and the scalars; non-finite ones are null."""
 
     name = "metrics.jsonl"
 

@@ -83,7 +83,7 @@ class Guards:
             ``train/skipped_steps`` and ``charts/diverged_episodes`` of the iteration, the latter of all ranks.
 
         Raises:
-            NonFiniteError: there were no gradient steps for too long, or the parameters are not finite any more.
+            NonFiniteError: there were no gradient steps for too long, or the parameters are not finite.
         """
         self._check_outliers(step)
         num_diverged = int(get_process_group().sum(torch.tensor(self._check_physics(rollout, step))))
@@ -95,7 +95,7 @@ class Guards:
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped and skipped == asked else 0
         if broken:
             raise NonFiniteError(
-                f"step {step}: the update made the policy's parameters not-a-number: "
+                f"step {step}: the update made the policy's parameters NaN or infinite: "
                 f"{_describe_break(asked > skipped, metrics)}. {self._replay_hint()}"
             )
         if self._skipped_in_a_row >= self._max_skipped_updates:

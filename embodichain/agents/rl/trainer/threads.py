@@ -62,10 +62,7 @@ def _threads(count: int) -> str:
     return "1 thread" if count == 1 else f"{count} threads"
 
 
-Precision = Literal["float32", "bf16"]
-
-
-def update_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def update_precision(precision: Literal["float32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
     """Return the context of an update in a precision.
 
     With ``"bf16"`` matrix products and convolutions compute in bfloat16, forwards and backwards (``torch.autocast``).

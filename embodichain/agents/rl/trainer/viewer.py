@@ -103,13 +103,9 @@ class BrowserViewer(Viewer):
 
     Attributes:
         url: of the page; it is logged.
-
-    Raises:
-        ConfigError: the extra ``viewer`` is not installed.
     """
 
     def __init__(self, make_scene: Callable[[Any], Scene]) -> None:
-        check_viewer_is_installed()
         self._server = open_server()
         self._pause = Pause()
         self._next = 0.0

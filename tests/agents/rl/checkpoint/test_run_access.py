@@ -66,7 +66,7 @@ def test_holder_that_has_not_said_its_name_is_refused_all_the_same(tmp_path: Pat
     with RunLock() as first, RunLock() as second:
         first.take(tmp_path)
         (tmp_path / LOCK).write_text(text)
-        with pytest.raises(ConfigError, match="another process, which has not said its name yet, trains in this"):
+        with pytest.raises(ConfigError, match="another process, whose name is not yet known, trains in this"):
             second.take(tmp_path)
 
 

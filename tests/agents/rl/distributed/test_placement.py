@@ -64,7 +64,7 @@ def test_each_process_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         ConfigError, match=r"LOCAL_RANK: process 2 of this machine has no GPU: there are 2 \(cuda:0 to cuda:1"
     ):
         rank_device("auto", third)
-    with pytest.raises(ConfigError, match="--processes 3: each needs a GPU of its own, and there are 2; with"):
+    with pytest.raises(ConfigError, match="--processes 3: each needs its own GPU, and there are 2; with"):
         count_processes(True, 3, torch.device("cuda"), None)
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.metrics.panel import make_progress
-from embodichain.agents.rl.metrics.slow_run import find_quickstart
+from embodichain.agents.rl.metrics.panel import find_quickstart, make_progress
 from tests.agents.rl.fakes import CONFIGS
 
 

@@ -89,6 +89,6 @@ def test_bundle_that_cannot_be_written_ends_nothing(tmp_path: Path, capsys: pyte
 def test_parameters_that_are_not_finite_end_the_run_at_once(tmp_path: Path) -> None:
     run = Watched(tmp_path)
     nn.init.constant_(run.policy.log_std, NAN)
-    with pytest.raises(NonFiniteError, match="the update made the policy's parameters not-a-number"):
+    with pytest.raises(NonFiniteError, match="the update made the policy's parameters NaN or infinite"):
         run.iterate()
     assert run.bundles() == ["update_step_8.pt"]

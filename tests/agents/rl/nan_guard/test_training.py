@@ -199,7 +199,7 @@ def test_term_of_the_loss_that_is_not_a_number_is_named(capsys: pytest.CaptureFi
 def test_algorithm_that_breaks_the_policy_ends_the_run_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert train(["--config", config(env_with(), "unguarded"), *ALLOW]) == 1
     err = capsys.readouterr().err
-    assert "error: step 8: the update made the policy's parameters not-a-number" in err
+    assert "error: step 8: the update made the policy's parameters NaN or infinite" in err
     assert list((run_folder() / "checkpoints").glob("*.pt")) == []
     assert replay("update_step_8.pt") == 0
     assert "does not use gradient_step" in capsys.readouterr().out
