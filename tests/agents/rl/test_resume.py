@@ -178,7 +178,7 @@ def test_grpo_that_learns_nothing_stays_at_its_reference_also_when_it_is_resumed
     assert divergences == pytest.approx([0.0] * 4, abs=1e-12)
 
 
-def test_another_number_of_threads_is_one_warning_that_says_how_to_go_on_bit_for_bit(
+def test_another_number_of_threads_is_one_warning_that_says_how_to_continue_bit_for_bit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = write_config(Path(), tiny_config(trainer__torch_threads=2))
@@ -190,7 +190,7 @@ def test_another_number_of_threads_is_one_warning_that_says_how_to_go_on_bit_for
     text = capsys.readouterr().err
     assert text.count("[WARNING]") == 1
     assert "computed its updates with 2 threads, and now does with 1 thread:" in text
-    assert "With trainer.torch_threads=2 it does" in text
+    assert "With trainer.torch_threads=2 it is" in text
     assert main(["--resume", str(run), "trainer.iterations=4", "trainer.torch_threads=1"]) == 0
     assert "[WARNING]" not in capsys.readouterr().err
 
