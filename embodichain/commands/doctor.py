@@ -7,9 +7,8 @@ import json
 from dataclasses import asdict
 
 from embodichain.commands.arguments import add_json, print_result
-from embodichain.tools.doctor.machine import examine_machine
-from embodichain.tools.doctor.report import format_machine, format_result, format_totals
-from embodichain.tools.doctor.run import run_checks
+from embodichain.tools.doctor.machine import examine_machine, format_machine
+from embodichain.tools.doctor.run import format_result, format_totals, run_checks
 from embodichain.utils.module_utils import add_allow_import, add_import, import_named_modules
 
 EXAMPLES = ("", "--json", "--algo ppo", "--algo a2c --import my_lab.a2c --allow-import my_lab")

@@ -1,4 +1,4 @@
-"""The training of behaviour cloning. Shapes: B minibatch, H steps of an action chunk, A' numbers of an action."""
+"""The training loop of behaviour cloning. Shapes: B minibatch."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.state import generators_state, load_generators_state
 
 _REPORTS = 10  # in a training
-_WARM_UP = 0.2  # of the steps, in which the learning rate rises; then it falls to 0
-_MAX_SKIPPED = 100  # gradient steps in a row that may be skipped
+_WARM_UP = 0.2  # share of the steps in which the learning rate rises; then it falls to 0
+_MAX_SKIPPED = 100  # gradient steps in a row
 
 
 class Cloning:
-    """Lets a policy imitate demonstrations, by maximum likelihood or the model's own loss.
+    """Trains a policy on demonstrations, by maximum likelihood or the model's own loss.
 
     Attributes:
-        skipped: how many of them were skipped, since loss or gradient was not finite.
-        loss: the mean of the last tenth of the steps.
+        step: number of steps made, the skipped ones included.
+        skipped: number of steps whose loss or gradient was not finite.
+        loss: mean of the last tenth of the steps.
     """
 
     def __init__(self, policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg) -> None:
         """Set up.
 
         Args:
-            policy: on the demonstrations' device; it is changed. Each part stays in its mode: one that its author froze
-                in evaluation mode is not trained with dropout.
+            policy: on the demonstrations' device, trained in place. Modules keep their training or evaluation mode.
         """
         if hasattr(policy.model, "fit_inputs"):
             policy.model.fit_inputs(demonstrations.entries["state"])
@@ -43,21 +43,21 @@ class Cloning:
         self._cfg = cfg
         self._parameters = list(policy.parameters())
         self._optimizer = torch.optim.AdamW(self._parameters, lr=cfg.learning_rate, weight_decay=cfg.weight_decay)
-        self._losses: list[torch.Tensor] = []  # of the steps that were made since the last report
+        self._losses: list[torch.Tensor] = []  # since the last report
         self._skipped_in_a_row = 0
         self.step = 0
         self.skipped = 0
         self.loss = float("nan")
 
     def run(self, report: Callable[[int, float], None], after_step: Callable[[], None] = lambda: None) -> None:
-        """Make the steps that are left.
+        """Make the remaining steps.
 
         Args:
-            report: called now and then with the number of steps made and the mean loss since the last call.
-            after_step: called after each step; raises what ends the training.
+            report: called ten times with the number of steps made and the mean loss since the last call.
+            after_step: called after each step; may raise to end the training.
 
         Raises:
-            NonFiniteError: no step could be made for too long, or the parameters are not finite any more.
+            NonFiniteError: too many steps in a row were skipped, or the parameters are not finite.
         """
         while self.step < self._cfg.steps:
             self._make_step()
@@ -68,10 +68,10 @@ class Cloning:
             after_step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the next steps depend on, as plain data; nothing is copied.
+        """Return the state that the next steps depend on, as plain data, not copied.
 
         Raises:
-            NonFiniteError: the parameters are not finite, so that nobody should go on from them.
+            NonFiniteError: the parameters are NaN or infinite.
         """
         if not parameters_are_finite(self._policy):
             raise NonFiniteError(
@@ -90,16 +90,16 @@ class Cloning:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], source: str) -> None:
-        """Go on from what :meth:`state_dict` returned.
+        """Continue from the result of :meth:`state_dict`.
 
         Raises:
-            ConfigError: it is of another model; the message begins with ``source``.
+            ConfigError: the state is another model's; the message begins with ``source``.
         """
         load_policy_state(self._policy, state["policy"], source)
         self._optimizer.load_state_dict(state["optimizer"])
         for parameter, moments in self._optimizer.state.items():
             if any(moments[name].shape != parameter.shape for name in ("exp_avg", "exp_avg_sq")):
-                raise ConfigError(f"{source}: the optimiser's state is that of another model")
+                raise ConfigError(f"{source}: the optimizer's state is that of another model")
         device = self._parameters[0].device
         self._losses = [loss.to(device) for loss in state["losses"]]
         self._skipped_in_a_row = state["skipped_in_a_row"]
@@ -130,15 +130,15 @@ class Cloning:
 
 
 def _rate_factor(step: int, steps: int) -> float:
-    """Return the learning rate of a step, counted from 0, as a share of the highest."""
+    """Return the learning rate of a step, from 0, as a share of the maximum."""
     return min(1.0, (step + 1) / (_WARM_UP * steps)) * (1 - step / steps)
 
 
 def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
-    """Return the mean negative log-likelihood of what followed frames [B], in nats for each number of an action.
+    """Return the mean negative log-likelihood of the actions after frames [B], in nats per number of an action.
 
-    A model with an ``imitation_loss(obs, actions)`` is trained by that instead. What is beyond an episode's end does
-    not count.
+    A model's own ``imitation_loss(obs, actions)`` is used instead if it has one. Actions beyond an episode's end are
+    masked.
     """
     action, is_there = demonstrations.chunks(frames, policy.chunk_length)
     obs = demonstrations.entries[frames]

@@ -15,7 +15,7 @@ from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
 
-_MAY_CHANGE = ("steps", "save_freq", "device", "num_eval_episodes")  # where a cloning is resumed
+_MAY_CHANGE = ("steps", "save_freq", "device", "num_eval_episodes")  # in a resumed cloning
 
 
 @configclass
@@ -23,18 +23,18 @@ class BCCfg:
     """How a policy is cloned from demonstrations."""
 
     train_config: str
-    """The training config whose environment and policy are meant; from the working directory, or else this config's
-    folder. Its ``policy.vla_config.model_path`` is where the model is written."""
+    """The training config with environment and policy; relative to the working directory, or else this config's folder.
+    The model is written to its ``policy.vla_config.model_path``."""
     out: str | None = None
-    """Where the model is written instead: a folder below ``outputs``, or one that ``--allow-write`` allows."""
+    """Folder of the model instead: below ``outputs``, or one that ``--allow-write`` allows."""
     dataset: str | None = None
-    """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: the environment's scripted expert acts."""
+    """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: from the environment's scripted expert."""
     num_episodes: PositiveInt = 100
-    """How many demonstrations: the first ones. Those of the expert that fail are left out."""
+    """Number of demonstrations, from the first. Failed ones of the expert are left out."""
     num_envs: PositiveInt = 16
     """Environments in which the expert acts."""
     record: str | None = None
-    """Folder for a LeRobot dataset of what the expert does, with the same rule as ``out``; null: none is written."""
+    """Folder for a LeRobot dataset of the expert's episodes, with the same rule as ``out``; null: none is written."""
     steps: PositiveInt = 2000
     """Gradient steps."""
     batch_size: PositiveInt = 64
@@ -44,16 +44,15 @@ class BCCfg:
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Of AdamW."""
     max_grad_norm: PositiveFloat = 1.0
-    """Norm to which the gradient is cut."""
+    """Norm to which the gradient is clipped."""
     save_freq: PositiveInt = 500
-    """Gradient steps between two checkpoints, from which ``--resume`` goes on."""
+    """Gradient steps between two checkpoints, from which ``--resume`` continues."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the weights, the minibatches and the expert's episodes."""
     device: str = "auto"
     """Where the model is trained: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
     num_eval_episodes: NonNegativeInt = 100
-    """Episodes in which the trained model is tried out, the same ones that a training with this seed evaluates on; 0:
-    none."""
+    """Episodes of the trained model's evaluation, the same ones as of a training with this seed; 0: no evaluation."""
 
 
 def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
@@ -69,21 +68,21 @@ def load_bc_config(path: str | Path, overrides: Sequence[str] = ()) -> BCCfg:
 
 
 def change_bc_config(saved: Mapping[str, Any], overrides: Sequence[str], place: str) -> BCCfg:
-    """Return the config of a cloning that is resumed.
+    """Return the config of a resumed cloning.
 
     Args:
-        saved: the fields of its ``BCCfg``.
-        place: of the checkpoint, for messages.
+        saved: fields of its ``BCCfg``.
+        place: the checkpoint, for messages.
 
     Raises:
-        ConfigError: an override changes what decides about the training, or something is no config.
+        ConfigError: an override changes a field that must stay, or ``saved`` is no valid config.
     """
     with placed(f"{place}: "):
         check_plain(saved)
         before = _check(dict(saved), ())
     now = _check(dict(saved), overrides)
     raise_problems(
-        f"{name}: {value!r} in the run, {getattr(now, name)!r} now; a cloning that is resumed may change "
+        f"{name}: {value!r} in the run, {getattr(now, name)!r} now; a resumed cloning may change "
         f"{', '.join(_MAY_CHANGE)}"
         for name, value in vars(before).items()
         if name not in _MAY_CHANGE and getattr(now, name) != value
@@ -103,7 +102,7 @@ def _check(data: dict[str, Any], overrides: Sequence[str]) -> BCCfg:
 
 
 def find_train_config(cfg: BCCfg, folder: Path) -> Path:
-    """Return the path of the training config that is named, from the working directory or the config's folder.
+    """Return the path of the training config, relative to the working directory or the config's folder.
 
     Raises:
         ConfigError: there is no such file.

@@ -1,4 +1,4 @@
-"""Demonstrations, from a dataset or a scripted expert.
+"""Demonstrations from a dataset or a scripted expert.
 
 Shapes: M frames of all episodes, B minibatch, N environments, H steps of an action chunk, A action size.
 """
@@ -31,9 +31,9 @@ class Demonstrations:
     """Frames of episodes, one episode after the other.
 
     Attributes:
-        entries: what the policy is given, by name, [M].
-        action: what was done then, [M, A].
-        left: [M] int64, frames from this one to the end of its episode, itself included.
+        entries: of the policy's observation, by name, [M].
+        action: [M, A].
+        left: [M] int64, frames from this one to the end of its episode, inclusive.
     """
 
     entries: TensorDict
@@ -47,7 +47,7 @@ class Demonstrations:
         return len(self.left)
 
     def chunks(self, frames: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the actions that followed, and which of them there are: the others are beyond the episode's end.
+        """Return the next ``length`` actions from frames on, and a mask of those within the episode.
 
         Args:
             frames: [B] int64.
@@ -60,7 +60,7 @@ class Demonstrations:
         return self.action[frames.unsqueeze(1) + torch.minimum(ahead, left - 1)], ahead < left
 
     def digest(self) -> str:
-        """Return a checksum of all of it."""
+        """Return a checksum of the data."""
         digest = hashlib.sha256()
         for values in (self.left, self.action, *(self.entries[name] for name in sorted(self.entries.keys()))):
             digest.update(values.cpu().contiguous().numpy().tobytes())
@@ -78,7 +78,7 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
     the episode's task.
 
     Args:
-        num_episodes: the first so many are taken.
+        num_episodes: number to read, from the first.
         keys: the entries that the policy reads.
 
     Raises:
@@ -109,15 +109,15 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
 
 
 def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int) -> Demonstrations:
-    """Let the environment's scripted expert act, and keep the episodes in which it succeeds.
+    """Run the environment's scripted expert, and return the episodes in which it succeeds.
 
     Args:
         env: has ``expert_action() -> [N, A]``.
-        num_episodes: of how many episodes, each played to its end.
+        num_episodes: number to play to their end.
         keys: the entries that the policy reads.
 
     Raises:
-        ConfigError: there is no expert, it never succeeds, or it makes or is shown a number that is not finite.
+        ConfigError: there is no expert, it never succeeds, or an observation or action is not finite.
     """
     expert: Any = getattr(env, "expert_action", None)
     if expert is None:
@@ -127,7 +127,7 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
     obs, _ = env.reset(seed=seed, options={"enumerate_episodes": True})
     number = torch.arange(env.num_envs, device=env.device)  # of each environment's episode
     running: list[list[TensorDict]] = [[] for _ in range(env.num_envs)]
-    kept: dict[int, dict[str, torch.Tensor]] = {}
+    succeeded: dict[int, dict[str, torch.Tensor]] = {}
     num_done = 0
     while num_done < num_episodes:
         action = expert()
@@ -139,24 +139,24 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
             if number[i] < num_episodes:
                 num_done += 1
                 if info["success"][i]:
-                    kept[int(number[i])] = {
+                    succeeded[int(number[i])] = {
                         name: torch.stack([step[name] for step in running[i]]) for name in (*keys, "action")
                     }
             running[i] = []
             number[i] += env.num_envs
-    if not kept:
+    if not succeeded:
         raise ConfigError(f"dataset: the scripted expert of {type(env).__name__} failed in all {num_episodes} episodes")
     place = f"dataset: the scripted expert of {type(env).__name__}"
-    for i, episode in kept.items():
+    for i, episode in succeeded.items():
         _check_finite(episode, f"{place}: episode {i}", {})
-    return _join([kept[i] for i in sorted(kept)], place)
+    return _join([succeeded[i] for i in sorted(succeeded)], place)
 
 
 def _check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[str, str]) -> None:
-    """Check the frames of an episode, each [T, ...]; ``names`` says what some of them are called where they are from.
+    """Check the frames of an episode, each [T, ...]; ``names``: of the dataset's features, by entry.
 
     Raises:
-        ConfigError: a number is not finite: one such frame would make every parameter not-a-number.
+        ConfigError: a number is not finite: one such frame would make every parameter NaN.
     """
     for key, values in frames.items():
         if not values.is_floating_point() or values.isfinite().all():
@@ -164,13 +164,13 @@ def _check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping
         frame, column = (~values.reshape(len(values), -1).isfinite()).nonzero()[0].tolist()
         value = values[frame].reshape(-1)[column].item()
         raise ConfigError(
-            f"{place}, frame {frame}: {names.get(key, key)}[{column}] is {value}; all numbers must be finite. Leave "
-            "the episode out, or mend it"
+            f"{place}, frame {frame}: {names.get(key, key)}[{column}] is {value}; all numbers must be finite. "
+            "Remove or repair the episode"
         )
 
 
 def _warn_of_outliers(name: str, values: torch.Tensor, lengths: Sequence[int], place: str) -> None:
-    """Warn of an absurd number in [M, K], by the input normaliser's rule: in its statistics all others vanish."""
+    """Warn of outliers in [M, K], by the input normaliser's rule: they dominate its statistics."""
     normalizer = RunningNormalizer(values.shape[1])
     normalizer.update(values)
     found = normalizer.outliers
@@ -183,8 +183,8 @@ def _warn_of_outliers(name: str, values: torch.Tensor, lengths: Sequence[int], p
         episode += 1
     logger.log_warning(
         f"{place}: demonstration {episode}, frame {frame}: {name}[{column}] is {found.value:.4g}, where "
-        f"{found.mean:.4g} ± {found.std:.2g} is usual; {found.count} such in all. It counts like any other, and may "
-        "hide all others from the model: mend it, or leave the episode out"
+        f"{found.mean:.4g} ± {found.std:.2g} is usual; {found.count} such in all. It dominates the model's input "
+        "normalisation: repair or remove the episode"
     )
 
 
@@ -200,7 +200,7 @@ def _join(episodes: Sequence[dict[str, torch.Tensor]], place: str) -> Demonstrat
 
 def _rows(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:
     """Return a feature as float32 [T, size]."""
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is told with its place
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which _check_finite reports
         values = _feature(frames, name, path).astype(np.float32)
     return values.reshape(len(values), -1)
 

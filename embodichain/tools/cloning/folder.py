@@ -1,4 +1,4 @@
-"""Where a behaviour cloning writes, and what of it may be somebody else's."""
+"""Output folder of a cloning, and checks of untrusted checkpoints."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.output import OutputFolder
 
-_ROOT = Path("outputs")  # below it is written, whatever a config says
+_ROOT = Path("outputs")  # where outputs go, for any config
 
 
 def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Path:
-    """Return the folder of the model; there is none yet.
+    """Return the folder of the new model.
 
     Raises:
-        ConfigError: none is named, one is there already, or it is not where the training looks for it.
+        ConfigError: none is named, it has a model already, or it is not where the training looks for it.
     """
     assert isinstance(run.policy, VLAPolicyCfg)
     model_path = run.policy.vla_config.model_path
@@ -40,14 +40,14 @@ def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Pat
         )
     if (path / "config.json").exists() or any((path / "checkpoints").glob("*.pt")):
         raise ConfigError(
-            f"out: {path}: there is a model already, or one that was begun: 'embodichain bc --resume {path}' goes on "
-            "with it. Or name another folder, or remove it"
+            f"out: {path}: has a finished or unfinished model: 'embodichain bc --resume {path}' continues it. Or name "
+            "another folder, or remove it"
         )
     return path
 
 
 def place(name: str, allowed: Sequence[str | Path]) -> Path:
-    """Return the folder that a config means: in one that the user allows, or else by the rule for ``save_path``."""
+    """Return the folder that a config names: inside an allowed one, or else by the rule for ``save_path``."""
     if any(Path(name).resolve().is_relative_to(Path(folder).resolve()) for folder in allowed):
         return Path(name)
     return OutputFolder(_ROOT, allowed).place(name)
@@ -55,7 +55,7 @@ def place(name: str, allowed: Sequence[str | Path]) -> Path:
 
 @contextmanager
 def made_folder(path: Path) -> Iterator[None]:
-    """Make a folder; where nothing came into it, it goes again with its parent."""
+    """Create a folder; if it stays empty, remove it and its parent again."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -96,9 +96,9 @@ _CONTENT = TypeAdapter(_Content)
 
 
 def check_content(content: Mapping[str, Any], path: Path) -> None:
-    """Check what the checkpoint of a cloning holds; it may be another person's.
+    """Check the types of an untrusted checkpoint's content.
 
     Raises:
-        ConfigError: something is missing or of a wrong type.
+        ConfigError: a field is missing or of a wrong type.
     """
     check_fields(content, _CONTENT, path, "cloning")

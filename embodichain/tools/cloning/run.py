@@ -1,4 +1,4 @@
-"""A behaviour cloning from its config to the model: demonstrations, training, checkpoints, trial."""
+"""A behaviour cloning from its config to the model: demonstrations, training, checkpoints, evaluation."""
 
 from __future__ import annotations
 
@@ -40,19 +40,20 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.files import read_text, remove_unfinished, write_json
 from embodichain.utils.state import freeze, thaw
 
-_KIND = "behaviour cloning"  # what a checkpoint says that it is of
+_KIND = "behaviour cloning"  # of a checkpoint
 _SUMMARY = "bc.json"
-_KEEP_LAST = 2  # checkpoints: the latest, and the one before it should that be damaged
+_KEEP_LAST = 2  # checkpoints: the latest, and one more in case it is damaged
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is to be done.
+    """A cloning to run.
 
     Attributes:
-        run: the training that is to go on from it.
-        record: folder for a dataset of what the expert does.
-        saved: the checkpoint to go on from.
+        run: the training that will start from the model.
+        record: folder for a dataset of the expert's episodes.
+        saved: the checkpoint to resume from.
+        source: its path.
     """
 
     cfg: BCCfg
@@ -64,7 +65,7 @@ class _Plan:
 
     @property
     def is_trained(self) -> bool:
-        """Whether all steps are made."""
+        """Whether all steps are done."""
         return self.saved is not None and self.saved["cloning_state"]["step"] >= self.cfg.steps
 
 
@@ -74,27 +75,27 @@ def clone_from_config(
     allowed_imports: Sequence[str] = (),
     allowed_writes: Sequence[str | Path] = (),
 ) -> dict[str, Any]:
-    """Train a policy by behaviour cloning as a config says, and write its model.
+    """Train a policy by behaviour cloning, and write its model.
 
     Args:
         overrides: ``steps=500`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
-        allowed_writes: folders outside ``outputs`` that the config may let model and dataset be written into.
+        allowed_writes: folders outside ``outputs`` that the config may name for model and dataset.
 
     Returns:
         What also stands in the model's folder as ``bc.json``.
 
     Raises:
         ConfigError: the config or something that it names cannot be used.
-        InterruptedTraining: SIGINT or SIGTERM came; the steps that were made are saved.
-        NonFiniteError: what is computed is not finite any more.
+        InterruptedTraining: on SIGINT or SIGTERM; the steps so far are saved.
+        NonFiniteError: loss or parameters are not finite.
     """
     cfg = load_bc_config(path, overrides)
     run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
     if not isinstance(run.policy, VLAPolicyCfg):
         raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy.name}'")
     if cfg.record is not None and cfg.dataset is not None:
-        raise ConfigError("record: only what the expert does is recorded, not another dataset")
+        raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
     out = out_folder(cfg, run, allowed_writes)
     record = None if cfg.record is None else place(cfg.record, allowed_writes)
     return _clone(_Plan(cfg, run, out, record))
@@ -103,12 +104,12 @@ def clone_from_config(
 def resume_cloning(
     folder: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Go on with a cloning from its latest checkpoint, by its own config; on the CPU as if it had not been stopped.
+    """Resume a cloning from its latest checkpoint with its own config; bit-identical on the CPU.
 
-    The demonstrations are read, or made by the expert, again; a dataset of them is not written a second time.
+    The demonstrations are read or generated again; they are not recorded a second time.
 
     Args:
-        overrides: of what may change: ``steps=3000`` and the like.
+        overrides: of fields that may change: ``steps=3000`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
 
     Returns:
@@ -122,11 +123,11 @@ def resume_cloning(
     check_links(out)
     path, content = CheckpointFolder(out / "checkpoints", "").load_latest()
     if content.get("kind") != _KIND:
-        raise ConfigError(f"{path}: is not of a behaviour cloning; 'embodichain resume {out}' goes on with a training")
+        raise ConfigError(f"{path}: is not of a behaviour cloning; 'embodichain resume {out}' resumes a training")
     if content["code_version"] != __version__:
         logger.log_warning(
-            f"{path}: was written by version {content['code_version']}, this is {__version__}: the cloning may go on "
-            "otherwise than it would have"
+            f"{path}: was written by version {content['code_version']}, this is {__version__}: the resumed "
+            "cloning may differ from an uninterrupted one"
         )
     check_content(content, path)
     cfg = change_bc_config(content["cloning"], overrides, str(path))
@@ -134,20 +135,20 @@ def resume_cloning(
     plan = _Plan(cfg, run, out, None, thaw(content), str(path))
     summary = _read_summary(out)
     if plan.is_trained and summary is not None and (summary["success_rate"] is not None or not cfg.num_eval_episodes):
-        logger.log_info(f"all of its {summary['steps']} steps are made; to go on, ask for more: steps=...")
+        logger.log_info(f"all of its {summary['steps']} steps are finished; to continue, raise steps=...")
         return summary
-    logger.log_info(f"going on from {path}")
+    logger.log_info(f"resuming from {path}")
     return _clone(plan)
 
 
 class _Progress:
-    """A cloning with what its checkpoints hold beside it."""
+    """Checkpoints of a cloning."""
 
     def __init__(self, plan: _Plan, cloning: Cloning, data: Demonstrations, start: float) -> None:
-        """Set up; ``start`` is when the work began, by ``time.perf_counter``."""
+        """Set up; ``start``: of the work, by ``time.perf_counter``."""
         self._plan = plan
         self._cloning = cloning
-        self._told = {"episodes": data.num_episodes, "frames": data.num_frames, "digest": data.digest()}
+        self._data_facts = {"episodes": data.num_episodes, "frames": data.num_frames, "digest": data.digest()}
         self._start = start
         saved = plan.saved
         if saved is None:
@@ -155,26 +156,25 @@ class _Progress:
         with loading(plan.source, "cloning"):
             cloning.load_state_dict(saved["cloning_state"], plan.source)
             self._start -= saved["seconds"]
-        if saved["demonstrations"] != self._told:
+        if saved["demonstrations"] != self._data_facts:
             logger.log_warning(
-                f"{plan.source}: the demonstrations are others than those that it began with: it goes on otherwise "
-                "than it would have"
+                f"{plan.source}: the demonstrations have changed: the resumed cloning differs from an uninterrupted one"
             )
 
     def content(self) -> dict[str, Any]:
-        """Return what a checkpoint holds; nothing is copied."""
+        """Return a checkpoint's content, not copied."""
         return {
             "kind": _KIND,
             "code_version": __version__,
             "cloning": vars(self._plan.cfg),
             "train_config": self._plan.run.resolved,
-            "demonstrations": self._told,
+            "demonstrations": self._data_facts,
             "seconds": time.perf_counter() - self._start,
             "cloning_state": self._cloning.state_dict(),
         }
 
     def save(self) -> dict[str, Any]:
-        """Write a checkpoint, and return what it holds; where it cannot be written, a warning says so."""
+        """Write a checkpoint and return its content; a failure to write is a warning."""
         content = self.content()
         try:
             _folder_of(self._plan).save(freeze(content), self._cloning.step)
@@ -182,18 +182,13 @@ class _Progress:
             logger.log_warning(f"the checkpoint of step {self._cloning.step} could not be written: {error}")
         return content
 
-    def after_step(self) -> None:
-        """Save when it is due."""
-        if self._cloning.step % self._plan.cfg.save_freq == 0 and self._cloning.step < self._plan.cfg.steps:
-            self.save()
-
 
 def _folder_of(plan: _Plan) -> CheckpointFolder:
     return CheckpointFolder(plan.out / "checkpoints", "bc", _KEEP_LAST)
 
 
 def _clone(plan: _Plan) -> dict[str, Any]:
-    """Do what is planned; all that writes into the model's folder is below here."""
+    """Run the plan; only code below this writes into the model's folder."""
     device = resolve_device(plan.cfg.device, "device")
     torch.manual_seed(plan.cfg.seed)
     np.random.seed(plan.cfg.seed)  # noqa: NPY002 (the generator that users' models draw from)
@@ -203,7 +198,7 @@ def _clone(plan: _Plan) -> dict[str, Any]:
         lock.take(plan.out)
         for folder in (plan.out, plan.out / "checkpoints"):
             remove_unfinished(folder)
-        if plan.saved is not None:  # a kill may have come before what need not be kept was deleted
+        if plan.saved is not None:  # a killed process may have left old checkpoints
             _folder_of(plan).take_up(Path(plan.source), dict(plan.saved))
         policy, data = _build_policy_and_data(plan, device)
         with StopSignals() as stop:
@@ -216,12 +211,13 @@ def _clone(plan: _Plan) -> dict[str, Any]:
 
 
 def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, stop: StopSignals) -> Mapping[str, Any]:
-    """Make the steps that are left; return what the last checkpoint holds."""
+    """Make the remaining steps; return the last checkpoint's content."""
     cloning = Cloning(policy, data, plan.cfg)
     progress = _Progress(plan, cloning, data, start)
 
     def after_step() -> None:
-        progress.after_step()
+        if cloning.step % plan.cfg.save_freq == 0 and cloning.step < plan.cfg.steps:
+            progress.save()
         stop.check()
 
     if plan.saved is None:
@@ -230,7 +226,7 @@ def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, s
         cloning.run(_report, after_step)
     except InterruptedTraining:
         progress.save()
-        logger.log_info(f"stopped at step {cloning.step}; 'embodichain bc --resume {plan.out}' goes on from there")
+        logger.log_info(f"stopped at step {cloning.step}; 'embodichain bc --resume {plan.out}' resumes from there")
         raise
     return progress.save()
 
@@ -238,12 +234,12 @@ def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, s
 def _conclude(
     plan: _Plan, policy: VLAPolicy, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
 ) -> dict[str, Any]:
-    """Write model and record; then try the model out, which takes long and may be stopped, and complete the record."""
-    state, told = finished["cloning_state"], finished["demonstrations"]
+    """Write model and summary; then evaluate, which may be interrupted, and complete the summary."""
+    state, data = finished["cloning_state"], finished["demonstrations"]
     summary = {
         "model": str(plan.out),
-        "episodes": told["episodes"],
-        "frames": told["frames"],
+        "episodes": data["episodes"],
+        "frames": data["frames"],
         "steps": state["step"],
         "skipped_steps": state["skipped"],
         "loss": state["loss"] if math.isfinite(state["loss"]) else None,
@@ -256,14 +252,14 @@ def _conclude(
         save_vla_model(policy.model, policy.model_config, plan.out)
         write_json(plan.out / _SUMMARY, summary, indent=2)
     except (ConfigError, OSError) as error:
-        raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' makes up for it") from error
+        raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' writes it") from error
     result = _evaluate(plan, policy, device, stop)
     if result is not None:
         summary |= {"success_rate": result.success_rate, "success_interval_95": list(result.success_interval)}
         try:
             write_json(plan.out / _SUMMARY, summary, indent=2)
         except OSError as error:
-            logger.log_warning(f"{plan.out / _SUMMARY}: what the evaluation found could not be written: {error}")
+            logger.log_warning(f"{plan.out / _SUMMARY}: the evaluation's result could not be written: {error}")
     return summary
 
 
@@ -277,7 +273,7 @@ def _read_summary(out: Path) -> dict[str, Any] | None:
 
 
 def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
-    """Return the environment in which the expert acts, and is recorded."""
+    """Return the environment of the expert, with its recording."""
     cfg = plan.cfg
     env = replace(plan.run.env, num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={})
     if plan.record is None:
@@ -286,7 +282,7 @@ def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
 
 
 def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy, Demonstrations | None]:
-    """Return the policy, as it begins or, with nothing to learn, as it ended, and what there is to learn from."""
+    """Return initial policy and demonstrations, or if all steps are done the trained policy and None."""
     env = build_env(plan.run.env_id, _env_config(plan))
     try:
         policy = _build(plan.run, env, device)
@@ -300,7 +296,7 @@ def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy
 
 
 def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
-    """Return the training's policy with weights as they begin."""
+    """Return the training's policy with initial weights."""
     assert isinstance(run.policy, VLAPolicyCfg)
     block = replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None))
     policy = build_env_policy(dataclasses.replace(run, policy=block), env, device)
@@ -334,7 +330,7 @@ def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSi
 
 
 def format_cloning(summary: Mapping[str, Any]) -> str:
-    """Return the record of a cloning, for the screen."""
+    """Return the summary of a cloning for the screen."""
     loss = "not finite" if summary["loss"] is None else f"{summary['loss']:.3f} nats"
     lines = [
         f"model           {summary['model']}",
@@ -342,7 +338,7 @@ def format_cloning(summary: Mapping[str, Any]) -> str:
         f"training time   {summary['seconds']:.1f} s for {summary['steps']} steps, loss {loss}",
     ]
     if summary["skipped_steps"]:
-        lines.append(f"skipped         {summary['skipped_steps']} steps, whose loss or gradient was not finite")
+        lines.append(f"skipped         {summary['skipped_steps']} steps with a non-finite loss or gradient")
     if summary["success_rate"] is not None:
         low, high = summary["success_interval_95"]
         lines.append(f"success rate    {summary['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})")

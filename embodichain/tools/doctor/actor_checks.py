@@ -1,9 +1,9 @@
-"""Checks of the actor: where its gradient points, and where it must be zero.
+"""Checks of the actor: the sign of its gradient, and where it must be zero.
 
 Legend: N envs, T rollout steps, S states.
 
-Most have actions +1 and -1 in turn, at mean 0 and deviation 1: the scores d log p / d mean = +-1 cancel out, and those
-of the deviation, a^2 - 1, are 0. What is left of a gradient is the work of the advantages alone, without any noise.
+Most use alternating actions +1 and -1, at mean 0 and std 1: the scores d log p / d mean = +-1 cancel, and those of the
+std, a^2 - 1, are 0. So the gradient comes from the advantages alone, without noise.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from torch import Tensor
 from embodichain.agents.rl.models import ActorCritic
 from embodichain.tools.doctor.probes import (
     GROUP_SIZE,
+    CheckSkippedError,
     Patient,
     alternating,
     bandit,
+    expect,
     gradients,
     means,
     one_hot,
     play,
     table_policy,
 )
-from embodichain.tools.doctor.report import CheckSkippedError, expect
 
 NEGLIGIBLE = 1e-3  # of a gradient, against one that should be there
 _UPDATES = 20
@@ -69,7 +70,7 @@ def equal_rewards_move_nothing(patient: Patient) -> None:
         equal.isfinite().all(),
         "no gradient of the mean where all rewards are equal",
         f"{float(equal[0])}",
-        "advantages are divided by their deviation, which is 0 here: add a small number to it",
+        "advantages are divided by their std, which is 0 here: add a small number to it",
     )
     expect(
         equal.abs() <= NEGLIGIBLE * reference.abs(),
@@ -80,7 +81,7 @@ def equal_rewards_move_nothing(patient: Patient) -> None:
 
 
 def clipped_samples_give_no_gradient(patient: Patient) -> None:
-    """A ratio beyond the clip stops a sample's gradient where it would go on growing, and only there."""
+    """A ratio beyond the clip range gives no gradient in the direction of the advantage, and only there."""
     patient.require("clip_coef")
     clip = 0.2
     policy = table_policy(3)
@@ -109,7 +110,7 @@ def clipped_samples_give_no_gradient(patient: Patient) -> None:
 
 
 def entropy_bonus_widens(patient: Patient) -> None:
-    """With ``ent_coef`` and equal rewards the deviation grows."""
+    """With ``ent_coef`` and equal rewards the std grows."""
     patient.require("ent_coef")
     policy = table_policy(1)
     action = alternating(2 * GROUP_SIZE)
@@ -118,7 +119,7 @@ def entropy_bonus_widens(patient: Patient) -> None:
     log_std = float(policy.log_std.detach())
     expect(
         log_std > 1e-4,
-        "a log-deviation that grows from 0",
+        "a log_std that grows from 0",
         f"{log_std:.3g}",
         "the entropy bonus has the wrong sign: subtract ent_coef * entropy from the loss"
         if log_std < -1e-4
@@ -145,7 +146,7 @@ def credit_stops_at_episode_end(patient: Patient) -> None:
 
 
 def _trained(patient: Patient, policy: ActorCritic, collect: Callable[[], TensorDict]) -> list[float]:
-    """Train a table policy for a while, and return its mean action in each state."""
+    """Train a tabular policy and return its mean action in each state."""
     training = patient.train(policy, collect, n_epochs=4)
     for _ in range(_UPDATES):
         next(training)
@@ -153,7 +154,7 @@ def _trained(patient: Patient, policy: ActorCritic, collect: Callable[[], Tensor
 
 
 def _credit(patient: Patient, end: str) -> float:
-    """Return the gradient of the first step's mean action when its episode ends there in one way."""
+    """Return the gradient of the first step's mean action; ``end``: how its episode ends there."""
     policy = table_policy(2)
     num = 2 * GROUP_SIZE
     first = alternating(num)
@@ -184,11 +185,11 @@ def _bandit_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor
     return sums["actor.weight"][0]
 
 
-# --- of algorithms that compare environments within groups, such as GRPO; groups are consecutive environments ---
+# --- group-relative algorithms such as GRPO; groups are consecutive environments ---
 
 
 def equal_group_returns_move_nothing(patient: Patient) -> None:
-    """Members of a group with equal returns give no gradient, however the groups differ, and no NaN."""
+    """Groups whose members have equal returns give no gradient and no NaN."""
     patient.require("group_size")
     up = torch.ones(2 * GROUP_SIZE)  # one and the same action: nothing cancels out
     levels = torch.tensor([1.0, 5.0]).repeat_interleave(GROUP_SIZE)
@@ -203,16 +204,16 @@ def equal_group_returns_move_nothing(patient: Patient) -> None:
 
 
 def groups_are_apart(patient: Patient) -> None:
-    """The returns of one group do not matter to another."""
+    """The returns of one group do not change the gradient of another."""
     patient.require("group_size")
     action = alternating(GROUP_SIZE).repeat_interleave(2)  # ++--: of a group of every second one, too, half are +
     other = torch.arange(2 * GROUP_SIZE) >= GROUP_SIZE
     plain, shifted = (_group_gradient(patient, action + bonus * other, action)[0] for bonus in (0.0, 100.0))
     expect(
         (plain - shifted).abs() <= NEGLIGIBLE * plain.abs(),
-        "the same gradient of a group, whatever the returns of the others are",
+        "the same gradient of a group for any returns of the others",
         f"{float(plain):.3g}, but {float(shifted):.3g} with 100 more for the other group",
-        "mean and deviation are taken over all environments, or groups are not consecutive environments",
+        "mean and std are taken over all environments, or groups are not consecutive environments",
     )
 
 
@@ -221,7 +222,7 @@ def nothing_after_first_done(patient: Patient) -> None:
     patient.require("truncate_at_first_done")
     policy = table_policy(3)
     action = alternating(2 * GROUP_SIZE)
-    is_first = torch.arange(2 * GROUP_SIZE) < GROUP_SIZE  # this group is done at once; the other goes on
+    is_first = torch.arange(2 * GROUP_SIZE) < GROUP_SIZE  # this group is done after one step; the other continues
     states = torch.where(is_first[:, None], torch.tensor([0, 1, 0]), torch.tensor([0, 2, 0]))
     rollout = play(
         policy,
@@ -248,7 +249,7 @@ def nothing_after_first_done(patient: Patient) -> None:
 
 
 def _group_gradient(patient: Patient, reward: Tensor, action: Tensor) -> Tensor:
-    """Return the gradients of two groups' mean actions, each in a state of its own: [2]."""
+    """Return the gradients of two groups' mean actions, each group in its own state: [2]."""
     policy = table_policy(2)
     states = torch.arange(2).repeat_interleave(GROUP_SIZE)
     rollout = bandit(policy, states, 2, reward, action)

@@ -1,4 +1,4 @@
-"""Examines this machine: what it has, and what would make trainings faster."""
+"""Facts about this machine, and advice for faster trainings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ _SMALL_DISK, _SMALL_MEMORY = 2.0, 2.0  # GB
 
 
 def examine_machine() -> dict[str, Any]:
-    """Return the facts of ``describe_machine``, with ``pictures``, what renders images, and ``advice``."""
+    """Return the facts of ``describe_machine`` with ``pictures``, the renderer of images, and ``advice``."""
     facts = describe_machine() | {"pictures": _renderer()}
     return facts | {"advice": give_advice(facts)}
 
 
 def give_advice(facts: dict[str, Any]) -> list[str]:
-    """Return what would make trainings on a machine faster, or possible, a sentence each.
-
-    Args:
-        facts: from ``describe_machine``, with ``pictures``: what renders images, or why nothing can.
-    """
+    """Return advice that makes trainings on a machine faster, or possible, one sentence each."""
     cores, load = facts["cores"], facts["load_average"]
     advice = []
     if not facts["pictures"].startswith("OpenGL"):
@@ -53,3 +49,19 @@ def _renderer() -> str:
         return "ray tracing" if choose_ray_tracing(enable_rt=False) else "OpenGL without a window"
     except RenderingUnavailableError as error:
         return f"none: {error}"
+
+
+def format_machine(facts: dict[str, Any]) -> str:
+    """Return what ``examine_machine`` found, for the screen."""
+    threads = ", ".join([f"torch {facts['torch_threads']}", *(f"{k}={v}" for k, v in facts["environment"].items())])
+    rows = {
+        "system": f"{facts['system']}, Python {facts['python']}",
+        "processor": f"{facts['processor'] or 'unknown'}, {facts['cores']} cores, load {facts['load_average']:g}",
+        "memory": f"{facts['memory_gb']} GB, {facts['free_memory_gb']} GB free; disk: {facts['free_disk_gb']} GB free",
+        "GPU": "; ".join(facts["gpus"]) or "none",
+        "images": facts["pictures"],
+        "threads": threads,
+        "versions": ", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
+    }
+    lines = [f"{name:11}{value}" for name, value in rows.items()]
+    return "\n".join([*lines, "", *(f"advice     {line}" for line in facts["advice"] or ["none: all is well"])])

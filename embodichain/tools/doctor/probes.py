@@ -1,15 +1,15 @@
-"""The algorithm under examination, little policies, scripted rollouts and spies.
+"""The algorithm under test, small policies, scripted rollouts, and hooks that record gradients.
 
 Legend: N envs, T rollout steps, O observation size, A action size, S states.
 
-All probes have observations that do not depend on the actions, so that a rollout follows from a script of observations:
-no environment is needed.
+Observations of all probes are independent of the actions, so a rollout needs no environment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,13 +20,12 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, Policy
-from embodichain.tools.doctor.report import CheckSkippedError
 from embodichain.utils.configclass import replace
 from embodichain.utils.validation import from_dict
 
-GROUP_SIZE = 8  # environments that start alike, for algorithms that compare within groups
+GROUP_SIZE = 8  # environments per group, for group-relative algorithms
 
-# What suits most probes: one full-batch step of the plain loss. Only the settings that an algorithm has are used.
+# Defaults of the probes: one full-batch step of the plain loss. Settings that an algorithm lacks are left out.
 _PLAIN = {
     "device": "cpu",
     "learning_rate": 0.05,
@@ -41,11 +40,25 @@ _PLAIN = {
 }
 
 
+class CheckFailedError(Exception):
+    """Its arguments are what was expected, what was got, and the likely cause."""
+
+
+class CheckSkippedError(Exception):
+    """A check does not apply; the message says why."""
+
+
+def expect(condition: Any, expected: str, got: str, cause: str) -> None:
+    """Raise CheckFailedError unless the condition holds, a bool or a tensor with one element."""
+    if not condition:
+        raise CheckFailedError(expected, got, cause)
+
+
 class Patient:
-    """An algorithm that is built anew for each probe, with the settings that the probe needs.
+    """The algorithm under test, built once per probe with the settings that the probe needs.
 
     Args:
-        cfg_kwargs: its settings; those that a probe fixes are replaced.
+        cfg_kwargs: settings of the algorithm; probes override some.
 
     Raises:
         ConfigError: a setting is unknown, missing or not allowed.
@@ -68,9 +81,8 @@ class Patient:
         """Build the algorithm.
 
         Args:
-            policy: what it is to improve.
-            rollout: [N, T+1], of the size of those to come: one minibatch holds it all.
-            settings: in place of those that suit most probes.
+            rollout: [N, T+1]; one minibatch has the size of a whole rollout.
+            settings: in place of the probes' defaults.
         """
         num_envs, slots = rollout.batch_size
         wanted = {**_PLAIN, "batch_size": num_envs * (slots - 1), **settings}
@@ -78,12 +90,7 @@ class Patient:
         return self.algo_class(cfg, policy)
 
     def train(self, policy: Policy, collect: Callable[[], TensorDict], **settings: Any) -> Iterator[None]:
-        """Update a policy for ever, each time from a rollout of its own; yield after each update.
-
-        Args:
-            collect: returns a rollout [N, T+1] of the policy as it is.
-            settings: as in ``build``.
-        """
+        """Update a policy endlessly, each time with a new rollout [N, T+1] from ``collect``; yield after each."""
         rollout = collect()
         algorithm = self.build(policy, rollout, **settings)
         while True:
@@ -93,7 +100,7 @@ class Patient:
 
 
 def table_policy(num_states: int) -> ActorCritic:
-    """Return a policy with a mean action and a value of its own for each of S states, all 0, and deviation 1."""
+    """Return a tabular policy: a mean action and a value for each of S states, all 0, and std 1."""
     actor, critic = (nn.Linear(num_states, 1, bias=False) for _ in range(2))
     for table in (actor, critic):
         nn.init.zeros_(table.weight)
@@ -119,7 +126,7 @@ def means(policy: Policy, num_states: int) -> list[float]:
 
 
 def alternating(num: int) -> Tensor:
-    """Return +1, -1, +1, ... [num]: as actions of mean 0 and deviation 1, their scores cancel out exactly."""
+    """Return +1, -1, +1, ... [num]; as actions of mean 0 and std 1, their scores cancel exactly."""
     return 1.0 - 2.0 * (torch.arange(num) % 2)
 
 
@@ -133,7 +140,7 @@ def play(
     final_obs: Tensor | None = None,
     action: Tensor | None = None,
 ) -> TensorDict:
-    """Return the rollout [N, T+1] that a collector would have written.
+    """Return the rollout [N, T+1] that a collector would write.
 
     Args:
         policy: chooses the actions and values the states.
@@ -160,7 +167,7 @@ def play(
         rollout["final_value"][:, :-1] = final.masked_fill(~truncated | terminated, 0.0)
     rollout["done"].copy_(rollout["terminated"] | rollout["truncated"])
     rollout["reward"][:, :-1] = reward if isinstance(reward, Tensor) else reward(rollout["action"][:, :-1])
-    # Slot T is padding in these; what stands there must not matter.
+    # Slot T of these is padding, whose values must not matter.
     for name in ("action", "sample_log_prob", "reward"):
         rollout[name][:, -1] = 1e3
     return rollout
@@ -187,19 +194,13 @@ def bandit(
 
 @contextmanager
 def gradients(policy: Policy) -> Iterator[dict[str, Tensor]]:
-    """Sum up, by name, the gradients that reach the policy's parameters, as they are before anything cuts them.
-
-    The hooks see them even where the algorithm sets them to None after its step. What gets none stays 0.
-    """
+    """Sum the gradients that reach the policy's parameters, by name, before clipping; 0 for parameters without one."""
     sums = {name: torch.zeros_like(parameter) for name, parameter in policy.named_parameters()}
 
-    def adder(total: Tensor) -> Callable[[Tensor], None]:
-        def add(gradient: Tensor) -> None:
-            total.add_(gradient.detach())
+    def add(name: str, gradient: Tensor) -> None:
+        sums[name] += gradient.detach()
 
-        return add
-
-    handles = [parameter.register_hook(adder(sums[name])) for name, parameter in policy.named_parameters()]
+    handles = [parameter.register_hook(partial(add, name)) for name, parameter in policy.named_parameters()]
     try:
         yield sums
     finally:
@@ -209,7 +210,7 @@ def gradients(policy: Policy) -> Iterator[dict[str, Tensor]]:
 
 @contextmanager
 def step_norms() -> Iterator[list[float]]:
-    """List the gradient norms with which optimisers step: what is left after all cutting, which Adam hides later."""
+    """Record the gradient norm of each optimizer step, after clipping."""
     norms: list[float] = []
 
     def before_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

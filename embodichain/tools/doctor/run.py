@@ -1,9 +1,10 @@
-"""The list of checks, and running them."""
+"""The list of checks, running them, and their results as text."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -11,12 +12,11 @@ import torch
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.tools.doctor import actor_checks, update_checks, value_checks
-from embodichain.tools.doctor.probes import Patient
-from embodichain.tools.doctor.report import CheckFailedError, CheckResult, CheckSkippedError
+from embodichain.tools.doctor.probes import CheckFailedError, CheckSkippedError, Patient
 
-# Later ones need what earlier ones show; the values' checks build on one another like the rungs of a ladder.
+# Later checks need earlier ones; the checks of the critic build on one another like the rungs of a ladder.
 _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
-_FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would be in everything
+_FINITE = (*_SOUND, "equal_rewards_move_nothing")  # a NaN from there would spread
 _ACTOR = (*_FINITE, "advantage_sign")
 
 CHECKS: dict[Callable[[Patient], None], tuple[str, ...]] = {
@@ -40,22 +40,40 @@ CHECKS: dict[Callable[[Patient], None], tuple[str, ...]] = {
     actor_checks.entropy_bonus_widens: _FINITE,
     actor_checks.credit_stops_at_episode_end: (*_FINITE, "groups_are_apart"),
 }
-"""What a check needs, by the check: it says nothing, and is skipped, where one of the checks named has failed.
+"""The checks that each check needs: it is skipped if one of them failed.
 
-A check returns where it passes, and raises CheckFailedError or CheckSkippedError; its name is the function's."""
+A check raises CheckFailedError or CheckSkippedError, or passes; its name is the function's."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Result of one check.
+
+    Attributes:
+        expected: empty unless it failed.
+        got: empty unless it failed.
+        cause: the likely cause of a failure, or the reason for skipping.
+    """
+
+    name: str
+    status: Literal["passed", "failed", "skipped"]
+    expected: str = ""
+    got: str = ""
+    cause: str = ""
+    seconds: float = 0.0
 
 
 def check_algorithm(
     name_or_class: str | type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any] | None = None
 ) -> list[CheckResult]:
-    """Examine an algorithm's ``update`` by closed-form probes.
+    """Check an algorithm's ``update`` by closed-form probes.
 
-    Each check builds the algorithm anew, with a little policy and a rollout whose outcome can be computed by hand. A
-    check that another one explains is skipped, so that the first to fail is the one to look at.
+    Each check builds the algorithm with a small policy and a rollout whose outcome can be computed by hand. A check is
+    skipped if a failed check explains it, so the first failure is the one to fix.
 
     Args:
         name_or_class: a registered name, or the class.
-        cfg_kwargs: settings, as in ``algorithm.cfg``; those that a probe fixes are replaced.
+        cfg_kwargs: settings, as in ``algorithm.cfg``; probes override some.
 
     Returns:
         A result for each check, in the order of ``CHECKS``.
@@ -69,7 +87,7 @@ def check_algorithm(
 def run_checks(
     name_or_class: str | type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any] | None = None
 ) -> Iterator[CheckResult]:
-    """Yield each result of ``check_algorithm`` as soon as it is there."""
+    """Yield the results of ``check_algorithm`` one by one."""
     algo_class = get_algo_class(name_or_class) if isinstance(name_or_class, str) else name_or_class
     patient = Patient(algo_class, cfg_kwargs or {})
     broken: set[str] = set()
@@ -86,17 +104,36 @@ def run_checks(
 
 def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
     status: Literal["passed", "failed", "skipped"] = "passed"
-    told: dict[str, str] = {}
+    details: dict[str, str] = {}
     start = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
+    with torch.random.fork_rng(devices=[]):  # leaves the caller's generator unchanged
         torch.manual_seed(0)
         try:
             check(patient)
         except CheckFailedError as error:
-            status, told = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
+            status, details = "failed", dict(zip(("expected", "got", "cause"), error.args, strict=True))
         except CheckSkippedError as error:
-            status, told = "skipped", {"cause": str(error)}
+            status, details = "skipped", {"cause": str(error)}
         except BaseException as error:
             error.add_note(f"raised while embodichain's doctor ran the check '{check.__name__}'")
             raise
-    return CheckResult(check.__name__, status, seconds=time.perf_counter() - start, **told)
+    return CheckResult(check.__name__, status, seconds=time.perf_counter() - start, **details)
+
+
+def format_result(result: CheckResult) -> str:
+    """Return a result for the screen: one line, four if the check failed."""
+    if result.status == "skipped":
+        return f"  skipped  {result.name}: {result.cause}"
+    if result.status == "passed":
+        return f"  passed   {result.name}"
+    lines = [f"  FAILED   {result.name}"]
+    lines += [f"             {label:9} {getattr(result, label)}" for label in ("expected", "got", "cause")]
+    return "\n".join(lines)
+
+
+def format_totals(results: Sequence[CheckResult]) -> str:
+    """Return the last line of a report."""
+    statuses = [result.status for result in results]
+    seconds = sum(result.seconds for result in results)
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("passed", "failed", "skipped"))
+    return f"{counts} in {seconds:.1f} s"

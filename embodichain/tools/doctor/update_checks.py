@@ -12,14 +12,24 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.models import ActorCritic
-from embodichain.tools.doctor.probes import GROUP_SIZE, Patient, alternating, bandit, play, step_norms, table_policy
-from embodichain.tools.doctor.report import CheckFailedError, CheckSkippedError, expect
+from embodichain.tools.doctor.probes import (
+    GROUP_SIZE,
+    CheckFailedError,
+    CheckSkippedError,
+    Patient,
+    alternating,
+    bandit,
+    expect,
+    play,
+    step_norms,
+    table_policy,
+)
 
 _STEPS, _OBS, _ACTION = 8, 3, 2
 
 
 class _Spy(ActorCritic):
-    """Keeps what its actions were first evaluated from, and to what."""
+    """Records input and log-probabilities of the first ``evaluate_actions``."""
 
     def __init__(self) -> None:
         super().__init__(_OBS, _ACTION, "cpu", nn.Linear(_OBS, _ACTION), nn.Linear(_OBS, 1), normalize_obs=True)
@@ -33,9 +43,9 @@ class _Spy(ActorCritic):
 
 
 def _random_rollout(policy: ActorCritic) -> TensorDict:
-    """Return a rollout with nothing special: every observation another, an end of each kind, actions beyond 1."""
+    """Return a random rollout: distinct observations, both kinds of episode ends, actions beyond 1."""
     obs = 5.0 + 3.0 * torch.randn(GROUP_SIZE, _STEPS + 1, _OBS)
-    policy.update_normalizer(torch.randn(64, _OBS))  # other statistics than those of this rollout
+    policy.update_normalizer(torch.randn(64, _OBS))  # statistics that differ from this rollout's
     ends = torch.rand(2, GROUP_SIZE, _STEPS) < 0.2
     return play(policy, obs, torch.randn(GROUP_SIZE, _STEPS), ends[0], ends[1] & ~ends[0], obs[:, 1:] + 1.0)
 
@@ -57,7 +67,7 @@ def losses_are_finite(patient: Patient) -> None:
 
 
 def parameters_change(patient: Patient) -> None:
-    """``update`` changes the policy, and leaves its parameters finite."""
+    """``update`` changes the policy's parameters, which stay finite."""
     policy = _Spy()
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
     rollout = _random_rollout(policy)
@@ -69,12 +79,12 @@ def parameters_change(patient: Patient) -> None:
         not all(torch.equal(before[name], parameter) for name, parameter in after.items()),
         "parameters that differ after an update",
         "the same parameters",
-        "no optimiser step, or an optimiser over other parameters than policy.parameters()",
+        "no optimizer step, or an optimizer over other parameters than policy.parameters()",
     )
 
 
 def rollout_stays_as_it_is(patient: Patient) -> None:
-    """``update`` does not write to the rollout, which is the collector's storage."""
+    """``update`` does not write to the rollout, the collector's storage."""
     policy = _Spy()
     rollout = _random_rollout(policy)
     before = rollout.clone()
@@ -91,7 +101,7 @@ def rollout_stays_as_it_is(patient: Patient) -> None:
 
 
 def first_ratio_is_one(patient: Patient) -> None:
-    """Before the first step, the log-probabilities of the rollout's actions are those stored with them."""
+    """Before the first step, the log-probabilities of the rollout's actions equal the stored ones."""
     policy = _Spy()
     rollout = _random_rollout(policy)
     patient.build(policy, rollout).update(rollout)
@@ -100,12 +110,12 @@ def first_ratio_is_one(patient: Patient) -> None:
     td, log_prob = policy.first
     obs, action, log_prob = td["obs"].reshape(-1, _OBS), td["action"].reshape(-1, _ACTION), log_prob.reshape(-1)
     slots = _STEPS + 1
-    # Every observation and action is another, so that what was evaluated can be found again: [M, N*(T+1)].
+    # All observations and actions are distinct, so evaluated rows can be matched: [M, N*(T+1)].
     same_obs, same_action = (
         (rows[:, None] == rollout[name].reshape(1, -1, rows.shape[-1])).all(-1)
         for name, rows in (("obs", obs), ("action", action))
     )
-    is_padding = same_obs.any(1) & (same_obs.int().argmax(1) % slots == _STEPS)  # slot T, evaluated and left out later
+    is_padding = same_obs.any(1) & (same_obs.int().argmax(1) % slots == _STEPS)  # slot T, evaluated but masked later
     same_obs, same_action, log_prob = same_obs[~is_padding], same_action[~is_padding], log_prob[~is_padding]
     expected = "the first evaluate_actions sees the observations and actions of the rollout, and ratio 1"
     expect(
@@ -143,7 +153,7 @@ def first_ratio_is_one(patient: Patient) -> None:
 
 
 def gradient_norm_is_cut(patient: Patient) -> None:
-    """No optimiser steps with a gradient norm beyond ``max_grad_norm``."""
+    """No optimizer steps with a gradient norm beyond ``max_grad_norm``."""
     patient.require("max_grad_norm")
     policy = table_policy(1)
     action = alternating(2 * GROUP_SIZE)

@@ -1,4 +1,4 @@
-"""Checks of the critic: to which values it is led, from closed-form processes without choice.
+"""Checks of the critic: the values that it learns of processes with a closed form.
 
 Legend: N envs, T rollout steps. gamma is 0.5 throughout.
 
@@ -16,13 +16,21 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.doctor.probes import Patient, gradients, one_hot, play, table_policy, values
-from embodichain.tools.doctor.report import CheckSkippedError, expect
+from embodichain.tools.doctor.probes import (
+    CheckSkippedError,
+    Patient,
+    expect,
+    gradients,
+    one_hot,
+    play,
+    table_policy,
+    values,
+)
 
-_GAMMA = 0.5  # as the patient has it
+_GAMMA = 0.5  # the probes' default
 _TOLERANCE = 0.1
-_STILL, _STILL_UPDATES = 0.002, 8  # changes below it, so many times: the values have settled, and do not just turn
-_MOST_UPDATES = 200  # for an algorithm that makes one small step an update
+_STILL, _STILL_UPDATES = 0.002, 8  # changes below it for this many updates: the values have converged
+_MOST_UPDATES = 200  # for algorithms with one small step per update
 _ROWS, _STEPS = 8, 4
 
 
@@ -34,7 +42,7 @@ def value_at_termination(patient: Patient) -> None:
     (value,) = found
     causes = {
         1 / (1 - _GAMMA): "it bootstraps at termination: what follows a terminated step is worth 0",
-        0.0: "the critic is not led to the returns: is the value loss in the loss, and its optimiser stepped?",
+        0.0: "the critic does not learn the returns: is the value loss in the loss, and is its optimizer stepped?",
     }
     _judge({"V": (value, 1.0)}, [({"V": wrong}, cause) for wrong, cause in causes.items()])
 
@@ -108,12 +116,12 @@ def value_at_rollout_end(patient: Patient) -> None:
     _judge(
         {"V of the constant reward 1, 1/(1-gamma)": (value, 1 / (1 - _GAMMA))},
         [],
-        "what follows the rollout's last step counts as 0: bootstrap from rollout['value'] of slot T",
+        "steps after the rollout's last one count as 0: bootstrap from rollout['value'] of slot T",
     )
 
 
 def _settled(patient: Patient, num_states: int, collect: Callable[[Policy], TensorDict]) -> list[float]:
-    """Return where the values of the states settle; the check is skipped where the algorithm trains no critic."""
+    """Return the converged values of the states; skip the check if the algorithm trains no critic."""
     policy = table_policy(num_states)
     found, still = values(policy, num_states), 0
     with gradients(policy) as sums:
@@ -133,7 +141,7 @@ def _judge(
     known_errors: list[tuple[dict[str, float], str]],
     otherwise: str = "the critic's target is not the return: reward + gamma V' + ...",
 ) -> None:
-    """Compare values, name -> (found, expected), and look for their likely cause among known wrong values."""
+    """Compare values, name -> (found, expected), and look up the likely cause among known wrong values."""
     causes = [
         cause
         for wrong, cause in known_errors

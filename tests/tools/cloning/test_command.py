@@ -100,7 +100,7 @@ def test_wrong_configs_are_refused_before_anything_is_built(tmp_path: Path, bc: 
 def test_model_that_is_there_or_was_begun_is_not_overwritten(tmp_path: Path, there: str) -> None:
     path = configs(tmp_path)
     Path("outputs/model", there).mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"there is a model already.*'embodichain bc --resume outputs/model' goes on"):
+    with pytest.raises(ConfigError, match=r"unfinished model: 'embodichain bc --resume outputs/model' continues"):
         clone_from_config(path)
 
 
@@ -112,7 +112,7 @@ def test_only_a_vla_is_cloned(tmp_path: Path) -> None:
 
 @needs_gl
 def test_recording_of_a_dataset_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="record: only what the expert does is recorded"):
+    with pytest.raises(ConfigError, match="record: only the expert's episodes are recorded"):
         clone_from_config(configs(tmp_path, record="x", dataset="y"))
 
 
@@ -161,7 +161,7 @@ def test_resumed_cloning_equals_an_uninterrupted_one_bit_for_bit(
     capsys.readouterr()
     assert main(["bc", "--resume", "outputs/cut"]) == 0
     out, err = capsys.readouterr()
-    assert "going on from outputs/cut/checkpoints/bc_step_2.pt" in err
+    assert "resuming from outputs/cut/checkpoints/bc_step_2.pt" in err
     assert f"for 5 steps, loss {whole['loss']:.3f} nats" in out
     assert_same(last("cut"), last("whole"))
     weights = [Path(f"outputs/{name}/model.safetensors").read_bytes() for name in ("cut", "whole")]
@@ -186,7 +186,7 @@ def test_signal_saves_the_steps_that_were_made(
         checks = iter([None, None, InterruptedTraining(15)])
         patch.setattr(StopSignals, "check", lambda self: raise_if_given(next(checks)))
         assert main(["bc", str(path)]) == 143
-    assert "stopped at step 3; 'embodichain bc --resume outputs/model' goes on from there" in capsys.readouterr().err
+    assert "stopped at step 3; 'embodichain bc --resume outputs/model' resumes from there" in capsys.readouterr().err
     assert Path("outputs/model/checkpoints/bc_step_3.pt").exists()
     # More steps may be asked for, but not another rate.
     assert main(["bc", "--resume", "outputs/model", "learning_rate=0.1"]) == 2
@@ -213,7 +213,7 @@ def test_kill_in_the_evaluation_loses_neither_model_nor_record(
     assert (record["steps"], record["success_rate"]) == (5, None)
     weights = Path("outputs/model/model.safetensors").read_bytes()
     assert main(["bc", str(path)]) == 2
-    assert "'embodichain bc --resume outputs/model' goes on with it" in capsys.readouterr().err
+    assert "'embodichain bc --resume outputs/model' continues it" in capsys.readouterr().err
     with monkeypatch.context() as patch:
         patch.setattr(run, "_demonstrations", kill)  # which are not needed any more
         assert main(["bc", "--resume", "outputs/model"]) == 0
@@ -241,7 +241,7 @@ def test_forged_checkpoints_are_refused_in_one_line(tmp_path: Path, capsys: pyte
         ({"cloning_state": state | {"optimizer": {}}}, "does not hold the state of this cloning: KeyError"),
         (
             {"cloning_state": state | {"optimizer": state["optimizer"] | {"state": moments}}},
-            "the optimiser's state is that of another model",
+            "the optimizer's state is that of another model",
         ),
     ):
         save_checkpoint(file, content | forged)

@@ -56,7 +56,7 @@ class SickPPO(BaseAlgorithm):
             loss.backward()
             if "no gradient clipping" not in bugs:
                 nn.utils.clip_grad_norm_(self.policy.parameters(), self.cfg.max_grad_norm)
-            if "no optimiser step" not in bugs:
+            if "no optimizer step" not in bugs:
                 self.optimizer.step()
         if "rewards scaled in place" in bugs:
             rollout["reward"].mul_(0.5)

@@ -28,7 +28,7 @@ SHIPPED = [n for n in get_registered_algo_names() if get_algo_class(n).__module_
 MISTAKES = [
     ("loss is NaN", "losses_are_finite", "division by zero"),
     ("loss is a tensor", "losses_are_finite", "float(...)"),
-    ("no optimiser step", "parameters_change", "no optimiser step"),
+    ("no optimizer step", "parameters_change", "no optimizer step"),
     ("rewards scaled in place", "rollout_stays_as_it_is", "in place"),
     ("normaliser updated early", "first_ratio_is_one", "normaliser is updated within update()"),
     ("obs shifted by one", "first_ratio_is_one", "of different slots"),
@@ -46,7 +46,7 @@ MISTAKES = [
     ("no discount", "value_discounts", "gamma is not applied"),
     ("advantage sign", "advantage_sign", "wrong sign"),
     ("actor detached", "advantage_sign", "do not reach the actor"),
-    ("no eps", "equal_rewards_move_nothing", "divided by their deviation"),
+    ("no eps", "equal_rewards_move_nothing", "divided by their std"),
     ("no ratio clipping", "clipped_samples_give_no_gradient", "not clipped"),
     ("ratio always clipped", "clipped_samples_give_no_gradient", "clipped ratio is taken everywhere"),
     ("entropy sign", "entropy_bonus_widens", "wrong sign"),
@@ -115,7 +115,7 @@ def test_two_mistakes_fail_two_checks() -> None:
 
 
 def test_check_that_another_one_explains_is_skipped_and_says_so() -> None:
-    results = {result.name: result for result in check_algorithm(with_bugs("no optimiser step"))}
+    results = {result.name: result for result in check_algorithm(with_bugs("no optimizer step"))}
     assert results["advantage_sign"].status == "skipped"
     assert results["advantage_sign"].cause == "says nothing while parameters_change does not pass"
 
