@@ -1,7 +1,7 @@
-"""JSON Schemas of the two config files, made from the config classes and the registries.
+"""JSON Schemas of the config files, from the config classes and the registries.
 
-An editor completes keys, values and each functor's ``params`` by them. Names outside the registries are allowed, since
-users register their own; the loader says what is not there.
+Editors complete keys, values and each functor's ``params`` from them. Unregistered names are valid, because users
+register their own; the loader reports unknown ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFS = "#/$defs/{model}"
-_SHORT = 120  # characters of what stands on one line though it has keys of its own
+_SHORT = 120  # characters: an object of at most this length is one line
 _EDITOR_KEY: Json = {"type": "string", "description": "For editors: the schema of this file."}
 
 
@@ -101,16 +101,16 @@ def bc_schema() -> Json:
 
 
 SCHEMAS: dict[str, Callable[[], Json]] = {"train": train_schema, "env": env_schema, "bc": bc_schema}
-"""By the kind of file."""
+"""By kind of file."""
 
 
 def schema_text(kind: str) -> str:
-    """Return the schema of a kind of file as the text of a JSON file, a line for each key that a config may have."""
+    """Return the schema of a kind of file as JSON text, with a line for each config key."""
     return _layout(SCHEMAS[kind]()) + "\n"
 
 
 def _layout(node: Any, indent: str = "") -> str:
-    """Return JSON text in which what describes keys is indented, and what describes a single value is one line."""
+    """Return JSON text: objects that describe keys are indented, values are one line each."""
     text = json.dumps(node, ensure_ascii=False)
     if len(text) <= _SHORT or not _has_keys(node):
         return text
@@ -141,7 +141,7 @@ def _has_keys(node: Any) -> bool:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds what pydantic does not know: which fields are required, their docstrings, defaults that are made."""
+    """Adds required fields, docstrings and default factories, which pydantic does not know."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
@@ -164,14 +164,14 @@ class _Generator(GenerateJsonSchema):
         return found | ({"required": required} if required else {})
 
     def handle_invalid_for_json_schema(self, schema: core_schema.CoreSchema, error_info: str) -> JsonSchemaValue:
-        return {}  # a type of Python alone: anything
+        return {}  # a Python type without JSON counterpart: anything
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
 
 
 def _of(cls: type, defs: Json) -> Json:
-    """Return the schema of a config class; those it refers to are added to ``defs``."""
+    """Return the schema of a config class; referenced ones are added to ``defs``."""
     found = TypeAdapter(cls).json_schema(schema_generator=_Generator, ref_template=_REFS)
     defs |= found.pop("$defs", {})
     for schema in [found, *defs.values()]:
@@ -202,10 +202,9 @@ def _references(node: Any) -> set[str]:
     return own | {name for item in node.values() for name in _references(item)}
 
 
-def _name(description: str, names: list[str], pattern: str | None = None) -> Json:
-    """Return the schema of a name: one of these, or another (that a pattern matches)."""
-    other = {"type": "string"} | ({"pattern": pattern} if pattern else {})
-    return {"description": description, "anyOf": [{"enum": names}, other]}
+def _name(description: str, names: list[str]) -> Json:
+    """Return the schema of a name: one of ``names`` or any other."""
+    return {"description": description, "anyOf": [{"enum": names}, {"type": "string"}]}
 
 
 def _named(description: str, names: list[str]) -> Json:

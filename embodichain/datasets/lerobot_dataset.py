@@ -1,6 +1,6 @@
 """Datasets in LeRobot's format, version 3.0, without the library: parquet files, videos and JSON.
 
-Each episode has a file of its own for its data, its description and each video, and the dataset is whole after each
+Each episode has separate files for its data, its description and each video; the dataset is complete after each
 episode. The format: https://huggingface.co/docs/lerobot/lerobot-dataset-v3. Shapes: T frames of an episode.
 """
 
@@ -27,7 +27,7 @@ def check_parquet() -> None:
     """Check that parquet files can be written.
 
     Raises:
-        ConfigError: the library that does is not installed.
+        ConfigError: pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("LeRobot datasets need pyarrow: pip install 'embodichain-mujoco[lerobot]'")
@@ -35,7 +35,7 @@ def check_parquet() -> None:
 
 @dataclass
 class _Sums:
-    """What a feature's statistics follow from."""
+    """Sums for a feature's statistics."""
 
     count: int
     total: np.ndarray
@@ -62,7 +62,7 @@ class _Sums:
         )
 
     def stats(self) -> dict[str, Any]:
-        """Return minimum, maximum, mean, standard deviation and count."""
+        """Return min, max, mean, std and count."""
         mean = self.total / self.count
         std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0.0))
         arrays = {"min": self.low, "max": self.high, "mean": mean, "std": std, "count": np.array([self.count])}
@@ -76,10 +76,10 @@ class LeRobotWriter:
         """Begin a dataset.
 
         Args:
-            features: what a frame has, by name: ``dtype`` (``video`` for images [H, W, 3]), ``shape`` and ``names``.
+            features: of a frame, by name: ``dtype`` (``video`` for images [H, W, 3]), ``shape`` and ``names``.
 
         Raises:
-            ConfigError: the folder has a dataset already, or pyarrow is not installed.
+            ConfigError: the folder already has a dataset, or pyarrow is not installed.
         """
         check_parquet()
         if self.is_there(root):

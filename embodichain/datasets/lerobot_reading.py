@@ -1,7 +1,7 @@
 """Reading datasets in LeRobot's format, version 3.0, without the library. Shapes: T frames of an episode.
 
-Files may hold one episode or many: an episode's description says in which file its rows and its images are, and where
-they begin. See ``lerobot_dataset.py`` for the format.
+Files hold one or more episodes; an episode's description names the files of its rows and images, and their start. See
+``lerobot_dataset.py`` for the format.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
     """Yield the episodes of a dataset in their order.
 
     Raises:
-        ConfigError: there is no dataset, it is of another version, or a file of it cannot be read.
+        ConfigError: there is no dataset, it has another version, or a file cannot be read.
     """
     check_parquet()
     root = Path(root)
@@ -49,7 +49,7 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
         for row in episodes:
             path = root / _place(info["data_path"], row, "data")
             if path not in tables:
-                tables = {path: _read_table(path)}  # the next episodes are in the same file, or never again
+                tables = {path: _read_table(path)}  # the next episodes are in the same file or in later ones
             yield _episode(root, info, row, tables[path], videos)
     except (ArithmeticError, AttributeError, OSError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"{root}: is no whole LeRobot dataset: {type(error).__name__}: {error}") from error
@@ -88,7 +88,7 @@ def _is_feature(feature: Any) -> bool:
 def _episode(
     root: Path, info: dict[str, Any], row: dict[str, Any], table: dict[str, Any], videos: dict[str, VideoReader]
 ) -> LeRobotEpisode:
-    """Return an episode; ``videos`` keeps the last video file of each feature open."""
+    """Return an episode; ``videos``: the open video file of each feature."""
     own = np.flatnonzero(np.asarray(table["episode_index"]) == row["episode_index"])
     frames: dict[str, np.ndarray] = {}
     for name, feature in info["features"].items():
@@ -106,7 +106,7 @@ def _episode(
 def _images(
     videos: dict[str, VideoReader], name: str, path: Path, shape: list[int], first: int, count: int
 ) -> np.ndarray:
-    """Return images of a video; no more are decoded than are asked for, whatever the file has."""
+    """Return ``count`` images of a video; no more are decoded."""
     reader = videos.get(name)
     if reader is None or reader.path != path or reader.position > first:
         if reader is not None:
@@ -117,7 +117,7 @@ def _images(
 
 
 def _place(template: str, row: dict[str, Any], part: str, **others: str) -> str:
-    """Return the path that a template means: names in braces, numbers with leading zeros (``{file_index:03d}``)."""
+    """Fill a path template with names in braces and zero-padded numbers (``{file_index:03d}``)."""
     values = {"chunk_index": row[f"{part}/chunk_index"], "file_index": row[f"{part}/file_index"], **others}
     return re.sub(r"\{(\w+)(?::0(\d)d)?\}", lambda m: str(values[m[1]]).zfill(int(m[2] or 0)), template)
 

@@ -1,4 +1,4 @@
-"""A run's environment and policy, built again from its checkpoint."""
+"""A run's environment and policy, rebuilt from its checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenRun:
 
     Attributes:
         config: the run's.
-        env: for evaluation; it records nothing.
+        env: for evaluation, without recording.
         policy: with the checkpoint's parameters, in evaluation mode.
     """
 
@@ -44,14 +44,14 @@ def open_run(
     allowed_imports: Sequence[str] = (),
     overrides: Sequence[str] = (),
 ) -> Iterator[OpenRun]:
-    """Build a run's evaluation environment and its policy; the environment is closed at the end.
+    """Build a run's evaluation environment and policy; the environment is closed at the block's end.
 
     Args:
         allowed_imports: prefixes of modules that the run's config may name.
         overrides: of the run's config: ``trainer.seed=3`` and the like.
 
     Raises:
-        ConfigError: the config or what it names cannot be used here, or the checkpoint is of another policy.
+        ConfigError: the config or something it names cannot be used here, or the checkpoint does not fit the policy.
     """
     settings = [f"trainer.device={device}", "trainer.enable_eval=true", f"trainer.num_eval_envs={num_envs}"]
     config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)

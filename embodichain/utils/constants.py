@@ -1,4 +1,4 @@
-"""Constants on a device: to send one there makes the host wait for all that the device was told before."""
+"""Cached constants on a device: copying one there would wait for all queued work of the device."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from torch import Tensor
 
 @lru_cache(maxsize=4096)
 def constant(values: tuple[Any, ...], device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
-    """Return (nested) tuples of numbers as a tensor, which is sent once; do not write into it."""
+    """Return (nested) tuples of numbers as a cached tensor; do not write into it."""
     return torch.tensor(values, dtype=dtype, device=device)

@@ -14,10 +14,10 @@ def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
 
     Args:
         name: ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``.
-        place: where it stands, which is also how the command line says another.
+        place: the setting's name, for messages.
 
     Raises:
-        ConfigError: there is no such device here.
+        ConfigError: this machine has no such device.
     """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")

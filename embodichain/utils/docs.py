@@ -1,4 +1,4 @@
-"""What docstrings say about config fields and arguments, for the JSON Schema and the documents."""
+"""Docstrings of config fields and arguments, for the JSON Schema and the docs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def field_docs(cls: type) -> dict[str, str]:
 
 
 def argument_docs(function: Any) -> dict[str, str]:
-    """Return what the ``Args`` section of a docstring says about each argument."""
+    """Return the description of each argument in a docstring's ``Args`` section."""
     text = inspect.cleandoc(function.__doc__ or "")
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", text, re.DOTALL | re.MULTILINE)
     if section is None:

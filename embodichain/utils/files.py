@@ -1,4 +1,4 @@
-"""Files that others may have put there, read; and files that are complete or absent, written."""
+"""Reading of untrusted files, and atomic writing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import IO
 def read_bytes(path: str | Path) -> bytes:
     """Return a regular file's content.
 
-    A pipe would let the reader wait for a writer for ever, and a device such as ``/dev/zero`` has no end.
+    Pipes, which could block forever, and devices such as ``/dev/zero`` are refused.
 
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
-    # Not to block: opening a pipe waits for its other end. Regular files know no such waiting.
+    # O_NONBLOCK: opening a pipe would wait for its other end.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
@@ -39,13 +39,10 @@ def read_text(path: str | Path) -> str:
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that under its name there is always a complete one, even if the machine stops.
-
-    It goes to a temporary file beside it, which takes the name when it is on the disk. Neither follows a link.
-    """
-    # Named by process and thread: each has its own file, and remove_unfinished knows the owner.
+    """Write a file atomically: a crash leaves the old or the new content. Links are not followed."""
+    # Unique per process and thread; remove_unfinished reads the process from the name.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process that had the same number
+    temporary.unlink(missing_ok=True)  # of an earlier process with the same id
     try:
         with open(temporary, "xb", opener=without_links) as file:
             write(file)
@@ -57,7 +54,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # so that the name is on the disk, too
+        os.fsync(folder)  # flush the new name to disk, too
     finally:
         os.close(folder)
 
@@ -68,7 +65,7 @@ def without_links(path: str, flags: int) -> int:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what processes that were killed left half written in a folder, and nothing of one that lives."""
+    """Delete temporary files of killed processes in a folder, but none of running ones."""
     for file in folder.glob("*.tmp"):
         owner = re.search(r"\.(\d+)-\d+\.tmp$", file.name)
         if owner is None or int(owner[1]) == os.getpid() or not Path(f"/proc/{owner[1]}").exists():
@@ -76,6 +73,6 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_json(path: Path, data: object, indent: int | None = None) -> None:
-    """Write plain data as JSON and a line's end; see :func:`write_atomically`."""
+    """Write plain data as JSON with a final newline; see :func:`write_atomically`."""
     text = json.dumps(data, indent=indent) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))

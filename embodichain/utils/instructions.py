@@ -1,7 +1,7 @@
-"""Instructions in words and as tokens, by a small fixed vocabulary that environments and policies share.
+"""Instructions as text and tokens, by a small fixed vocabulary of environments and policies.
 
-A token is the number of a word in ``VOCABULARY``; 0 fills up, so that all instructions of a batch are of one length.
-Text is split at spaces, in lower case. New words go to the end, since trained policies know the numbers.
+A token is the index of a word in ``VOCABULARY``; 0 is padding. Text is lower-cased and split at spaces. Append new
+words at the end, because trained policies know the indices.
 
 Shapes: N environments, L tokens of an instruction.
 """

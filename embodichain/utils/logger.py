@@ -10,7 +10,7 @@ _LOGGER = logging.getLogger("embodichain")
 
 
 class _CurrentStderr(logging.StreamHandler):  # type: ignore[type-arg]
-    """A handler on whatever ``sys.stderr`` is now, so that redirection and capture work."""
+    """A handler on the current ``sys.stderr``, so that redirection and capture work."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -26,10 +26,10 @@ if not _LOGGER.handlers:
 
 
 def speak_as(rank: int, is_started: bool = False) -> None:
-    """Let one of several processes speak: what all would say alike, rank 0 says alone.
+    """Configure the messages of one of several processes: rank 0 prints all.
 
     Args:
-        is_started: the others' warnings are their own from now on; they come with the rank.
+        is_started: other ranks print warnings, with their rank; before that errors only.
     """
     if rank:
         _LOGGER.setLevel(logging.WARNING if is_started else logging.ERROR)

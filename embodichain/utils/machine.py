@@ -26,7 +26,7 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # a number of bytes, or "m
 def describe_machine() -> dict[str, Any]:
     """Return plain data: the processor, memory, GPUs, threads and versions.
 
-    Sizes are in GB (10^9 bytes); what the system does not tell is None.
+    Sizes are in GB (10^9 bytes); unknown values are None.
     """
     cuda, memory = torch.cuda.is_available(), system_memory()
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if cuda else []
@@ -71,7 +71,7 @@ def _versions() -> dict[str, str]:
 
 
 def system_memory() -> dict[str, int]:
-    """Return the sizes in ``/proc/meminfo`` by name, bytes; an empty dict where the system has no such file."""
+    """Return the sizes in ``/proc/meminfo`` by name, bytes; empty if there is no such file."""
     with suppress(OSError):
         sizes = re.findall(r"^(\w+):\s*(\d+) kB$", _MEMINFO.read_text(encoding="utf-8"), re.MULTILINE)
         return {name: 1024 * int(size) for name, size in sizes}
@@ -79,9 +79,9 @@ def system_memory() -> dict[str, int]:
 
 
 def available_memory(device: torch.device | str = "cpu") -> int | None:
-    """Return how many bytes can still be allocated on a device; None where the system does not tell.
+    """Return the bytes that can still be allocated on a device; None if unknown.
 
-    On the CPU it is what is free, can be freed or swapped, and not more than the container may have.
+    On the CPU: free, reclaimable and swap memory, at most the container's limit.
     """
     if torch.device(device).type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
@@ -94,14 +94,14 @@ def available_memory(device: torch.device | str = "cpu") -> int | None:
 
 
 def check_memory(place: str, what: str, wanted: int, device: torch.device | str = "cpu") -> None:
-    """Refuse what wants more memory than there is, before it is allocated.
+    """Check before an allocation that memory suffices.
 
     Args:
-        place: what of the config asks for it.
+        place: the config's key, for the message.
         wanted: bytes, at least.
 
     Raises:
-        ConfigError: it is more than is available.
+        ConfigError: less is available.
     """
     available = available_memory(device)
     if available is not None and wanted > available:

@@ -10,10 +10,9 @@ from torch import nn
 
 @contextmanager
 def keeping_modes(network: nn.Module) -> Iterator[None]:
-    """Give each module of a network its own mode back when this is left.
+    """Restore the training or evaluation mode of each module of a network at the end of the block.
 
-    ``network.train(was_training)`` would set them all alike: a part that is frozen in evaluation mode, so that its
-    dropout and its statistics rest, would be trained with from then on.
+    ``network.train(was_training)`` would set all modules alike, including parts frozen in evaluation mode.
     """
     modes = [(module, module.training) for module in network.modules()]
     try:

@@ -36,7 +36,7 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
         allowed_prefixes: a module is allowed when it is one of these, or lies below one.
 
     Raises:
-        ConfigError: a module is not allowed, or not there; none has been imported then if one is not allowed.
+        ConfigError: a module is not allowed, and none is imported; or a module is missing.
     """
     for module in modules:
         if not is_below(module, allowed_prefixes):
@@ -57,7 +57,7 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
 
 @contextmanager
 def _working_directory_on_path() -> Iterator[None]:
-    """Let modules be found in the working directory, last of all; an installed script does not look there by itself."""
+    """Put the working directory last on Python's path; installed scripts do not search it."""
     here = os.getcwd()
     if here in sys.path or "" in sys.path:
         yield
@@ -75,11 +75,7 @@ def imports_allowed_by_environment() -> list[str]:
 
 
 def add_allow_import(parser: argparse.ArgumentParser, what: str = "the config") -> None:
-    """Declare the option ``--allow-import``, which :func:`allowed_imports` reads.
-
-    Args:
-        what: names modules there.
-    """
+    """Declare the option ``--allow-import``, which :func:`allowed_imports` reads; ``what`` names modules."""
     parser.add_argument(
         "--allow-import",
         action="append",
@@ -121,14 +117,14 @@ def is_below(module: str, prefixes: Sequence[str]) -> bool:
 
 
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
-    """Check that a config may name something in a module by a dotted path; the module is there already.
+    """Check that a config may name something by a dotted path in an imported module.
 
     Args:
         name: ``pkg.module.name``.
-        admitted: modules, and prefixes of modules, that it may be in.
+        admitted: allowed modules and prefixes of modules.
 
     Raises:
-        ConfigError: it may not, or the module is not imported.
+        ConfigError: the module is not allowed or not imported.
     """
     module = name.rpartition(".")[0]
     if not is_below(module, admitted):
@@ -144,10 +140,9 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
 
 
 def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[str], place: str) -> Any:
-    """Find a function or class that a config names, in modules that are allowed by other than the config.
+    """Find a function or class that a config names, in allowed modules.
 
-    What a module has only imported itself counts where its ``__all__`` offers it, or where it is from another of these
-    modules.
+    Names that a module only imports count if its ``__all__`` lists them, or if they are from another allowed module.
 
     Args:
         name: a plain name, looked up in ``modules`` in their order, or a dotted path ``pkg.module.name``.
@@ -155,7 +150,7 @@ def find_admitted(name: str, modules: Sequence[str], allowed_imports: Sequence[s
         allowed_imports: prefixes of further modules, for dotted paths. These are not imported.
 
     Raises:
-        ConfigError: there is nothing of that name, or it may not be named.
+        ConfigError: the name is unknown or not allowed.
     """
     admitted = [*modules, *allowed_imports]
     module = name.rpartition(".")[0]
@@ -181,7 +176,7 @@ def _is_made_in(value: Any, module: str) -> bool:
 
 
 def _is_alias(found: Any) -> bool:
-    """Return whether something stands for a type, as ``Callable`` or ``list[int]`` do: called, it fails."""
+    """Return whether ``found`` is a type alias such as ``list[int]``, which cannot be called."""
     return not inspect.isclass(found) and type(found).__module__ in ("types", "typing", "typing_extensions")
 
 
@@ -209,7 +204,7 @@ def find_function_from_modules(name: str, modules: Sequence[str], raise_if_not_f
         The function or class, or None.
 
     Raises:
-        ConfigError: nothing of that name is there; the message has the nearest name and all known ones.
+        ConfigError: the name is unknown; the message has the nearest and all known names.
     """
     if "." in name:
         module_name, _, attribute = name.rpartition(".")
@@ -227,7 +222,7 @@ def _from_dotted(module_name: str, attribute: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # A missing dependency inside the user's module is a fault to show, not a name that is not there.
+        # A missing dependency of the user's module is an error, not an unknown name.
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
         return None
@@ -235,7 +230,7 @@ def _from_dotted(module_name: str, attribute: str) -> Any:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with so many positional arguments and nothing else; ``self`` counts."""
+    """Return whether a function can be called with exactly ``count`` positional arguments, including ``self``."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:

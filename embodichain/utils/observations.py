@@ -1,8 +1,7 @@
 """Observations between the environments' nested TensorDicts and the learner's flat tensors.
 
 An entry of an observation is a leaf of the nested TensorDict; its name is the path to it, ``"sensor/cam/color"``.
-Entries that are images (with height, width and channels: [N, H, W, C]) are not part of the flat tensor: among
-joint angles their numbers would be of little use, and would multiply its size. Policies ask for them by name.
+Images ([N, H, W, C]) are not part of the flat tensor. Policies read them by name.
 
 Legend: N envs, O flattened observation size.
 """
@@ -23,7 +22,7 @@ _IMAGE_DIMS = 3  # height, width, channels
 
 
 def nested_observation(entries: Mapping[str, torch.Tensor], device: torch.device) -> TensorDict:
-    """Return entries [N, ...] by slash-separated name as a TensorDict of batch size [N], nested by the slashes."""
+    """Return entries [N, ...] by slash-separated name as a nested TensorDict of batch size [N]."""
     nested: dict[str, Any] = {}
     for name, value in entries.items():
         *groups, leaf = name.split("/")
@@ -71,10 +70,10 @@ def flatten_dict_observation(td: TensorDict) -> torch.Tensor:
 
 
 def flat_input(td: TensorDict) -> torch.Tensor:
-    """Return what :func:`flatten_dict_observation` does, as a policy gets it: an infinite number is not-a-number.
+    """Return the flat observation as a policy's input: infinite numbers become NaN.
 
-    A normaliser cuts an infinite input to a large one, and a saturating network hides it: a policy would go on
-    learning from it, and nobody would hear of it. Not-a-number reaches the loss, whose step is then skipped.
+    A normaliser clips an infinite input to a large one, and a saturating network hides it: the policy would learn from
+    it without a warning. NaN reaches the loss, and the step is skipped.
 
     Returns:
         float32 [N, O], never a view of the observation.
@@ -93,7 +92,7 @@ def select_entries(td: TensorDict, names: Sequence[str]) -> TensorDict:
         A TensorDict of batch size [N] with these names as its keys. Nothing is copied.
 
     Raises:
-        ConfigError: there is no such entry; the message lists those that there are.
+        ConfigError: there is no such entry; the message lists the known ones.
     """
     entries: dict[str, torch.Tensor] = {}
     for name in names:
@@ -118,11 +117,7 @@ def entry_spaces(space: spaces.Dict) -> dict[str, spaces.Box]:
 
 
 def entry_columns(space: spaces.Dict) -> dict[str, slice]:
-    """Return which columns of the flat observation each entry is, by name; images are not in it.
-
-    Args:
-        space: the structured observation space of one environment.
-    """
+    """Return the columns of each entry in the flat observation, by name, without images."""
     columns: dict[str, slice] = {}
     start = 0
     for name, entry in entry_spaces(space).items():
@@ -134,11 +129,7 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
 
 
 def entry_of_column(space: spaces.Space[Any], column: int) -> str:
-    """Return the name of the entry that a column of the flat observation belongs to; empty where it is of none.
-
-    Args:
-        space: the observation space of one environment.
-    """
+    """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
     columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}
     return next((name for name, part in columns.items() if part.start <= column < part.stop), "")
 

@@ -1,4 +1,4 @@
-"""How long OpenMP's idle threads look for work before they sleep. This module imports nothing that loads OpenMP."""
+"""Spin time of OpenMP's idle threads. This module imports nothing that loads OpenMP."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def limit_openmp_spinning(environment: MutableMapping[str, str] = os.environ) ->
     `import embodichain` leaves the process of a user's script as it is.
 
     By default idle threads spin for milliseconds, and an update is several times slower as soon as another process
-    wants a core. To wake a sleeping thread takes longer than many an operation; 2000 spins bridge the gap to the next
-    one and cost little else (benchmarks/threads.py).
+    needs a core. Waking a sleeping thread takes longer than a small operation; 2000 spins bridge the gap between two
+    operations at little cost (benchmarks/threads.py).
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment["OMP_WAIT_POLICY"] = "PASSIVE"  # for OpenMPs other than GNU's, which torch's wheels have

@@ -1,4 +1,4 @@
-"""Where a program writes: below one folder, whatever a config names."""
+"""Output folders: a config's paths lead below one folder."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SavePath = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00
 
 
 class OutputFolder:
-    """A folder below which everything is written that a config names a place for.
+    """The folder below which all paths of a config are written.
 
     Attributes:
         root: the folder.
     """
 
     def __init__(self, root: Path, allowed: Sequence[str | Path] = ()) -> None:
-        """Set up; nothing is made.
+        """Set up without creating a folder.
 
         Args:
             root: the folder.
-            allowed: other folders, into which the user lets a config write.
+            allowed: other folders that the user allows.
         """
         self.root = root
         self._allowed = [Path(folder).resolve() for folder in allowed]

@@ -1,4 +1,4 @@
-"""Processes that end with the one that has started them, however that one ends."""
+"""Processes that end with their parent process, also after SIGKILL."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import threading
 import time
 
 _VARIABLE = "EMBODICHAIN_PARENT"
-_PERIOD = 0.5  # s between two looks
+_PERIOD = 0.5  # s between checks
 
 
 def with_this_parent() -> dict[str, str]:
-    """Return the environment variable that names the parent process, with which the child ends."""
+    """Return the environment variable that names this process as the parent, with which a child ends."""
     return {_VARIABLE: str(os.getpid())}
 
 
 def end_with_parent() -> None:
-    """Send this process SIGTERM once its parent process is gone, as after SIGKILL.
+    """Send this process SIGTERM when its parent process is gone, for instance after SIGKILL.
 
-    Only where that is a process of ours (see :func:`with_this_parent`) or torchrun: a training that a shell has left
-    behind on purpose continues.
+    Only if the parent is a process of ours (see :func:`with_this_parent`) or torchrun: a training started by a shell
+    survives it.
     """
-    named = os.environ.pop(_VARIABLE, None)  # what this process starts itself has another parent
+    named = os.environ.pop(_VARIABLE, None)  # not for children of this process
     if named is not None:
         parent = int(named)
     elif "TORCHELASTIC_RUN_ID" in os.environ:

@@ -1,4 +1,4 @@
-"""Limits for what a config file may hold, so that whatever reads it after this need not be afraid of it."""
+"""Limits on the content of config files, for all code that reads them later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Path = tuple[str | int, ...]
 def check_plain(data: Any) -> None:
     """Check plain data: how deep, how much, and that numbers are finite and texts can be shown.
 
-    Values that stand in several places, as YAML's aliases do, count in each of them.
+    Values in several places, such as YAML's aliases, count in each.
 
     Raises:
         ConfigError: too much or too deep; a key of more than 200 characters; a number that is not finite or needs more
@@ -55,7 +55,7 @@ def _check_key(key: str, path: _Path) -> None:
 
 
 def _check_text(text: str, path: _Path) -> None:
-    """Check that a text, or a key in a place, can be shown and be part of a path."""
+    """Check that a text or key can be printed and be part of a path."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         shown = text.encode("ascii", errors="backslashreplace").decode()[:50]
         raise ConfigError(f"{_show(path)}: must be text without zero bytes and half characters, got '{shown}'")
@@ -67,10 +67,10 @@ def _show(path: _Path) -> str:
 
 
 def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return data as a JSON file would have it: lists for tuples, and texts for keys.
+    """Return data as read from a JSON file: lists for tuples, and string keys.
 
     Raises:
-        ConfigError: it holds what no file can say.
+        ConfigError: it has values that JSON lacks.
     """
     try:
         plain: dict[str, Any] = json.loads(json.dumps(data))

@@ -1,4 +1,4 @@
-"""Output that may fail without ending the work: a full disk, a closed pipe, a character that the terminal lacks."""
+"""Output that may fail without an error: a full disk, a closed pipe, a character that the terminal lacks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _STREAMS = ("stdout", "stderr")
 
 
 class _UnfailingStream:
-    """A text stream whose failures to write are ignored; everything else is the stream's own."""
+    """A text stream that ignores failed writes; all other attributes are the stream's."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text; what the encoding lacks becomes an escape such as ``\\xfc``."""
+        """Write a text; characters that the encoding lacks become escapes such as ``\\xfc``."""
         with suppress(OSError, ValueError):  # a ValueError where the stream is closed
             try:
                 self._stream.write(text)
@@ -33,7 +33,7 @@ class _UnfailingStream:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what is buffered, as far as that is possible now."""
+        """Write the buffer, as far as possible."""
         with suppress(OSError, ValueError):
             self._stream.flush()
 
@@ -43,10 +43,10 @@ class _UnfailingStream:
 
 @contextmanager
 def printing_may_fail() -> Iterator[None]:
-    """Let nothing that is written to ``sys.stdout`` or ``sys.stderr`` raise while this is entered.
+    """Let no write to ``sys.stdout`` or ``sys.stderr`` raise inside the block.
 
-    It covers ``print``, ``warnings``, ``logging`` and rich, here and in the code of users. Entered within itself, it
-    does nothing more. What could not be written is tried again by the stream's own buffer, or lost.
+    It covers ``print``, ``warnings``, ``logging`` and rich, also in users' code, and can be nested. Failed writes are
+    repeated by the stream's buffer, or lost.
     """
     replaced = []
     for name in _STREAMS:
@@ -59,12 +59,12 @@ def printing_may_fail() -> Iterator[None]:
         yield
     finally:
         for name, own, stream in replaced:
-            if getattr(sys, name) is own:  # else it was replaced meanwhile
+            if getattr(sys, name) is own:  # else it was replaced inside the block
                 setattr(sys, name, stream)
 
 
 def discard_unwritten_output() -> None:
-    """At the end of a program: give up what cannot be written, for which the interpreter would exit with 120."""
+    """Discard unwritten output at a program's end; the interpreter would exit with 120 because of it."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -78,9 +78,9 @@ def discard_unwritten_output() -> None:
 
 
 def open_closed_descriptors() -> None:
-    """Give the standard descriptors that were closed at the start (``2>&-``) to ``/dev/null``.
+    """Open standard descriptors that were closed at the start (``2>&-``) on ``/dev/null``.
 
-    The next file to be opened would get their numbers, and with them what is written to the descriptors directly.
+    Otherwise the next opened file gets their numbers, and with them the output.
     """
     for descriptor in (0, 1, 2):
         try:

@@ -1,4 +1,4 @@
-"""Where a training's time goes: a tree of sections that the code itself opens, and a trace of one iteration.
+"""Profiling of a training: a tree of timed code sections, and a trace of one iteration.
 
 ``with section("physics"):``, or ``@section("physics")`` above a function, is a section of the one that it is opened in.
 While no profiler is started it does nothing.
@@ -25,7 +25,7 @@ _active: Profiler | None = None
 
 
 class section(ContextDecorator):  # noqa: N801 (used like a function)
-    """Times what is inside, as a part of the section that it is in, while a profiler is started."""
+    """Times the block as a child of the enclosing section, while a profiler is started."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,12 +41,12 @@ class section(ContextDecorator):  # noqa: N801 (used like a function)
 
 @dataclass
 class Section:
-    """One section: how often it was entered, and for how long; sections within it are its children.
+    """Time and calls of one section.
 
     Attributes:
-        seconds: in it, its children included.
-        calls: how often.
-        children: by name, in the order in which they were first entered.
+        seconds: including children.
+        calls: number of times it was entered.
+        children: inner sections by name, in the order of their first entry.
     """
 
     seconds: float = 0.0
@@ -55,11 +55,11 @@ class Section:
 
     @property
     def own_seconds(self) -> float:
-        """In it, but in none of its children."""
+        """Seconds without children."""
         return self.seconds - sum(child.seconds for child in self.children.values())
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the section as plain data."""
         children = {name: child.as_data() for name, child in self.children.items()}
         return {"seconds": self.seconds, "calls": self.calls, "children": children}
 
@@ -67,8 +67,8 @@ class Section:
 class Profiler:
     """Times the sections that are opened between :meth:`start` and :meth:`stop`, in all threads.
 
-    Times are the host's: where something computes on a GPU they are those of handing the work over, and what waits for
-    the results has the time of the waiting. Each thread has its own tree.
+    Times are the host's: work on a GPU counts where the host launches it and where it waits for results. Each thread
+    has a separate tree.
 
     Args:
         folder: the run's; ``profile.txt``, ``profile.json`` and ``profile_trace.json`` go there.
@@ -89,7 +89,7 @@ class Profiler:
         _active = self
 
     def stop(self) -> None:
-        """Time no more sections, and write the report into the run's folder; where that fails, say so."""
+        """Stop timing and write the report into the run's folder; a failure to write is a warning."""
         global _active
         _active = None
         data = {name: root.as_data()["children"] for name, root in self.threads.items()}
@@ -101,7 +101,7 @@ class Profiler:
             logger.log_warning(f"the profile could not be written: {error}")
 
     def enter(self, name: str) -> None:
-        """Enter a section of the one that this thread is in."""
+        """Enter a section inside this thread's current one."""
         if name == "iteration" and self._iterations_to_trace:
             self._iterations_to_trace -= 1
             if not self._iterations_to_trace:

@@ -14,7 +14,7 @@ from embodichain.utils.files import read_bytes
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by name into a file, which takes the place of one that is there when it is complete.
+    """Write tensors by name into a file, atomically.
 
     Raises:
         OSError: it cannot be written.
@@ -33,7 +33,7 @@ def read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors in a file by name.
 
     Raises:
-        ConfigError: it cannot be read, or is no such file.
+        ConfigError: it cannot be read or is invalid.
     """
     try:
         return safetensors_torch.load(read_bytes(path))

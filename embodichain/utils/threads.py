@@ -1,4 +1,4 @@
-"""How many threads torch computes with."""
+"""Torch's number of threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Let torch compute with ``count`` threads in the block."""
+    """Let torch use ``count`` threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

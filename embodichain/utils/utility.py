@@ -67,7 +67,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _place_of_second(text: str, problem: str) -> str:
-    """Return ``" at line 3, column 5"``: JSON is YAML too, whose reader knows its place."""
+    """Return ``" at line 3, column 5"`` of a repeated key; YAML's parser, which reads JSON too, has positions."""
     try:
         yaml.compose(text, Loader=_Loader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _place_of_second(text: str, problem: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML by the core schema of version 1.2: what it yields is what JSON could have said; other tags are refused."""
+    """YAML by the core schema of version 1.2, limited to JSON's types; other tags are refused."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
 

@@ -39,7 +39,7 @@ class VideoWriter:
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        # In a session of its own, so that an interrupt in the terminal leaves it to us to finish the file.
+        # A new session: Ctrl-C does not reach it, so that close can finish the file.
         self._encoder = subprocess.Popen(
             _command(path, width, height, fps),
             stdin=subprocess.PIPE,
@@ -58,7 +58,7 @@ class VideoWriter:
         try:
             self._encoder.stdin.write(np.ascontiguousarray(image).data)
         except BrokenPipeError:
-            self._finish()
+            VideoWriter.close(self)
             raise
 
     def close(self) -> None:
@@ -67,9 +67,6 @@ class VideoWriter:
         Raises:
             OSError: the encoder has failed.
         """
-        self._finish()
-
-    def _finish(self) -> None:
         _, complaints = self._encoder.communicate()
         code = self._encoder.returncode
         if code != 0:
@@ -81,7 +78,7 @@ class VideoWriter:
 
 
 class BackgroundVideoWriter(VideoWriter):
-    """The same from a thread of its own, so that encoding does not block; a failure is raised by ``close``."""
+    """Encodes in a background thread; a failure is raised by ``close``."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         super().__init__(path, width, height, fps)
@@ -112,7 +109,7 @@ class BackgroundVideoWriter(VideoWriter):
             super().close()
         except OSError as error:
             self._error = error
-            # The rest is not wanted any more, but nobody may wait for room in the queue.
+            # Drain the queue, so that write does not block.
             while image is not None:
                 image = self._queue.get()
 
@@ -128,7 +125,7 @@ def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
 
 
 class VideoReader:
-    """Decodes a video as far as it is asked for; a small file may have more images than memory can hold."""
+    """Decodes a video on demand: a small file may have more images than fit into memory."""
 
     def __init__(self, path: Path, height: int, width: int) -> None:
         """Begin at the first image.
@@ -217,7 +214,7 @@ class VideoReader:
 
 
 def draw_caption(image: np.ndarray, text: str) -> np.ndarray:
-    """Return an image [H, W, 3] uint8 with words on a dark strip along its lower edge, as large as fits its width."""
+    """Return an image [H, W, 3] uint8 with a caption on a dark strip at its lower edge, scaled to its width."""
     height, width, _ = image.shape
     size = max(8.0, height / 16)
     font = ImageFont.load_default(size)
