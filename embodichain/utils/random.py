@@ -132,10 +132,10 @@ class CounterRandom:
         self._lanes = _Lanes(self.seed, self._key.device)
 
     def align_groups(self) -> None:
-        """Let all members of a group continue from the same episode number, the group's largest.
+        """Set the episode number of all members of a group to the group's largest.
 
-        Members whose episodes ended at different times have numbers apart. After this and ``next_episode`` everywhere
-        they draw the same again, and what none of them has drawn before.
+        Members whose episodes ended at different times have different numbers. After this and ``next_episode`` for all
+        they draw the same again, and numbers that none of them has drawn before.
         """
         episode = self.episode.view(-1, self._group_size)
         episode.copy_(episode.amax(dim=1, keepdim=True))

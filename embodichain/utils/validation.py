@@ -205,7 +205,7 @@ def _members(kind: Any) -> Iterator[Any]:
 
 
 def _inner(kind: Any, key: int | str) -> list[Any]:
-    """Return the type of what stands in a value of a type under a key."""
+    """Return the types of the value under a key in a value of a type."""
     if dataclasses.is_dataclass(kind):
         hints = _hints(cast(Any, kind))
         return [hints[str(key)]] if key in hints else []

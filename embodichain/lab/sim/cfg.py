@@ -300,7 +300,7 @@ class LightCfg(ObjectBaseCfg):
     radius: Annotated[float, Field(gt=0)] = 10.0
     """Accepted; light does not fade with distance."""
     direction: Vec3 = (0.0, 0.0, -1.0)
-    """Where it shines to, except from a point."""
+    """Direction of the light; not for a point light."""
     spot_angle_inner: float = 30.0
     """Accepted; a cone's light fades towards its edge."""
     spot_angle_outer: Annotated[float, Field(gt=0, le=90)] = 45.0

@@ -17,6 +17,8 @@ from embodichain.lab.sim.math import pad_batch
 from embodichain.utils.constants import constant
 
 _LARGEST_STEP = 0.5  # of a joint in one iteration of the inverse, rad or m
+_DAMPING = 0.02  # lambda of J J^T + lambda^2 I
+_POS_TOLERANCE, _ROT_TOLERANCE = 1e-3, 1e-2  # of success, m and rad
 
 
 class SerialChain:
@@ -107,15 +109,7 @@ class SerialChain:
             frames.append(torch.bmm(frames[-1], other))
         return frames
 
-    def inverse(
-        self,
-        target: Tensor,
-        seed: Tensor,
-        iterations: int = 30,
-        damping: float = 0.02,
-        pos_tolerance: float = 1e-3,
-        rot_tolerance: float = 1e-2,
-    ) -> tuple[Tensor, Tensor]:
+    def inverse(self, target: Tensor, seed: Tensor, iterations: int = 30) -> tuple[Tensor, Tensor]:
         """Find joint positions that put the tool centre point at a pose.
 
         Damped least squares (Wampler, 1986; Nakamura and Hanafusa, 1986), clamped to the joint limits after every
@@ -123,10 +117,7 @@ class SerialChain:
 
         Args:
             target: [B, 4, 4] wanted pose.
-            iterations: how many steps; fixed, so that no step waits for a result.
-            damping: lambda of (J J^T + lambda^2 I).
-            pos_tolerance: of success, m.
-            rot_tolerance: of success, rad.
+            iterations: their fixed number, so that no step waits for a result.
 
         Returns:
             ``(success [B] bool, qpos [B, J])``; their bits do not depend on B.
@@ -134,7 +125,7 @@ class SerialChain:
         count = len(seed)
         qpos, target = pad_batch(seed), pad_batch(target)
         low, high = self.limits.unbind(dim=1)
-        ridge = damping**2 * torch.eye(6, device=seed.device)
+        ridge = _DAMPING**2 * torch.eye(6, device=seed.device)
         for _ in range(iterations):
             pose, jacobian = self.jacobian(qpos)
             error, _ = _pose_error(pose, target)
@@ -143,7 +134,7 @@ class SerialChain:
             step = torch.bmm(jacobian.mT, solution).squeeze(2)
             qpos = torch.clamp(qpos + step.clamp_(-_LARGEST_STEP, _LARGEST_STEP), low, high)
         error, angle = _pose_error(self.forward(qpos), target)
-        success = (_length(error[:, :3]) < pos_tolerance) & (angle < rot_tolerance)
+        success = (_length(error[:, :3]) < _POS_TOLERANCE) & (angle < _ROT_TOLERANCE)
         return success[:count], qpos[:count]
 
 
@@ -154,7 +145,7 @@ def _length(vectors: Tensor) -> Tensor:
 
 
 def _pose_error(pose: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how a target differs from a pose.
+    """Return the difference between a target and a pose.
 
     The rotation R that remains has the vector (R - R^T) / 2 of length sin(angle), along its axis.
 
@@ -175,7 +166,7 @@ def _homogeneous(vectors: np.ndarray, last: float) -> np.ndarray:
 
 
 def bodies_between(model: mujoco.MjModel, root_id: int, body_id: int) -> list[int] | None:
-    """Return the bodies on the way from a body (without it) out to another; None where it is not on its way in."""
+    """Return the bodies from an ancestor (excluded) to a body, in this order; None if it is no ancestor."""
     bodies: list[int] = []
     body = body_id
     while body != root_id:

@@ -154,7 +154,7 @@ def parse_env(
 
 
 def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
-    """Return the typed form of a file without what is wrong in it, and what that is by its path in the file."""
+    """Return the typed config of a file without its wrong values, and the errors by path in the file."""
     _, wrong = parse(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
     env = data.get("env", {})
     if not isinstance(env, dict):
@@ -199,7 +199,7 @@ def _check_terms(
     find: Callable[..., Any],
     problems: list[str],
 ) -> dict[str, Cfg]:
-    """Return the terms with the functions that they name, and add what is wrong with their parameters to ``problems``.
+    """Return the terms with their functions resolved, and add the errors of their parameters to ``problems``.
 
     Args:
         wrong: paths of what is wrong already.
@@ -233,7 +233,7 @@ def _entry_problems(observations: Mapping[str, ObservationCfg], names: SceneName
 
 
 def _extension_problems(extensions: Mapping[str, Any], env_class: type | None) -> list[str]:
-    """Return the problems of names that would take the place of what an environment does."""
+    """Return the problems of names that would hide an attribute of the environment."""
     problems = []
     for name in extensions:
         place, there = f"env.extensions.{name}", getattr(env_class, name, None)

@@ -1,7 +1,7 @@
 """The older layout in which a training config has the environment's inside: ``"env": {"id": ..., "cfg": {...}}``.
 
-``cfg`` says what differs from the task's own packaged config, with the blocks of the file's ``env`` beside the others.
-What comes out is a whole environment config in the present layout, and where each part of it stands in the user's file.
+``cfg`` has the differences from the task's packaged config, with the blocks of the file's ``env`` beside the others. It
+is converted to a whole environment config in the present layout, with the path of each part in the user's file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class InlineEnv:
     packaged: str | None = None
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
-        """Return lines about ``data`` with the paths of the user's file; what was said already is left out."""
+        """Return lines about ``data`` with the paths of the user's file, without those of ``missing``."""
         return [self._placed(line) for line in lines if line.partition(":")[0] not in self.missing]
 
     def _placed(self, line: str) -> str:
@@ -77,19 +77,20 @@ def read_inline_env(block: Any) -> InlineEnv:
     top, env, oldest = _sorted(copy.deepcopy(cfg), found)
     _take_id(block, top, found)
     spec = find_env_spec(found.data["id"])
-    packaged = _packaged(spec)
+    default = None if spec is None else spec.default_cfg
+    packaged = default.read() if isinstance(default, ConfigFile) else None
     if packaged is not None:
         found.packaged = found.data["id"]
     _translate(oldest, top, env, found)
     found.data = _completed(packaged or {}, found.data | top, env)
     if "action_scale" in oldest:
         _scale_actions(oldest["action_scale"], found)
-    _say_what_is_missing(spec, found)
+    _check_missing(spec, found)
     return found
 
 
 def _sorted(cfg: dict[str, Any], found: InlineEnv) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what ``cfg`` has for the config's top, for its ``env`` block, and in the oldest form."""
+    """Split ``cfg`` into keys of the config's top, of its ``env`` block, and of the oldest form."""
     cfg.pop("$schema", None)
     env = cfg.pop("env", {})
     if not isinstance(env, dict):
@@ -114,7 +115,7 @@ def _sorted(cfg: dict[str, Any], found: InlineEnv) -> tuple[dict[str, Any], dict
 
 
 def _take_id(block: dict[str, Any], top: dict[str, Any], found: InlineEnv) -> None:
-    """Take the task's name, which may stand in ``cfg``, too."""
+    """Set the task's id, which may also be in ``cfg``."""
     inner = top.pop("id", None)
     env_id = block.get("id", inner)
     if inner not in (None, env_id):
@@ -123,13 +124,8 @@ def _take_id(block: dict[str, Any], top: dict[str, Any], found: InlineEnv) -> No
     found.written["id"] = "env.id"
 
 
-def _packaged(spec: EnvSpec | None) -> dict[str, Any] | None:
-    """Return the content of a task's packaged config, or None where it has none."""
-    return spec.default_cfg.read() if spec is not None and isinstance(spec.default_cfg, ConfigFile) else None
-
-
 def _translate(oldest: dict[str, Any], top: dict[str, Any], env: dict[str, Any], found: InlineEnv) -> None:
-    """Put what ``cfg`` says in the oldest form where it stands now, except for the actions' scale."""
+    """Translate keys of the oldest form, except for the actions' scale."""
     if (mode := oldest.get("obs_mode", "state")) != "state":
         found.problems.append(
             f"{_PLACE}.obs_mode: must be 'state', got {mode!r}; images are observed where 'sensor' has cameras"
@@ -146,7 +142,7 @@ def _translate(oldest: dict[str, Any], top: dict[str, Any], env: dict[str, Any],
 
 
 def _move(value: Any, key: str, block: dict[str, Any], name: str, place: str, found: InlineEnv) -> None:
-    """Put the value of an oldest key into a block of the config, unless the block has one."""
+    """Move the value of an oldest key into a block of the config, unless the block has one."""
     path = f"{place}.{name}".lstrip(".")
     if name in block:
         written = found.written.get(path) or f"{found.written[place]}.{name}"
@@ -157,7 +153,7 @@ def _move(value: Any, key: str, block: dict[str, Any], name: str, place: str, fo
 
 
 def _completed(packaged: dict[str, Any], top: dict[str, Any], env: dict[str, Any]) -> dict[str, Any]:
-    """Return the packaged config with the user's parts in it."""
+    """Merge the user's parts into the packaged config."""
     inner = packaged.get("env", {})
     whole = inner | env
     extensions = env.get(_MERGED, {})
@@ -167,11 +163,11 @@ def _completed(packaged: dict[str, Any], top: dict[str, Any], env: dict[str, Any
 
 
 def _scale_actions(scale: Any, found: InlineEnv) -> None:
-    """Put the oldest form's scale of the actions into the one action term that there is."""
+    """Move the oldest form's scale of the actions into the only action term."""
     place = f"{_PLACE}.action_scale"
     terms = found.data["env"].get("actions")
     if not isinstance(terms, dict) or not terms:
-        return  # which is a problem by itself
+        return  # reported elsewhere
     if len(terms) > 1:
         found.problems.append(
             f"{place}: which of the actions {', '.join(terms)} is meant? Write 'env.actions.<name>.params.scale'"
@@ -180,7 +176,7 @@ def _scale_actions(scale: Any, found: InlineEnv) -> None:
     ((name, term),) = terms.items()
     params = term.setdefault("params", {}) if isinstance(term, dict) else None
     if not isinstance(params, dict):
-        return  # likewise
+        return  # reported elsewhere
     path = f"env.actions.{name}.params"
     if "scale" in params and "env.actions" in found.written:
         written = f"{found.written['env.actions']}.{name}.params.scale"
@@ -190,8 +186,8 @@ def _scale_actions(scale: Any, found: InlineEnv) -> None:
     params["scale"], found.written[f"{path}.scale"] = scale, place
 
 
-def _say_what_is_missing(spec: EnvSpec | None, found: InlineEnv) -> None:
-    """Say in one line what only a packaged config could have said; not of an unknown task."""
+def _check_missing(spec: EnvSpec | None, found: InlineEnv) -> None:
+    """Add the one-line error for missing keys that only a packaged config could have; none for an unknown task."""
     needs_robot = spec is None or has_config_robot(spec.cls)
     missing = ["robot"] * (needs_robot and "robot" not in found.data)
     missing += ["actions"] * ("actions" not in found.data["env"])

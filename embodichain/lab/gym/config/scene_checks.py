@@ -28,7 +28,7 @@ _OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")
 
 
 def things_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
-    """Yield path and config of each thing in a scene; a group's members have the names that the scene gives them."""
+    """Yield path and config of each entity of a scene; members of a group have their uids in the scene."""
     if cfg.robot is not None:
         yield "robot", cfg.robot
     for key in ("background", "rigid_object", "articulation", "sensor", "rigid_object_group"):
@@ -41,14 +41,14 @@ def things_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
 
 
 def component_kinds(robot: RobotCfg) -> list[str]:
-    """Return what a robot is assembled from (``arm``, ``hand``, ...)."""
+    """Return the kinds of a robot's parts (``arm``, ``hand``, ...)."""
     has_arm = robot.robot_type is not None or robot.fpath is not None
     components = [] if robot.urdf_cfg is None else robot.urdf_cfg.components
     return list(dict.fromkeys([*["arm"] * has_arm, *(component.component_type for component in components)]))
 
 
 def scene_problems(cfg: EmbodiedEnvCfg, wrong: Collection[str] = ()) -> list[str]:
-    """Return what is wrong with the things of a scene beyond their types, a line each.
+    """Return the problems of a scene's entities beyond their types, a line each.
 
     Args:
         cfg: the environment's config; what has no value is passed over.
@@ -105,7 +105,7 @@ def _is_given(value: Any) -> bool:
 
 
 def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collection[str] = ()) -> SceneNames:
-    """Return what the terms of an environment may name, as far as its config tells.
+    """Return the names that an environment's terms may use, as far as its config determines them.
 
     Args:
         env_class: of the environment; None where it is not known.
@@ -135,7 +135,7 @@ def has_config_robot(env_class: type | None) -> bool:
 
 
 def _declared(env_class: type[EmbodiedEnv], name: str, hooks: Sequence[str]) -> tuple[str, ...] | None:
-    """Return what a class declares to add, or None where a subclass overrides a hook without saying what it adds."""
+    """Return the names that a class declares, or None where a subclass overrides a hook without declaring them."""
     for cls in env_class.__mro__:
         if name in vars(cls):
             declared: tuple[str, ...] = getattr(env_class, name)

@@ -214,7 +214,7 @@ class BaseEnv(TaskHooks):
         self.stepping_ids = self.stepping_ids[~torch.isin(self.stepping_ids, env_ids)]
 
     def resume(self) -> None:
-        """Let all environments step again."""
+        """Undo :meth:`pause`: all environments step again."""
         self.stepping_ids, self._paused = self.all_env_ids, []
 
     @contextmanager
@@ -293,7 +293,7 @@ class BaseEnv(TaskHooks):
         self._initialize_episode(env_ids)
 
     def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return which episodes are over by the task's rules and which are cut off, [N] bool each."""
+        """Return which episodes are terminated and which are truncated, [N] bool each."""
         terminated = info["fail"] | info["success"] if self.success_terminates else info["fail"].clone()
         truncated = self.check_truncated(obs, info)
         if self.cfg.max_episode_steps is None:

@@ -227,11 +227,11 @@ class EmbodiedEnv(BaseEnv):
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
 
     def instructions(self) -> list[str]:
-        """Return each environment's task in words, N of them; empty where the task gives none."""
+        """Return each environment's instruction, N texts; empty if the task has none."""
         return [""] * self.num_envs
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
-        """Let terms write their files below a folder from now on.
+        """Set the folder of the terms' files.
 
         Args:
             folder: the folder; a ``save_path`` in the config is inside it.

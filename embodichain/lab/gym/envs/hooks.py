@@ -68,7 +68,7 @@ class TaskHooks(gym.Env[Any, Any]):
         return torch.zeros(self.num_envs, device=self.device)
 
     def check_truncated(self, obs: TensorDict, info: dict[str, Any]) -> Tensor:
-        """Return which episodes are cut off [N] bool, beside those at the time limit."""
+        """Return which episodes to truncate [N] bool, beside those at the time limit."""
         return self._never
 
     def _setup_robot(self) -> None:

@@ -23,7 +23,7 @@ Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
 
 
 class ModelPart(NamedTuple):
-    """Where some columns of a table go: into which part of which model field, in its dimensions after N."""
+    """A part of a model field, in its dimensions after N, and the columns of a table that are written into it."""
 
     name: str
     part: Index

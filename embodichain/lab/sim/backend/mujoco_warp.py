@@ -110,10 +110,13 @@ class MujocoWarpBackend(Backend):
 
     @override
     def _cast(self, name: str) -> Tensor:
-        if name not in self._views:
+        view = self._views.get(name)
+        if view is None:
             self._compute("places" if name in _PLACES else "all")
+            view = warp.to_torch(getattr(self._data, name))
+            view = view.flatten(2) if view.dim() == 4 else view  # MuJoCo's shape
         # A copy, since the engine writes into the same memory at the next step.
-        return self._view(name).to(torch.float32, copy=True)
+        return view.to(torch.float32, copy=True)
 
     @override
     def write(self, name: str, columns: Columns, values: Tensor, env_ids: Tensor | None = None) -> None:
@@ -283,7 +286,7 @@ class MujocoWarpBackend(Backend):
         self.version += 1
 
     def _read_initial(self) -> dict[str, Tensor]:
-        """Return what a reset puts into one environment, by field."""
+        """Return the state of one environment after a reset, by field."""
         data = mujoco.MjData(self.model)
         mujoco.mj_resetDataKeyframe(self.model, data, 0)
         initial = {}
@@ -291,14 +294,6 @@ class MujocoWarpBackend(Backend):
             values = torch.from_numpy(np.array(getattr(data, name)))
             initial[name] = values.to(self.device, view.dtype).reshape(view.shape[1:])
         return initial
-
-    def _view(self, name: str) -> Tensor:
-        """Return the engine's memory of a field, in MuJoCo's shape."""
-        view = self._views.get(name)
-        if view is None:
-            view = warp.to_torch(getattr(self._data, name))
-            view = view.flatten(2) if view.dim() == 4 else view
-        return view
 
     def _put(self, field: Tensor, at: tuple[Any, ...], values: Tensor, env_ids: Tensor | None) -> None:
         """Write a part of a field [N, ...] in environments [n], of these only the chosen ones."""

@@ -68,7 +68,7 @@ def _targets(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _near_pairs(model: mujoco.MjModel, data: mujoco.MjData) -> int:
-    """Return how many pairs of geoms that may touch have bounding spheres that do."""
+    """Return the number of pairs of geoms that may collide and whose bounding spheres overlap."""
     body = model.geom_bodyid
     one, two = np.triu_indices(model.ngeom, k=1)
     bits = model.geom_contype[one] & model.geom_conaffinity[two] | model.geom_contype[two] & model.geom_conaffinity[one]

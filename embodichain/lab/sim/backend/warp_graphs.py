@@ -43,7 +43,7 @@ class Graphs:
             torch.cuda.synchronize(self._device)
 
     def _capture(self, work: Callable[[], None], state: list[Tensor]) -> Any:
-        """Return the graph of some work, which leaves the state as it is."""
+        """Return the graph of some work, and restore the state."""
         saved = [values.clone() for values in state]
         with warp.ScopedDevice(str(self._device)):
             self.wait()

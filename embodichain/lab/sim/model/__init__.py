@@ -1,1 +1,1 @@
-"""What makes the compiled model: configs, model files, drives, initial state."""
+"""From configs and model files to the compiled model, its drives and initial state."""

@@ -67,7 +67,7 @@ class BasePose:
         self._row = self.initial.repeat(backend.num_envs, 1)
         self._shift: Tensor | None = None
         # [R, 3] and [R, 4]: of the bodies in the base's frame. A base link without a joint may have become the world's.
-        turn = _conjugate(self.initial[3:])
+        turn = self.initial[3:] * torch.tensor([1.0, -1.0, -1.0, -1.0], device=device)  # its inverse
         pos = torch.tensor(model.body_pos[self._roots], dtype=torch.float32, device=device) - self.initial[:3]
         self._pos = pos @ matrix_from_quat(turn).T
         self._quat = quat_mul(turn, torch.tensor(model.body_quat[self._roots], dtype=torch.float32, device=device))
@@ -92,10 +92,6 @@ class BasePose:
         pos = row[:, None, :3] + self._pos @ matrix_from_quat(row[:, 3:]).transpose(1, 2)
         self._backend.write_model("body_pos", self._roots, pos, env_ids)
         self._backend.write_model("body_quat", self._roots, quat_mul(row[:, None, 3:], self._quat), env_ids)
-
-
-def _conjugate(quat: Tensor) -> Tensor:
-    return quat * torch.tensor([1.0, -1.0, -1.0, -1.0], device=quat.device)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ _NEAR, _FAR = 0.02, 50.0  # m
 
 @dataclass(frozen=True)
 class CameraPose:
-    """Where a pinhole camera is and what it sees, in the convention of OpenCV's intrinsics.
+    """Pose and intrinsics of a pinhole camera, in OpenCV's convention.
 
     Attributes:
         eye: world position, m.

@@ -1,4 +1,4 @@
-"""What a renderer gets, and its protocol. Shapes: N environments, H height, W width of an image."""
+"""The renderers' input and protocol. Shapes: N environments, H height, W width of an image."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Intrinsics = tuple[PositiveFloat, PositiveFloat, float, float]
 
 @configclass
 class ExtrinsicsCfg:
-    """Where a camera is: by ``eye`` and ``target``, else by ``pos`` and ``quat``; in its parent's frame or the world's.
+    """A camera's pose: by ``eye`` and ``target``, else by ``pos`` and ``quat``; in its parent's frame or the world's.
 
     A camera looks along its own -z axis, and +y is upwards in its image (OpenGL's and MuJoCo's convention).
     """
@@ -39,7 +39,7 @@ class ExtrinsicsCfg:
     def _is_a_view(self) -> Self:
         if (self.eye is None) != (self.target is None):
             raise ValueError("eye and target belong together")
-        if self.eye is not None and self.target is not None and not _is_view(self.eye, self.target, self.up):
+        if self.eye and self.target and not np.cross(np.subtract(self.target, self.eye), self.up).any():
             raise ValueError("the view from eye to target must not be zero or along up")
         if not np.linalg.norm(self.quat) > 0.0:
             raise ValueError("quat must not be zero")
@@ -61,7 +61,7 @@ class CameraCfg:
     intrinsics: Intrinsics = (600.0, 600.0, 320.0, 240.0)
     """fx, fy, cx, cy, pixels."""
     extrinsics: ExtrinsicsCfg = field(default_factory=ExtrinsicsCfg)
-    """Where it is."""
+    """Its pose."""
     near: PositiveFloat = 0.005
     """Nothing nearer is seen, m."""
     far: PositiveFloat = 100.0
@@ -107,7 +107,7 @@ class StereoCameraCfg(CameraCfg):
 
 
 def sensor_type(value: object) -> object:
-    """Return which class a sensor's data are of; a camera where they do not say."""
+    """Return the ``sensor_type`` of a sensor's data, by default a camera."""
     return value.get("sensor_type", "Camera") if isinstance(value, dict) else getattr(value, "sensor_type", None)
 
 
@@ -115,7 +115,3 @@ SensorCfg = Annotated[
     Annotated[CameraCfg, Tag("Camera")] | Annotated[StereoCameraCfg, Tag("StereoCamera")], Discriminator(sensor_type)
 ]
 """Any sensor, by its ``sensor_type``."""
-
-
-def _is_view(eye: Vec3, target: Vec3, up: Vec3) -> bool:
-    return bool(np.cross(np.subtract(target, eye), up).any())

@@ -47,7 +47,7 @@ class Functor:
 
     @classmethod
     def check_params(cls, params: Mapping[str, Any]) -> list[str]:
-        """Return what is wrong with parameters taken together, each problem beginning with a parameter's name.
+        """Return the problems of parameters taken together, each beginning with a parameter's name.
 
         Each by itself is checked against the annotations of ``__call__`` already. This runs when the config is read.
 
@@ -77,7 +77,7 @@ class Functor:
 
 @dataclass(frozen=True)
 class CommandMap:
-    """What an action means in physical units: command = clip(offset + factor * action, low, high). C commands.
+    """The map from an action to physical commands: command = clip(offset + factor * action, low, high). C commands.
 
     It is exported with a policy, for robot software that runs without an environment. It does not depend on the robot's
     state: a command that is a change must be added to the present value by its receiver.
@@ -117,7 +117,7 @@ class ActionTerm(Functor):
         self.configure(**cfg.params)
 
     def configure(self, *args: Any, **params: Any) -> None:
-        """Take the config's ``params``; a subclass writes its own as arguments, or reads ``cfg.params`` itself."""
+        """Read the config's ``params``; a subclass writes its own as arguments, or reads ``cfg.params`` itself."""
 
     def choose_joints(self, part_name: str | None) -> None:
         """Move the joints of a control part; None: the environment's active joints."""

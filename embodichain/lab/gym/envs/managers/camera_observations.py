@@ -68,7 +68,7 @@ def get_sensor_intrinsics(env: TermEnv, entity_cfg: CameraEntity, is_right: bool
 def compute_semantic_mask(
     env: TermEnv, entity_cfg: CameraEntity, foreground_uids: list[str], is_right: bool = False
 ) -> Tensor:
-    """Return what a camera with ``enable_mask`` sees, [N, H, W, 3] uint8, 1 where it is: background, foreground, robot.
+    """Return a camera's masks of background, foreground and robot, [N, H, W, 3] uint8, 0 or 1; needs ``enable_mask``.
 
     Args:
         entity_cfg: the camera.
@@ -147,7 +147,7 @@ def _source_pose(env: TermEnv, source: ExteroceptionSource) -> Tensor:
 
 
 def _opening(env: TermEnv, source: ExteroceptionSource) -> Tensor | float:
-    """Return how far the gripper is open, [N, 1], 0 to 1; 1 where the points do not follow it."""
+    """Return the gripper's opening, [N, 1], 0 to 1; 1 if the points do not follow it."""
     if not source.follow_eef:
         return 1.0
     part = source.follow_eef

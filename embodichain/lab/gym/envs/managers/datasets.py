@@ -53,7 +53,10 @@ class LeRobotRecorder(Functor):
         self._save_path = params.get("save_path") or f"datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
         self._robot_type = meta.get("robot_type", env.robot.uid)
         check_parquet()
-        self._check_sizes()
+        for uid in self._cameras:
+            camera = env.sim.get_sensor(uid).cfg
+            if camera.width % 2 or camera.height % 2:
+                raise ConfigError(f"LeRobotRecorder: sensor '{uid}': videos need an even width and height")
         self._names: list[str] | None = None
         self._writer: LeRobotWriter | None = None
         self._is_recording = True
@@ -99,12 +102,6 @@ class LeRobotRecorder(Functor):
         state = obs.get("state", None)
         self._names = self.env.robot.joint_names if state is None else None
         self._before = {"observation.state": self.env.robot.get_qpos() if state is None else state, **images}
-
-    def _check_sizes(self) -> None:
-        for uid in self._cameras:
-            cfg = self.env.sim.get_sensor(uid).cfg
-            if cfg.width % 2 or cfg.height % 2:
-                raise ConfigError(f"LeRobotRecorder: sensor '{uid}': videos need an even width and height")
 
     def _describe(self) -> dict[str, dict[str, Any]]:
         size, state_size = self.env.action_manager.total_action_dim, self._before["observation.state"].shape[1]

@@ -52,7 +52,7 @@ class TermEnv(Protocol):
     last_action: Tensor
     """[N, A]: the action of the present step, within its limits."""
     output: OutputFolder
-    """Where files are written."""
+    """The folder for files."""
 
     @property
     def state_cache(self) -> StateCache:

@@ -7,10 +7,9 @@ from pathlib import Path
 from embodichain.lab.gym.config.env_config import ConfigFile
 
 CONFIG_FOLDER = Path(__file__).parent / "configs"
-"""Part of the package, so that it is there however it was installed. The same files are in ``configs/``, for users to
-copy."""
+"""Files of the package; copies for users are in ``configs/``."""
 
 
 def default_cfg(name: str) -> ConfigFile:
-    """Return the packaged environment config of this name, which is read when it is asked for."""
+    """Return the packaged environment config of this name; it is read when called."""
     return ConfigFile(CONFIG_FOLDER / f"{name}.json")

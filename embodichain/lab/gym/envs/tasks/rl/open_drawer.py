@@ -31,7 +31,7 @@ class OpenDrawerEnv(EmbodiedEnv):
     success_opening: float = 0.2
     """m."""
     grasp_depth: float = 0.03
-    """How far the tool centre point should be below the bar's middle, m."""
+    """Wanted depth of the tool centre point below the bar's middle, m."""
 
     def _init_sim_state(self) -> None:
         self.cabinet = self.sim.get_articulation("cabinet")
@@ -72,7 +72,7 @@ class OpenDrawerEnv(EmbodiedEnv):
         return opening > self.success_opening, self._never, {"opening": opening, "distance_to_handle": distance}
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return -tanh(4 distance) for the way to the handle, what the step has opened, and the config's terms.
+        """Return -tanh(4 distance) for the way to the handle, the step's opening of the drawer, and the config's terms.
 
         Opening is rewarded by its mean speed over the step, 1 at 0.2 m/s and above, and closing costs in proportion
         without a limit: to shake the drawer wins nothing, which the speed at the step's end would not tell. A tool that

@@ -39,7 +39,7 @@ class PickCubeEnv(EmbodiedEnv):
     success_speed: float = 0.1
     """Largest speed of the cube's centre, m/s."""
     hold_steps: int = 10
-    """How long the cube is to be held, steps."""
+    """Steps that the cube must be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""
 
@@ -113,7 +113,7 @@ class PickCubeEnv(EmbodiedEnv):
         return self.held_steps >= self.hold_steps, self._never, metrics
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return what is still missing, 0 at best, plus the config's terms.
+        """Return penalties that are 0 at best, plus the config's terms.
 
         It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too, and
         less the nearer it is to a little above ``success_height``; and costs of a tool that does not point straight

@@ -49,7 +49,7 @@ class PushColoredCubeEnv(EmbodiedEnv):
     spacing: float = 0.15
     """Between the places, along y, m."""
     jitter: tuple[float, float] = (0.03, 0.03)
-    """How far a cube may be from its place along x and y, m."""
+    """Largest random offset of a cube from its place along x and y, m."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
         self.texts = tuple(f"push the {colour} cube" for colour in _COLOURS)
@@ -101,7 +101,7 @@ class PushColoredCubeEnv(EmbodiedEnv):
         return [self.texts[i] for i in self.named.tolist()]
 
     def displacement(self) -> Tensor:
-        """Return how far each cube is from where it began, horizontally, [N, C], m; do not write into it."""
+        """Return each cube's horizontal distance from its start, [N, C], m; do not write into it."""
         return self._displacement_from(self._begun)
 
     @cached_per_state
@@ -130,7 +130,7 @@ class PushColoredCubeEnv(EmbodiedEnv):
         return (pushed >= self.push_distance) & ~fail, fail, {"pushed": pushed, "disturbed": disturbed}
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return what this step added to the push of the named cube, 1 for ``push_distance``, plus the config's terms.
+        """Return the step's progress in pushing the named cube, 1 for ``push_distance``, plus the config's terms.
 
         Failure only ends the episode: with a penalty, a policy that often pushes the wrong cube would first learn to
         touch none.
