@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.models import RunningNormalizer
-from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
+from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE, INSTRUCTION, STATE
 from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger

@@ -1,4 +1,4 @@
-"""Policies: what chooses the actions and values the states."""
+"""Policies, which choose actions and value states."""
 
 import warnings
 from typing import Any
@@ -11,17 +11,23 @@ from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
 from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
-from embodichain.agents.rl.models.policy import EVALUATED, Actor, Policy, action_log_prob, policy_input, valued
+from embodichain.agents.rl.models.policy import (
+    EVALUATED,
+    Actor,
+    Policy,
+    action_log_prob,
+    load_policy_state,
+    policy_input,
+    valued,
+)
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent, ActorCriticRecurrentCfg
 from embodichain.agents.rl.models.registry import (
     build_policy,
     get_registered_policy_names,
     register_policy,
 )
-from embodichain.agents.rl.models.saved_state import load_policy_state
 from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
-from embodichain.agents.rl.models.vla.lora import LoRACfg
-from embodichain.agents.rl.models.vla.policy import VLAConfig, VLAPolicy, VLAPolicyCfg
+from embodichain.agents.rl.models.vla.policy import LoRACfg, VLAConfig, VLAPolicy, VLAPolicyCfg
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA, SmolVLACfg
 from embodichain.agents.rl.models.vla.tiny_vla import TinyVLA, TinyVLACfg
 

@@ -1,4 +1,4 @@
-"""The Gaussian policies without memory: with a critic and without one.
+"""The Gaussian policies that are not recurrent: with a critic and without one.
 
 Legend: ... any batch dimensions, O flattened observation size, A action size, H actions of a chunk.
 """
@@ -58,13 +58,7 @@ class ActorCriticCfg(ActorOnlyCfg):
 def build_actor_critic(
     cfg: ActorOnlyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> ActorCritic:
-    """Build the policy that a checked block describes: an ``ActorCritic``, or an ``ActorOnly``.
-
-    Args:
-        cfg: the block.
-        given: the environment's spaces.
-        device: where the parameters go.
-        networks: ``actor`` and ``critic`` to use instead of the block's.
+    """Build an ``ActorCritic`` or ``ActorOnly``; see ``build_policy``. ``networks`` replace the block's.
 
     Raises:
         ConfigError: the block does not fit the spaces.
@@ -91,10 +85,7 @@ def build_actor_critic(
 class GaussianPolicy(Policy):
     """Actions are normal around a mean that a subclass computes; their learned std is the same in all states.
 
-    Args:
-        obs_dim: O.
-        action_dim: A.
-        normalize_obs, init_log_std, log_std_range, squash, chunk_length: as for ``ActorCritic``.
+    The arguments are those of ``ActorCritic``.
     """
 
     def __init__(
@@ -126,15 +117,15 @@ class GaussianPolicy(Policy):
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return ``std``, the mean standard deviation of the action's components (of the raw ones with ``squash``)."""
+        """Return ``std``, the mean std of the action's components (of the raw ones with ``squash``)."""
         return {"std": self._bounded_log_std().exp().mean()}
 
     def _sample(self, td: TensorDict, mean: torch.Tensor, deterministic: bool) -> None:
-        """Write what ``forward`` says of actions around a mean [..., A], or with chunks [..., H A]."""
+        """Write the fields of sampled actions around a mean [..., A], or with chunks [..., H A]."""
         sample_gaussian(td, mean, self._bounded_log_std(), self.squash, deterministic, self.chunk_length)
 
     def _evaluate(self, td: TensorDict, mean: torch.Tensor, value: torch.Tensor) -> TensorDict:
-        """Return what ``evaluate_actions`` says of actions around a mean, and of values [...]."""
+        """Return the result of ``evaluate_actions`` for actions around a mean and values [...]."""
         out = evaluate_gaussian(td, mean, self._bounded_log_std(), self.squash, self.chunk_length)
         return TensorDict({**out, "value": value}, batch_size=td.batch_size)
 
@@ -145,22 +136,20 @@ class GaussianPolicy(Policy):
 class ActorCritic(GaussianPolicy):
     """Actions are normal around ``actor(obs)`` with a learned std that does not depend on the state.
 
-    Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips
-    what it is given.
+    Without ``squash`` actions are not clipped here: the log-probability is the raw sample's, and the environment clips.
 
     Args:
         obs_dim: O.
         action_dim: A.
-        device: where the parameters go.
-        actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` is given the images too.
+        actor: [..., O] -> [..., A], with chunks [..., H A], the mean of the action; a ``CNN`` also gets the images.
         critic: [..., O] -> [..., 1], the value; likewise. None: every value is 0; see ``ActorOnly``.
         normalize_obs: normalise observations by their running mean and std before both networks; see
             ``update_normalizer``.
-        init_log_std: initial log-standard-deviation of every action component.
-        log_std_range: lowest and highest log-standard-deviation.
-        squash: brings the normal sample into the action space's bounds; the log-probability is then that of the
-            squashed action, and the sample is stored as ``raw_action``.
-        chunk_length: H, how many actions are chosen at a time; see ``Policy.chunk_length``.
+        init_log_std: initial log-std of every action component.
+        log_std_range: lowest and highest log-std.
+        squash: maps the normal sample into the action space's bounds; the log-probability is then that of the squashed
+            action, and the sample is stored as ``raw_action``.
+        chunk_length: H; see ``Policy.chunk_length``.
     """
 
     def __init__(
@@ -215,12 +204,7 @@ class ActorCritic(GaussianPolicy):
 
 
 class ActorOnly(ActorCritic):
-    """Chooses actions as ``ActorCritic`` does and values every state at 0: for algorithms without a critic.
-
-    Args:
-        obs_dim, action_dim, device, actor: as for ``ActorCritic``.
-        normalize_obs, init_log_std, log_std_range, squash, chunk_length: likewise.
-    """
+    """An ``ActorCritic`` without a critic, whose values are 0: for algorithms without one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the built-in policies' config blocks have in common, and the networks that they describe.
+"""The common part of the built-in policies' config blocks, and building their networks.
 
 Legend: ... any batch dimensions, O flattened observation size, A action size.
 """
@@ -61,17 +61,17 @@ NetworkBlock = Annotated[
 
 @configclass
 class ObsGroupsCfg:
-    """Which entries of the observation each network reads, as names or patterns (``robot/*``) of ``fnmatch``."""
+    """Entries of the observation that each network reads, as names or ``fnmatch`` patterns (``robot/*``)."""
 
     actor: list[str] = ["*"]
     """Read by the actor."""
     critic: list[str] = ["*"]
-    """Read by the critic, which is not needed once the policy is trained: it may see what the robot cannot."""
+    """Read by the critic, which is only needed in training: it may read what the robot cannot measure."""
 
 
 @configclass
 class PolicyCfg:
-    """What the ``policy`` blocks of all built-in Gaussian policies have."""
+    """The common keys of the ``policy`` blocks of all built-in Gaussian policies."""
 
     name: str
     """A registered name, or the dotted path of a class."""
@@ -84,12 +84,12 @@ class PolicyCfg:
     init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
     """Initial log-std of the action."""
     squash: bool = False
-    """Bring actions into the action space's bounds by tanh, instead of letting the environment clip them."""
+    """Map actions into the action space's bounds by tanh, instead of clipping by the environment."""
     obs_groups: ObsGroupsCfg = ObsGroupsCfg()
-    """Which entries of the flat observation each network reads; by default all."""
+    """Entries of the flat observation that each network reads; by default all."""
     init_from: str | None = None
     """Begin a training with the parameters and input statistics of a run: its folder, ``<folder>/best`` or a
-    checkpoint's file. Networks without a critic take the others' actor. Resuming does not read it again."""
+    checkpoint's file. Policies without a critic load the actor alone. Resuming does not read it again."""
 
     @field_validator("log_std_range")
     @classmethod
@@ -101,7 +101,7 @@ class PolicyCfg:
     @field_validator("init_log_std")
     @classmethod
     def _within_range(cls, value: float, info: ValidationInfo) -> float:
-        low, high = info.data.get("log_std_range", (value, value))  # absent where it was refused itself
+        low, high = info.data.get("log_std_range", (value, value))  # absent if it is invalid
         if not low <= value <= high:
             raise ValueError(f"{value} is outside log_std_range [{low}, {high}]")
         return value
@@ -109,7 +109,7 @@ class PolicyCfg:
 
 @dataclass(frozen=True)
 class PolicySpaces:
-    """What a policy reads and what it acts on.
+    """An environment's spaces.
 
     Attributes:
         obs_dim: O.
@@ -124,10 +124,10 @@ class PolicySpaces:
     observation_space: spaces.Dict | None
 
     def structured(self, place: str) -> spaces.Dict:
-        """Return the structured observation space.
+        """Return the structured observation space, needed by ``place`` in the config.
 
         Raises:
-            ConfigError: it is not known; ``place`` in the config needs it.
+            ConfigError: it is unknown.
         """
         if self.observation_space is None:
             raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
@@ -135,10 +135,10 @@ class PolicySpaces:
 
 
 def space_size(space: spaces.Space[Any] | int) -> int:
-    """Return the last dimension of a space, which may be given as that number itself.
+    """Return the last dimension of a space, or the number itself.
 
     Raises:
-        ConfigError: it has no dimension.
+        ConfigError: the space has no dimension.
     """
     if isinstance(space, int):
         return space
@@ -150,20 +150,10 @@ def space_size(space: spaces.Space[Any] | int) -> int:
 def build_network(
     cfg: MLPCfg | CNNCfg, role: Literal["actor", "critic"], policy: PolicyCfg, given: PolicySpaces, out_dim: int
 ) -> nn.Module:
-    """Build an actor or a critic.
-
-    Args:
-        cfg: its block.
-        role: which of the two.
-        policy: the block that it is in.
-        given: the environment's spaces.
-        out_dim: output size.
-
-    Returns:
-        A network for ``run_network``.
+    """Build an actor or critic for ``run_network`` from its block ``cfg`` in the block ``policy``.
 
     Raises:
-        ConfigError: an entry to read is not there or of the wrong kind, or there is nothing to read.
+        ConfigError: an entry to read is missing or of the wrong kind, or there is no entry to read.
     """
     columns = group_columns(policy, role, given)
     in_dim = given.obs_dim if columns is None else len(columns)
@@ -178,10 +168,10 @@ def build_network(
 
 
 def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
-    """Return the columns of the flat observation that an observation group has, int64, or None for all.
+    """Return the columns of the flat observation in an observation group, int64, or None for all.
 
     Raises:
-        ConfigError: a pattern fits no entry; the message lists the entries.
+        ConfigError: a pattern matches no entry; the message lists the entries.
     """
     patterns = policy.obs_groups.actor if role == "actor" else policy.obs_groups.critic
     if "*" in patterns:
@@ -198,7 +188,7 @@ def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: Po
 def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.Tensor:
     """Return a network's output [..., out] for the flat observation [..., O], and its images in ``td``.
 
-    It is float32 whatever the network computes in (see ``trainer.precision``).
+    It is float32 with every ``trainer.precision``.
     """
     out: torch.Tensor = network(obs, td["entries"]) if isinstance(network, CNN) else network(obs)
     return out.float()
@@ -224,16 +214,12 @@ def take_rows(*networks: nn.Module) -> bool:
 
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:
-    """Return the entries that networks read beside the flat observation, each once."""
+    """Return the unique entries that networks read beside the flat observation."""
     return tuple(dict.fromkeys(key for network in networks if isinstance(network, CNN) for key in network.keys))
 
 
 class Columns(nn.Module):
-    """Takes some columns of the flat observation: [..., O] -> [..., len(columns)].
-
-    Args:
-        columns: int64.
-    """
+    """Selects columns (int64) of the flat observation: [..., O] -> [..., len(columns)]."""
 
     columns: torch.Tensor
 

@@ -1,4 +1,4 @@
-"""Whether a policy has what collectors and algorithms need of it, found out before anything is trained.
+"""Checks of a policy's interface before a training.
 
 Legend: M rows of the probe, L sequence length, A action size, H actions of a chunk, A' log-probabilities of an action.
 """
@@ -27,8 +27,6 @@ from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces
 from embodichain.utils.state import generators_state, load_generators_state
 
-__all__ = ["check_policy", "check_policy_class"]
-
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
 _BUILT_IN = (ActorCritic, ActorCriticRecurrent, ActorOnly, VLAPolicy)
 # How the methods are declared, and with how many arguments, `self` included, they are called.
@@ -47,7 +45,7 @@ def check_policy_class(policy_class: Any) -> None:
     """Check that a class is a policy whose methods can be called as ``Policy`` declares them.
 
     Raises:
-        ConfigError: it is none; one line that says what is missing or different.
+        ConfigError: one line with what is missing or different.
     """
     name = getattr(policy_class, "__name__", repr(policy_class))
     if not (inspect.isclass(policy_class) and issubclass(policy_class, Policy)):
@@ -75,21 +73,20 @@ def check_policy(
     observation_space: spaces.Dict | None = None,
     evaluated: Sequence[str] = EVALUATED,
 ) -> None:
-    """Call a policy as a collector and an algorithm will, on observations of zeros, and check what it writes.
+    """Call a policy as a collector and an algorithm do, on observations of zeros, and check its results.
 
-    The built-in policies are taken as they are. Random generators and the policy's buffers are left as they were.
+    Built-in policies are not checked. Random generators and the policy's buffers are restored.
 
     Args:
-        policy: the policy.
+        policy: the policy, on ``device``.
         obs_space: flattened observation space, or its size.
         action_space: the action space, whose last dimension is A, or A.
-        device: where the policy is.
-        observation_space: one environment's structured observation space; a policy that reads entries of it is only
-            called where it is given.
-        evaluated: what the algorithm reads of ``evaluate_actions``.
+        observation_space: one environment's structured observation space; without it, a policy that reads its entries
+            is not called.
+        evaluated: entries of ``evaluate_actions`` that the algorithm reads.
 
     Raises:
-        ConfigError: one line with the policy's class, the method, and what is missing or of another shape.
+        ConfigError: one line with the policy's class, the method, and what is missing or has a wrong shape.
     """
     if type(policy) in _BUILT_IN:
         return
@@ -115,7 +112,7 @@ def check_policy(
 
 
 def _zero_entries(policy: Policy, space: spaces.Dict) -> TensorDict | None:
-    """Return the entries that a policy reads, [M]; None where it reads none."""
+    """Return the entries that a policy reads, [M], or None."""
     known = entry_spaces(space)
     for key in policy.obs_keys:
         if key not in known:
@@ -129,7 +126,7 @@ def _zero_entries(policy: Policy, space: spaces.Dict) -> TensorDict | None:
 
 @contextmanager
 def _as_it_was(policy: Policy) -> Iterator[None]:
-    """Undo what calling a policy does to it and to the random generators: trainings must not depend on the probe."""
+    """Restore the policy's buffers and the random generators: trainings must not depend on the probe."""
     generators = generators_state()
     buffers = {buffer: buffer.clone() for buffer in policy.buffers()}
     try:
@@ -141,7 +138,7 @@ def _as_it_was(policy: Policy) -> Iterator[None]:
 
 
 def _check_choice(policy: Policy, rollout: TensorDict) -> None:
-    """Check what is written when actions are chosen and states valued, and put it into all slots of the rollout."""
+    """Check what ``forward``, ``get_action`` and ``get_value`` return, and copy it into all slots of the rollout."""
     shapes = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
     shapes |= {name: torch.Size([width]) for name, width in policy.extra_fields}
     inputs = [name for name in ("obs", "entries", "state") if name in rollout.keys()]  # noqa: SIM118 (a TensorDict)
@@ -158,7 +155,7 @@ def _check_choice(policy: Policy, rollout: TensorDict) -> None:
 def _check_evaluation(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
     batch = learning_batch(rollout, policy)
     if "sample_log_prob" not in policy.evaluation_fields:
-        batch = batch.exclude("sample_log_prob")  # which a copy of the batch would have, whatever was written into it
+        batch = batch.exclude("sample_log_prob")  # otherwise a copy of the batch always has it
     per_action = rollout["sample_log_prob"].shape[2:]
     shapes = {name: torch.Size() if name == "value" else per_action for name in evaluated}
     before = set(batch.keys())
@@ -173,14 +170,9 @@ def _check_evaluation(policy: Policy, rollout: TensorDict, evaluated: Sequence[s
 def _called(
     policy: Policy, method: str, td: TensorDict, shapes: Mapping[str, torch.Size], may_return_nothing: bool = False
 ) -> TensorDict:
-    """Call a method, and return what it returned.
+    """Call a method, check that it returns the entries ``shapes`` (without batch dimensions), and return them.
 
-    Args:
-        policy: the policy.
-        method: its name.
-        td: what it is given.
-        shapes: what is to be in what it returns, by name: the shapes without the batch dimensions of ``td``.
-        may_return_nothing: what it wrote into ``td`` is as good.
+    With ``may_return_nothing`` it may write into ``td`` instead.
     """
     try:
         out = getattr(policy, method)(td)

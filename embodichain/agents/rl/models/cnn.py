@@ -1,4 +1,4 @@
-"""Networks that read images beside the flat observation, and their configuration.
+"""Networks that read images and the flat observation, and their configuration.
 
 Legend: ... any batch dimensions, H height, W width, C channels, O width of the flat vector.
 """
@@ -18,8 +18,6 @@ from embodichain.agents.rl.models.mlp import MLP, Activation, make_activation
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 
-__all__ = ["CNN", "CNNCfg", "CNNNetworkCfg"]
-
 
 @configclass
 class CNNNetworkCfg:
@@ -32,7 +30,7 @@ class CNNNetworkCfg:
     strides: list[PositiveInt] = field(default_factory=lambda: [4, 2, 1])
     """Stride of each convolution, pixels."""
     hidden_sizes: list[PositiveInt] = field(default_factory=lambda: [512])
-    """Widths of the hidden layers that read the features of all images and the flat observation together."""
+    """Widths of the hidden layers behind the features of all images and the flat observation."""
     activation: Activation = "relu"
     """After every convolution and every hidden layer."""
     orthogonal_init: bool = False
@@ -62,15 +60,14 @@ class CNNCfg:
 class CNN(nn.Module):
     """Convolutions over each image, joined with the flat observation and read by an MLP.
 
-    Images are [..., H, W, C], as cameras give them: uint8 is scaled to [0, 1], floats are taken as they are.
+    Images are [..., H, W, C]: uint8 is scaled to [0, 1], floats are not scaled.
 
     Args:
-        cfg: the block.
         image_shapes: (H, W, C) of each of the block's keys.
         in_dim: O.
         out_dim: output size.
         output_gain: gain of the last layer's weights with ``orthogonal_init``; see ``MLP``.
-        select: [..., all columns] -> [..., O], applied to the flat observation first; None: takes all.
+        select: [..., all columns] -> [..., O], applied to the flat observation first; None: all columns.
 
     Raises:
         ConfigError: an image is too small for the convolutions.

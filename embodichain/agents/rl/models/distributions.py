@@ -17,19 +17,7 @@ from torch.nn.functional import softplus
 
 from embodichain.utils import ConfigError
 
-__all__ = [
-    "LOG_STD_RANGE",
-    "TanhSquash",
-    "bounded",
-    "component_entropy",
-    "component_log_prob",
-    "evaluate_gaussian",
-    "gaussian_entropy",
-    "gaussian_log_prob",
-    "sample_gaussian",
-]
-
-LOG_STD_RANGE = (-5.0, 2.0)  # of the log-standard-deviation: 0.0067 to 7.4
+LOG_STD_RANGE = (-5.0, 2.0)  # std 0.0067 to 7.4
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -47,10 +35,9 @@ def sample_gaussian(
     With chunks ``action`` and ``sample_log_prob`` are [..., H, A], and ``raw_action`` is [..., H A].
 
     Args:
-        td: of batch size [...].
         mean: [..., A], with chunks [..., H A].
         log_std: [A], with chunks [H A].
-        squash: what brings the sample, then stored as ``raw_action``, into bounds; None: the action is the sample.
+        squash: maps the sample, then stored as ``raw_action``, into bounds; None: the action is the sample.
         deterministic: take the mean instead of a sample.
         chunk_length: H.
     """
@@ -65,7 +52,7 @@ def sample_gaussian(
 def evaluate_gaussian(
     td: TensorDict, mean: torch.Tensor, log_std: torch.Tensor, squash: TanhSquash | None, chunk_length: int = 1
 ) -> dict[str, torch.Tensor]:
-    """Return ``sample_log_prob`` and ``entropy`` [...], ``mean`` and ``log_std`` [..., A] of actions that were taken.
+    """Return ``sample_log_prob`` and ``entropy`` [...], ``mean`` and ``log_std`` [..., A] of given actions.
 
     With chunks all four are [..., H, A].
 
@@ -121,13 +108,13 @@ def gaussian_log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.T
 
 
 def component_log_prob(x: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    """Return the log-density of each component of x by itself, in its shape: -1/2 z^2 - log sigma - 1/2 log 2 pi."""
+    """Return the log-density of each component of x, in its shape: -1/2 z^2 - log sigma - 1/2 log 2 pi."""
     z = (x - mean) * (-log_std).exp()
     return -0.5 * z.square() - log_std - _HALF_LOG_2PI
 
 
 def component_entropy(log_std: torch.Tensor) -> torch.Tensor:
-    """Return the entropy, in nats, of each component by itself, in the shape of ``log_std``."""
+    """Return the entropy, in nats, of each component, in the shape of ``log_std``."""
     return log_std + 0.5 + _HALF_LOG_2PI
 
 
@@ -139,19 +126,19 @@ def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
 def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
     """Clamp ``x`` to [low, high], with a gradient that can pull it back inside.
 
-    ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimizer step carries past one would stay
-    there for ever. Here, at or beyond a bound, the gradient is dropped only where descending it leads further out.
+    ``torch.clamp`` has no gradient beyond its bounds: a parameter that an optimizer step moves past one would stay
+    there. Here, at or beyond a bound, the gradient is dropped only if descending it leads further out.
     """
     if not torch.is_grad_enabled():
         return x.clamp(low, high)
     if x.is_cpu and low < float(x.detach().min()) and float(x.detach().max()) < high:
-        return x  # the same, without the host's part in the backward pass; elsewhere to look would wait for the device
+        return x  # the same with less host time; on a GPU the host would wait to read
     bounded_x: torch.Tensor = _Bounded.apply(x, low, high)
     return bounded_x
 
 
 class TanhSquash(nn.Module):
-    """Brings raw actions into the action space's bounds: a = centre + half-range * tanh(u).
+    """Maps raw actions into the action space's bounds: a = centre + half-range * tanh(u).
 
     Args:
         action_space: the action space of one environment, a Box [A].

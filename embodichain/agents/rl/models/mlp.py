@@ -13,8 +13,6 @@ from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
 
-__all__ = ["MLP", "Activation", "MLPCfg", "NetworkCfg", "build_mlp_from_cfg", "make_activation"]
-
 Activation = Literal["elu", "gelu", "leaky_relu", "mish", "relu", "selu", "sigmoid", "silu", "softplus", "tanh"]
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -64,12 +62,10 @@ def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: in
 
     Args:
         cfg: the block, ``{"type": "mlp", "network_cfg": {...}}``.
-        in_dim: input size.
-        out_dim: output size.
-        output_gain: gain of the last layer where ``orthogonal_init`` is on.
+        output_gain: gain of the last layer with ``orthogonal_init``.
 
     Raises:
-        pydantic.ValidationError: unknown keys or values that are not allowed, all of them listed.
+        pydantic.ValidationError: unknown keys or invalid values, all of them listed.
     """
     if not isinstance(cfg, MLPCfg):
         cfg = MLPCfg(**cfg)
@@ -88,14 +84,14 @@ def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: in
 
 
 def make_activation(name: str) -> nn.Module:
-    """Return the activation of this name; it may write into what it is given, the output of another layer.
+    """Return the activation of this name, which may work in place.
 
     Raises:
-        ConfigError: there is none; the message lists those that there are.
+        ConfigError: unknown name; the message lists the known ones.
     """
     if name not in _ACTIVATIONS:
         raise ConfigError(unknown_name("activation", name, _ACTIVATIONS))
-    # Their gradients need the output alone, which may take the input's place: a tenth less to write and to read.
+    # Their gradients need the output alone, so they work in place: a tenth less memory traffic.
     return _ACTIVATIONS[name](inplace=True) if name in ("elu", "relu") else _ACTIVATIONS[name]()
 
 
@@ -103,7 +99,7 @@ class MLP(nn.Sequential):
     """Linear layers with activations between them: [..., in_dim] -> [..., out_dim].
 
     With ``orthogonal_init`` weights are orthogonal, of gain sqrt(2) in the hidden layers and ``output_gain`` in the
-    last one, and biases are zero. PPO's reference implementation does so with a last gain of 0.01 for the actor, whose
+    last one, and biases are zero. PPO's reference implementation has a last gain of 0.01 for the actor, whose
     first actions then hardly depend on the state, and of 1 for the critic: Huang et al., "The 37 Implementation Details
     of Proximal Policy Optimization", ICLR Blog Track 2022.
 

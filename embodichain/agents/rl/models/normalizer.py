@@ -12,26 +12,23 @@ from torch import nn
 
 from embodichain.agents.rl.distributed import get_process_group, merged_moments, moments
 
-__all__ = ["Outliers", "RunningNormalizer"]
-
-CLIP = 10.0  # std beyond which a normalised component is cut
+CLIP = 10.0  # std at which a normalised component is clamped
 EPS = 1e-8  # added to the variance
-# A component is an outlier if it is further from the mean than both of these. Both are needed: a flag that is rarely
-# set is hundreds of std from its mean, and forces or counters are large numbers that vary as much.
+# A component is an outlier if it is further from the mean than both of these. Both are needed: a rare flag is hundreds
+# of std from its mean, and forces or counters are large and vary as much.
 OUTLIER = 1e4  # in the component's own unit
 OUTLIER_STD = 1e3  # in std
-FEW = 0.1  # share of the first batch that outliers may be
+FEW = 0.1  # largest share of outliers in the first batch
 
 
 @dataclass(frozen=True)
 class Outliers:
-    """The components of a batch that were cut before they entered the statistics.
+    """The components of a batch that were clamped before they entered the statistics.
 
     Attributes:
-        count: how many.
-        index: of the first one in the batch [..., O].
-        value: the first one.
-        mean, std: what was expected there.
+        count: their number.
+        index, value: of the first one in the batch [..., O].
+        mean, std: expected there.
     """
 
     count: int
@@ -42,21 +39,21 @@ class Outliers:
 
 
 class RunningNormalizer(nn.Module):
-    """(x - mean) / sqrt(var + eps), cut at +-10, with the mean and variance of all vectors given to ``update``.
+    """(x - mean) / sqrt(var + eps), clamped to +-10, with the mean and variance of all vectors given to ``update``.
 
     Batches are merged by Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
     Variances", 1979. The accumulators are float64: in float32 a long run's count stops growing at 2^24. Before the
     first ``update`` vectors pass unscaled. All statistics are in the state dict.
 
-    Vectors with a component that is not finite are left out: a single one would make every later input not-a-number.
-    A finite component that is absurdly far out (see ``OUTLIER``) enters the statistics cut to 10 std, as ``forward``
-    cuts it: a single 1e9 among 160,000 numbers of size 1 would else make all later ones the same to the policy.
+    Vectors with a component that is not finite are left out: one of them would make every later input NaN. A finite
+    outlier (see ``OUTLIER``) enters the statistics clamped to 10 std, as in ``forward``: a single 1e9 among 160,000
+    numbers of size 1 would make all later ones the same to the policy.
 
     Args:
         dim: O.
 
     Attributes:
-        outliers: what the last ``update`` has cut; None where nothing was.
+        outliers: of the last ``update``, or None.
     """
 
     count: torch.Tensor  # float64 []
@@ -80,7 +77,7 @@ class RunningNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
-        """Merge a batch [..., O], and with it those of all processes that share the training, into the statistics."""
+        """Merge a batch [..., O] of each process of the training into the statistics."""
         x = batch.reshape(-1, self.mean.shape[0]).double()
         own = moments(x)
         self.outliers = None
@@ -107,14 +104,14 @@ class RunningNormalizer(nn.Module):
         n, mean, m2 = own[0], *own[1:].chunk(2)
         expected = torch.where(self.count > 0, self.mean, mean)
         spread = m2 + n * (mean - expected).square()
-        return bool((spread <= (OUTLIER / 2) ** 2).all())  # False for not-a-number
+        return bool((spread <= (OUTLIER / 2) ** 2).all())  # False for NaN
 
     def _without_outliers(self, x: torch.Tensor, is_kept: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Return rows [n, O] with their outliers cut, and take note of these; ``shape`` is that of the batch."""
+        """Return rows [n, O] with clamped outliers, and set ``outliers``; ``shape`` is the batch's."""
         mean, std = self._expected(x[is_kept])
         distance = x - mean
         is_far = (distance.abs() > (OUTLIER_STD * std).clamp(min=OUTLIER)) & is_kept.unsqueeze(1)
-        if not self.count:  # nothing is known yet but this batch: what is far is one of a few, or else the others are
+        if not self.count:  # in the first batch only a small share can be outliers
             is_far &= is_far.sum(0) <= FEW * len(x)
         found = is_far.nonzero()
         if not len(found):
@@ -127,7 +124,7 @@ class RunningNormalizer(nn.Module):
         return torch.where(is_far, mean + distance.sign() * CLIP * std, x)
 
     def _expected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the mean and std [O] so far; before the first update, of what is near the median of rows [n, O]."""
+        """Return the mean and std [O] so far; before the first update, of the values near the median of rows [n, O]."""
         if self.count > 0:
             return self.mean, (self.m2 / self.count + EPS).sqrt()
         if not len(x):

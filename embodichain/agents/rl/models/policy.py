@@ -16,17 +16,16 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.utils import ConfigError
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.observations import flat_input, select_entries
 
-__all__ = ["EVALUATED", "Actor", "Policy", "action_log_prob", "policy_input", "valued"]
-
 EVALUATED = ("log_prob", "entropy", "value")
-"""What ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
+"""Entries that ``Policy.evaluate_actions`` returns; ``log_prob`` may be named ``sample_log_prob``."""
 
 
 class Actor(Protocol):
-    """What a collector uses of a policy, or of what stands for one; see ``Policy``."""
+    """The part of ``Policy`` that a collector uses."""
 
     @property
     def obs_keys(self) -> tuple[str, ...]:
@@ -34,7 +33,7 @@ class Actor(Protocol):
 
     @property
     def state_size(self) -> int:
-        """Size of the recurrent state, 0 without memory."""
+        """Size of the recurrent state; 0: not recurrent."""
 
     @property
     def extra_fields(self) -> tuple[tuple[str, int], ...]:
@@ -42,14 +41,14 @@ class Actor(Protocol):
 
     @property
     def chunk_length(self) -> int:
-        """H, how many actions it chooses at a time."""
+        """H, the number of actions of a choice."""
 
     @property
     def log_prob_size(self) -> int | None:
-        """A', how many log-probabilities it tells of an action of a chunk; None: A."""
+        """A', the number of log-probabilities per action of a chunk; None: A."""
 
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Write ``action``, ``sample_log_prob``, ``value`` and what the attributes say into ``td``."""
+        """Write ``action``, ``sample_log_prob``, ``value`` and the attributes' fields into ``td``."""
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` into ``td``."""
@@ -62,18 +61,17 @@ def policy_input(
     device: torch.device,
     rows: torch.Tensor | slice = slice(None),
 ) -> TensorDict:
-    """Return what a policy is given of a structured observation.
+    """Return a policy's input from a structured observation.
 
     Args:
-        policy: the policy.
+        policy: the policy, on ``device``.
         obs: observation [N], nested; on any device.
-        state: recurrent state [N, S], for policies with memory.
-        device: where the policy is.
+        state: recurrent state [N, S], for recurrent policies.
         rows: mask [N] bool, on the observation's device, of the environments to take; default all.
 
     Returns:
-        ``obs`` [N, O], not-a-number where the observation is infinite, and ``entries`` and ``state`` as the policy's
-        attributes ask for, on ``device``.
+        ``obs`` [N, O], NaN where the observation is infinite, and ``entries`` and ``state`` by the policy's attributes,
+        on ``device``.
     """
     flat = flat_input(obs)[rows].to(device)
     fields: dict[str, torch.Tensor | TensorDict] = {"obs": flat}
@@ -85,16 +83,15 @@ def policy_input(
 
 
 def valued(policy: Actor, td: TensorDict) -> TensorDict:
-    """Return what ``get_value`` makes of ``td``, with ``value``; some policies only write into what they are given."""
+    """Return ``policy.get_value(td)``, also for policies that write into ``td`` and return None."""
     returned: TensorDict | None = policy.get_value(td)
     return td if returned is None else returned
 
 
 def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
-    """Return the actions' log-probability of what ``Policy.evaluate_actions`` returned, under either of its names.
+    """Return the actions' log-probability from ``Policy.evaluate_actions``, under either name.
 
-    A policy may write into a copy of what it was given, whose ``sample_log_prob`` is the rollout's: ``log_prob``, where
-    it is there, is the policy's own.
+    A policy may write into a copy of its input, whose ``sample_log_prob`` is the rollout's: ``log_prob`` comes first.
     """
     own = evaluated.get("log_prob", None)
     log_prob: torch.Tensor = evaluated["sample_log_prob"] if own is None else own
@@ -104,35 +101,35 @@ def action_log_prob(evaluated: TensorDict) -> torch.Tensor:
 class Policy(nn.Module, ABC):
     """Chooses actions and values states; ``td["obs"]`` is float32 [..., O] throughout.
 
-    A policy that reads the flat observation, has no memory and needs nothing back but the action leaves the attributes
-    below as they are.
+    The defaults of the attributes are those of a policy that reads the flat observation, is not recurrent and needs
+    only ``action`` for ``evaluate_actions``.
     """
 
     obs_keys: tuple[str, ...] = ()
     """Entries of the environment's structured observation that are read beside ``obs``: ``"sensor/cam/color"``. They
-    come as ``td["entries"]``, a TensorDict by these names, with shapes and dtypes as the environment gives them."""
+    are in ``td["entries"]``, a TensorDict by these names, with the environment's shapes and dtypes."""
     reads_flat_obs: bool = True
-    """Whether actions depend on ``obs``. Where not, an exported policy is given the entries of ``obs_keys`` alone."""
+    """Whether actions depend on ``obs``; if not, an exported policy gets the entries of ``obs_keys`` alone."""
     state_size: int = 0
-    """S, the size of the recurrent state, or 0 without memory. With memory, ``td`` has ``state`` [..., S], zeros where
-    an episode begins, and ``forward`` writes ``next_state`` [..., S]."""
+    """S, the size of the recurrent state; 0: not recurrent. Otherwise ``td`` has ``state`` [..., S], zeros where an
+    episode begins, and ``forward`` writes ``next_state`` [..., S]."""
     extra_fields: tuple[tuple[str, int], ...] = ()
     """Names and widths of further float32 fields that ``forward`` writes and ``evaluate_actions`` needs back."""
     sequence_length: int | None = None
-    """L: ``evaluate_actions`` is given [B, L] consecutive steps instead of [B] single ones. None: single steps, and for
-    policies with memory the whole rollout. ``state`` is that before each step, as the rollout's policy had it; an
-    episode begins after each step that is ``done``."""
+    """L: ``evaluate_actions`` gets [B, L] consecutive steps instead of [B] single ones. None: single steps; for
+    recurrent policies the whole rollout. ``state`` is the rollout's before each step; an episode begins after each step
+    that is ``done``."""
     chunk_length: int = 1
-    """H, how many actions are chosen at a time. With more than 1, ``action`` is [..., H, A], ``sample_log_prob`` and
+    """H, the number of actions of a choice. With more than 1, ``action`` is [..., H, A], ``sample_log_prob`` and
     ``entropy`` are [..., H, A'], not summed over anything (see ``AlgorithmCfg.logprob_level``), ``mean`` and
-    ``log_std`` [..., H, A]; ``value`` is [...]. The environment may execute the first actions of a chunk only: what was
-    not executed does not count, as ``executed`` [..., H] of the rollout says."""
+    ``log_std`` [..., H, A]; ``value`` is [...]. The environment may execute the first actions of a chunk only; they
+    are ``executed`` [..., H] in the rollout, and only they count."""
     log_prob_size: int | None = None
-    """A', how many log-probabilities are told of each action of a chunk; None: A, one for each component."""
+    """A', the number of log-probabilities per action of a chunk; None: A, one for each component."""
     block: Mapping[str, Any] | None = None
-    """The config's block that ``build_policy`` made it from, as plain data: a checkpoint keeps it."""
+    """The config block of ``build_policy``, as plain data, for checkpoints."""
     has_normalizer: bool = False
-    """Whether ``update_normalizer`` keeps statistics; they are then given something to begin with before training."""
+    """Whether ``update_normalizer`` has statistics; they are then initialised before the training."""
 
     @property
     def evaluation_fields(self) -> tuple[str, ...]:
@@ -149,17 +146,16 @@ class Policy(nn.Module, ABC):
         """Choose actions.
 
         Args:
-            td: has ``obs``, and ``entries`` and ``state`` as the attributes above say.
+            td: has ``obs``, and ``entries`` and ``state`` by the attributes above.
             deterministic: take the most likely action instead of a sample.
 
         Returns:
-            ``td``, into which ``action`` [..., A], ``sample_log_prob`` [...], ``value`` [...] and what the attributes
-            above say were written.
+            ``td`` with ``action`` [..., A], ``sample_log_prob`` [...], ``value`` [...] and the attributes' fields.
         """
 
     @abstractmethod
     def get_value(self, td: TensorDict) -> TensorDict:
-        """Write ``value`` [...] into ``td``, which has what ``forward`` is given, and return it."""
+        """Write ``value`` [...] into ``td``, the input of ``forward``, and return it."""
 
     @abstractmethod
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
@@ -170,12 +166,12 @@ class Policy(nn.Module, ABC):
         A Gaussian policy adds ``mean`` and ``log_std`` [..., A], from which algorithms compute exact KL divergences.
 
         Args:
-            td: has the ``action`` to evaluate and the ``evaluation_fields``; it stays as it is.
+            td: has the ``action`` to evaluate and the ``evaluation_fields``; it is not changed.
         """
 
     @torch.no_grad()
     def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
-        """Do what ``forward`` does, without gradients."""
+        """Call ``forward`` without gradients."""
         return self.forward(td, deterministic)
 
     @property
@@ -184,23 +180,47 @@ class Policy(nn.Module, ABC):
         return False
 
     def update_normalizer(self, obs: torch.Tensor) -> None:
-        """Take observations [..., O] into the policy's input statistics, if it keeps any.
+        """Merge observations [..., O] into the policy's input statistics, if it has any.
 
         The trainer calls this between two updates and never within one, so that the log-probabilities of a rollout and
         those of its update are computed from the same inputs.
         """
 
     def reference(self) -> Policy:
-        """Return a policy that stays as this one is now, to be compared with: here a frozen copy.
+        """Return a frozen copy of the policy, for KL divergences from it.
 
-        Every ``RunningNormalizer`` is shared with it and goes on learning: statistics are no parameters. A copy of them
-        would soon see other inputs than this policy does, and differ from it by that alone. A policy that keeps its
-        statistics in something else shares that here.
+        Every ``RunningNormalizer`` is shared with it and keeps updating: its statistics are not parameters, and with a
+        copy of them the two policies would differ in their inputs. A policy with other statistics must share them here.
         """
         shared: dict[int, Any] = {id(part): part for part in self.modules() if isinstance(part, RunningNormalizer)}
         with keeping_modes(self):
             return deepcopy(self, shared).eval().requires_grad_(False)
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return scalars on the policy's state, to be logged beside the losses."""
+        """Return scalars of the policy's state, logged beside the losses."""
         return {}
+
+
+def load_policy_state(policy: Policy, saved: Mapping[str, Any], place: str) -> None:
+    """Load a ``state_dict`` of the same policy config; ``place`` is its source, for messages.
+
+    Raises:
+        ConfigError: it does not fit, with each parameter that is missing, unknown or of another shape.
+    """
+    try:
+        policy.load_state_dict(dict(saved))
+    except RuntimeError as error:
+        now = policy.state_dict()
+        lines = [
+            f"{name} {_size(saved, name)} there, {_size(now, name)} here"
+            for name in {**saved, **now}
+            if _size(saved, name) != _size(now, name)
+        ]
+        raise ConfigError(
+            f"{place}: does not fit the policy that its config makes here; has the task's observation or action "
+            f"changed since? {'; '.join(lines) or ' '.join(str(error).split())}"
+        ) from error
+
+
+def _size(state: Mapping[str, Any], name: str) -> str:
+    return str(list(getattr(state[name], "shape", ()))) if name in state else "none"

@@ -1,4 +1,4 @@
-"""The Gaussian actor-critic policy with a memory.
+"""The recurrent Gaussian actor-critic policy.
 
 Legend: N environments, B sequences, L steps of a sequence, O flattened observation size, A action size, S state size.
 """
@@ -14,14 +14,9 @@ from torch import nn
 
 from embodichain.agents.rl.models.actor_critic import GaussianPolicy
 from embodichain.agents.rl.models.block import Columns, PolicyCfg, PolicySpaces, group_columns, run_network
-from embodichain.agents.rl.models.distributions import (
-    LOG_STD_RANGE,
-    TanhSquash,
-)
+from embodichain.agents.rl.models.distributions import LOG_STD_RANGE, TanhSquash
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import configclass
-
-__all__ = ["ActorCriticRecurrent", "ActorCriticRecurrentCfg", "build_actor_critic_recurrent"]
 
 
 @configclass
@@ -29,11 +24,11 @@ class ActorCriticRecurrentCfg(PolicyCfg):
     """The ``policy`` block of ``actor_critic_recurrent``."""
 
     actor: MLPCfg | None = None
-    """Network from memory and observation to the action's mean."""
+    """Network from hidden state and observation to the action's mean."""
     critic: MLPCfg | None = None
-    """Network from memory and observation to the value."""
+    """Network from hidden state and observation to the value."""
     hidden_size: PositiveInt = 128
-    """S, size of the memory."""
+    """S, size of the hidden state."""
     sequence_length: PositiveInt | None = None
     """Steps over which gradients flow back, a divisor of ``trainer.buffer_size``; None: the whole rollout."""
 
@@ -41,13 +36,7 @@ class ActorCriticRecurrentCfg(PolicyCfg):
 def build_actor_critic_recurrent(
     cfg: ActorCriticRecurrentCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> ActorCriticRecurrent:
-    """Build the policy that a checked block describes.
-
-    Args:
-        cfg: the block.
-        given: the environment's spaces.
-        device: where the parameters go.
-        networks: ``actor`` and ``critic`` to use instead of the block's.
+    """Build an ``ActorCriticRecurrent``; see ``build_policy``. ``networks`` replace the block's.
 
     Raises:
         ConfigError: the block does not fit the spaces.
@@ -79,24 +68,21 @@ def build_actor_critic_recurrent(
 
 
 class ActorCriticRecurrent(GaussianPolicy):
-    """An actor-critic whose networks read, beside the observation, what a GRU remembers of the episode so far.
+    """An actor-critic whose networks read the observation and the hidden state of a GRU.
 
     The GRU (Cho et al., "Learning Phrase Representations using RNN Encoder-Decoder", 2014) reads the actor's
-    observations, so that the policy runs without those that only the critic has. Its weights begin orthogonal and its
-    biases zero, as in Huang et al., "The 37 Implementation Details of Proximal Policy Optimization", 2022. It is
-    trained by sequences: each begins with the state that the rollout stored, and the state is zero again after each
-    step that is done, where no gradient flows back either.
+    observations, so that the policy runs without the critic's. Its initial weights are orthogonal and its biases zero,
+    as in Huang et al., "The 37 Implementation Details of Proximal Policy Optimization", 2022. It is trained on
+    sequences: each begins with the state that the rollout stored; after each done step the state is zero, and no
+    gradient flows back.
 
     Args:
-        obs_dim: O.
-        action_dim: A.
-        device: where the parameters go.
         memory: the GRU, from the actor's columns of the observation to S.
         actor: [..., S + the actor's columns] -> [..., A], the mean of the action.
         critic: [..., S + the critic's columns] -> [..., 1], the value.
         sequence_length: L; None: the whole rollout.
-        actor_columns: which columns of the observation the memory and the actor read, int64; None: all.
-        critic_columns: which the critic reads.
+        actor_columns: columns of the observation that the GRU and the actor read, int64; None: all.
+        critic_columns: the critic's columns.
         normalize_obs, init_log_std, log_std_range, squash: as for ``ActorCritic``.
     """
 
@@ -149,18 +135,12 @@ class ActorCriticRecurrent(GaussianPolicy):
         """Return the actions' log-probability and the states' value, [B, L]; see ``Policy.evaluate_actions``."""
         obs = self.normalizer(td["obs"])
         seen = self.actor_obs(obs)
-        states = self._remember(seen, td["state"][:, 0], td["done"])
+        states = self._unroll(seen, td["state"][:, 0], td["done"])
         mean = run_network(self.actor, torch.cat((states, seen), dim=-1), td)
         return self._evaluate(td, mean, self._value(states, obs, td))
 
-    def _remember(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
-        """Return the state after each step, [B, L, S].
-
-        Args:
-            seen: what the memory reads, [B, L, ...].
-            state: before the first step, [B, S].
-            done: whether an episode ended with a step, [B, L].
-        """
+    def _unroll(self, seen: torch.Tensor, state: torch.Tensor, done: torch.Tensor) -> torch.Tensor:
+        """Return the state after each step, [B, L, S], for inputs [B, L, ...], a first state [B, S], done [B, L]."""
         states: list[torch.Tensor] = []
         for seen_t, done_t in zip(seen.unbind(1), done.unsqueeze(-1).unbind(1), strict=True):
             state = self.memory(seen_t, state)

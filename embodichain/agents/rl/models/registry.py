@@ -34,37 +34,25 @@ from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.module_utils import check_admitted
 from embodichain.utils.validation import from_dict
 
-__all__ = [
-    "PolicyBlock",
-    "UserPolicyCfg",
-    "build_policy",
-    "get_policy_cfg_class",
-    "get_policy_class",
-    "get_registered_policy_names",
-    "parse_policy_block",
-    "policy_data",
-    "register_policy",
-]
-
 P = TypeVar("P", bound=type)
 
 
 @configclass
 class UserPolicyCfg:
-    """The ``policy`` block of a user's policy, whose keys are its own."""
+    """The ``policy`` block of a user's policy, which may have any keys."""
 
     name: str
     """A registered name, or the dotted path of a class."""
     block: dict[str, Any] = {}
-    """The whole block, as it is written."""
+    """The whole block."""
 
 
 PolicyBlock = PolicyCfg | VLAPolicyCfg | UserPolicyCfg
-"""A ``policy`` block that is checked: a built-in policy's, or a user's."""
+"""A checked ``policy`` block: a built-in policy's, or a user's."""
 
 
 class _BuiltIn(NamedTuple):
-    """How a built-in policy is made: ``build(cfg, spaces, device, networks)``; ``networks`` are fields of the block."""
+    """A built-in policy: ``build(cfg, spaces, device, networks)``; ``networks`` are fields of the block."""
 
     cfg_class: type[PolicyCfg] | type[VLAPolicyCfg]
     build: Callable[[Any, PolicySpaces, torch.device | str, Mapping[str, nn.Module]], Policy]
@@ -87,7 +75,7 @@ _POLICIES: dict[str, Any] = {
 
 
 def register_policy(name: str) -> Callable[[P], P]:
-    """Register the decorated class under a name for ``policy.name``; a name registered twice means the later class.
+    """Register the decorated class for ``policy.name``; a later class replaces an earlier one of the same name.
 
     Raises:
         ConfigError: (a ValueError) on decorating a class that is no ``Policy``, lacks a method of it, or has one that
@@ -108,7 +96,7 @@ def get_registered_policy_names() -> list[str]:
 
 
 def get_policy_class(name: str) -> type[Policy]:
-    """Return the class of a registered name, or of a dotted path into a module that is imported already.
+    """Return the class of a registered name, or of a dotted path into an imported module.
 
     Raises:
         ConfigError: the name is unknown.
@@ -132,7 +120,7 @@ def get_policy_class(name: str) -> type[Policy]:
 
 
 def get_policy_cfg_class(name: str) -> type[PolicyCfg] | type[VLAPolicyCfg] | None:
-    """Return the class of a built-in policy's block, or None for a user's policy, whose block is its own.
+    """Return the config class of a built-in policy, or None for a user's policy.
 
     Raises:
         ConfigError: the name is unknown.
@@ -147,14 +135,13 @@ def parse_policy_block(
     """Return a config's ``policy`` block in its typed form, checked before anything is built.
 
     Args:
-        block: the block.
-        allowed_imports: prefixes of the modules in which a dotted path may name a policy, beside ours; None: all that
-            are imported.
+        allowed_imports: prefixes of modules, beside ours, in which a dotted path may name a policy; None: all that are
+            imported.
         given: networks that the block need not have.
 
     Raises:
-        ConfigError: (a ValueError) no name, an unknown one, or one that is not allowed, or keys, values or networks
-            that a built-in policy's block may not have or lacks.
+        ConfigError: (a ValueError) the name is missing, unknown or not allowed, or a built-in policy's block has
+            unknown keys, invalid values or missing networks.
     """
     if "name" not in block:
         raise ConfigError(f"policy.name: required, but missing. Known: {', '.join(get_registered_policy_names())}")
@@ -178,7 +165,7 @@ def parse_policy_block(
 
 
 def policy_data(cfg: PolicyBlock) -> dict[str, Any]:
-    """Return the ``policy`` block, with every default, as plain data from which ``build_policy`` builds the same."""
+    """Return the ``policy`` block with all defaults, as plain data for ``build_policy``."""
     return dict(cfg.block) if isinstance(cfg, UserPolicyCfg) else to_dict(cfg)
 
 
@@ -198,18 +185,16 @@ def build_policy(
     ``observation_space``, ``device`` and ``config`` (the block as plain data) that its ``__init__`` asks for by name.
 
     Args:
-        block: the config's ``policy`` block. Its name is a registered one, or the dotted path of a ``Policy`` in a
-            module that is already imported. Names that come from config files go through ``parse_policy_block`` first.
+        block: the config's ``policy`` block, with a registered name, or the dotted path of a ``Policy`` in an imported
+            module. Names from config files go through ``parse_policy_block`` first.
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
-        device: where the parameters go.
-        actor: for built-in policies: used instead of the block's ``actor``, on the whole observation.
-        critic: for built-in policies: used instead of the block's ``critic``, on the whole observation.
+        actor, critic: for built-in policies: networks on the whole observation instead of the block's.
         observation_space: one environment's structured observation space; blocks that name entries need it.
 
     Raises:
-        ConfigError: (a ValueError) the name is unknown, keys, values or networks of a built-in policy's block are not
-            allowed, missing, or do not fit the spaces, or a user's ``__init__`` requires something else.
+        ConfigError: (a ValueError) the name is unknown, a built-in policy's block is invalid or does not fit the
+            spaces, or a user's ``__init__`` requires another argument.
     """
     networks = {name: net for name, net in (("actor", actor), ("critic", critic)) if net is not None}
     cfg = parse_policy_block(block, None, networks) if isinstance(block, Mapping) else block
@@ -238,7 +223,7 @@ def build_policy(
 
 
 def _require_networks(cfg: PolicyBlock, given: Collection[str]) -> None:
-    """Check that a built-in policy has its networks: in its block, or among those ``given`` otherwise."""
+    """Check that a built-in policy has its networks, in its block or ``given``."""
     built_in = _BUILT_IN.get(get_policy_class(cfg.name))
     networks = () if built_in is None else built_in.networks
     if missing := [name for name in networks if name not in given and getattr(cfg, name) is None]:

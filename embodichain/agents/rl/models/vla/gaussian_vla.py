@@ -1,30 +1,33 @@
-"""What our vision-language-action models share: settings, what they read, normally distributed actions.
+"""The base of our vision-language-action models: config, observation entries, normally distributed actions.
 
 Legend: B batch, H steps of an action chunk, A action size, J size of the state.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 import torch
 from gymnasium import spaces
 from pydantic import Field, PositiveInt, model_validator
+from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.distributions import bounded, component_entropy, component_log_prob
-from embodichain.agents.rl.models.vla.observation import IMAGE, INSTRUCTION, STATE
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import INSTRUCTION_LENGTH
 from embodichain.utils.observations import entry_spaces
 
-__all__ = ["GaussianVLA", "GaussianVLACfg"]
+IMAGE, STATE, INSTRUCTION = "image/", "state", "instruction"
+"""Names of the observation's entries; a camera's name follows "image/"."""
 
 
 @configclass
 class GaussianVLACfg:
-    """The part of a ``model_config`` that our models share; what the environment says need not be given."""
+    """The part of a ``model_config`` that our models share; values of the environment may be left out."""
 
     cameras: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
     """Names of the images, without ``image/``. From the environment: all."""
@@ -41,9 +44,9 @@ class GaussianVLACfg:
     bf16: bool = False
     """Compute the network in bfloat16; distributions and values stay float32."""
     init_log_std: float = -1.0
-    """Initial log-standard-deviation of every action."""
+    """Initial log-std of every action."""
     log_std_range: tuple[float, float] = (-1.6, 0.5)
-    """Lowest and highest log-standard-deviation; the lowest is what exploration is left with."""
+    """Lowest and highest log-std; the lowest keeps some exploration."""
 
     @model_validator(mode="after")
     def _is_in_range(self) -> Self:
@@ -54,11 +57,7 @@ class GaussianVLACfg:
 
 
 class GaussianVLA(nn.Module):
-    """What a model reads, the stds of its actions, which are parameters, and the normalisation of the robot's state.
-
-    Args:
-        cfg: sizes and stds.
-    """
+    """The observation's entries, the learned stds of the actions, and the normalisation of the robot's state."""
 
     state_mean: torch.Tensor  # [J]
     state_std: torch.Tensor  # [J]
@@ -75,11 +74,7 @@ class GaussianVLA(nn.Module):
 
     @classmethod
     def config_for(cls, observation_space: spaces.Dict, action_dim: int) -> dict[str, Any]:
-        """Return what of the config follows from an environment.
-
-        Args:
-            observation_space: of one environment.
-            action_dim: A.
+        """Return the part of the config that follows from one environment's spaces.
 
         Raises:
             ConfigError: its observation lacks an entry, or its images differ in size.
@@ -103,24 +98,24 @@ class GaussianVLA(nn.Module):
         }
 
     def fit_inputs(self, state: torch.Tensor) -> None:
-        """Set the mean and std of states [M, J], by which all states are normalised from now on."""
+        """Normalise states by the mean and std of states [M, J] from now on."""
         self.state_mean.copy_(state.mean(0))
         self.state_std.copy_(state.std(0).clamp(min=1e-3))
 
     def std(self) -> torch.Tensor:
-        """Return the actions' standard deviations, [H, A]."""
+        """Return the actions' std, [H, A]."""
         return self.bounded_log_std().exp()
 
     def bounded_log_std(self) -> torch.Tensor:
-        """Return the actions' log-standard-deviations, [H, A]."""
+        """Return the actions' log-std, [H, A]."""
         return bounded(self.log_std, *self._log_std_range)
 
     def normalized(self, state: torch.Tensor) -> torch.Tensor:
-        """Return states [B, J] by the statistics of ``fit_inputs``."""
+        """Return states [B, J] normalised by the statistics of ``fit_inputs``."""
         return (state - self.state_mean) / self.state_std
 
     def choose(self, mean: torch.Tensor, deterministic: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return actions around a mean, and the log-probability of each of their numbers, all [B, H, A]."""
+        """Sample actions around a mean; return them and the log-probability of each component, all [B, H, A]."""
         log_std = self.bounded_log_std()
         action = mean if deterministic else torch.addcmul(mean, log_std.exp(), torch.randn_like(mean))
         return action, component_log_prob(action, mean, log_std)
@@ -129,3 +124,29 @@ class GaussianVLA(nn.Module):
         """Return log-probabilities and entropies (nats) of actions around a mean, all [B, H, A]."""
         log_std = self.bounded_log_std()
         return component_log_prob(actions, mean, log_std), component_entropy(log_std).expand_as(mean)
+
+
+def vla_observation(
+    obs: Mapping[str, Any] | TensorDict, keys: Sequence[str], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """Return the entries ``keys`` of an observation by their slash-separated names, as tensors [B, ...] on a device.
+
+    Args:
+        obs: a dictionary or TensorDict of tensors or arrays; ``image/front`` may be an entry of that name, or ``front``
+            inside ``image``.
+
+    Raises:
+        ConfigError: an entry is missing.
+    """
+    return {key: torch.as_tensor(_find(obs, key), device=device) for key in keys}
+
+
+def _find(obs: Mapping[str, Any] | TensorDict, key: str) -> Any:
+    names = obs.keys()
+    if key in names:
+        return obs[key]
+    group, _, rest = key.partition("/")
+    inner = obs[group] if rest and group in names else None
+    if inner is None or rest not in inner.keys():  # noqa: SIM118 (it may be a TensorDict)
+        raise ConfigError(unknown_name("entry of the observation", key, map(str, names)))
+    return inner[rest]

@@ -22,18 +22,8 @@ from embodichain.utils.errors import unknown_name
 from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 
-__all__ = [
-    "OUR_MODELS",
-    "StoredModel",
-    "current_path",
-    "find_vla_class",
-    "load_vla_model",
-    "read_stored_model",
-    "save_vla_model",
-]
-
 OUR_MODELS = "embodichain.agents.rl.models"
-"""Below this package models may be named without being allowed first."""
+"""Models in this package need no entry in the allow-list."""
 
 _CONFIG, _WEIGHTS, _TORCH_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.pt"
 _METHODS = ("forward", "get_value", "evaluate_actions")
@@ -43,13 +33,7 @@ _PLACE = "policy.vla_config.model_path"
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model as it was saved.
-
-    Attributes:
-        source: where it is, for messages.
-        config: what it was made from; empty where that was not saved.
-        weights: its state dict.
-    """
+    """A saved model: its path (for messages), its config (empty if it was not saved) and its state dict."""
 
     source: str
     config: dict[str, Any]
@@ -67,18 +51,17 @@ def load_vla_model(
     Args:
         model_path: a folder that ``save_vla_model`` has written (config and safetensors), a ``.pt`` file (a state dict,
             or a checkpoint of a training), or a repository of the Hugging Face hub as ``owner/name@revision``. None:
-            the weights stay as the class begins with them.
-        model_class: dotted path of the class, in this package or in a module that is imported already; a name from a
-            config file is checked against the allow-list first (``parse_policy_block``).
-        model_config: what the class is built with by keyword, over what the folder says.
-        device: where the parameters go.
+            the class's initial weights.
+        model_class: dotted path of the class, in this package or in an imported module; names from config files are
+            checked against the allow-list first (``parse_policy_block``).
+        model_config: keyword arguments of the class, over the folder's.
 
     Returns:
         A module with ``chunk_length``, ``observation_keys``, ``forward(obs)``, ``get_value(obs)`` and
         ``evaluate_actions(obs, actions)``.
 
     Raises:
-        ConfigError: the class or the weights are not there, cannot be read, or do not belong together.
+        ConfigError: the class or the weights are missing, cannot be read, or do not fit.
     """
     cls = find_vla_class(model_class)
     stored = None if model_path is None else read_stored_model(model_path)
@@ -88,7 +71,7 @@ def load_vla_model(
 def build_vla_model(
     cls: type[nn.Module], stored: StoredModel | None, model_config: Mapping[str, Any], device: torch.device | str
 ) -> nn.Module:
-    """Build a class with a config over what was saved, and give it the saved weights; see ``load_vla_model``."""
+    """Build a class with a config over the saved one, and load the saved weights; see ``load_vla_model``."""
     config = {**(stored.config if stored else {}), **model_config}
     _check_arguments(cls, config)
     model = cls(**config)
@@ -101,7 +84,7 @@ def find_vla_class(name: str) -> type[nn.Module]:
     """Return the class that a dotted path names.
 
     Raises:
-        ConfigError: the module is not imported, or has no such class with the methods that are needed.
+        ConfigError: the module is not imported, or has no such class with the needed methods.
     """
     place = "policy.vla_config.model_class"
     module, _, attribute = current_path(name).rpartition(".")
@@ -125,10 +108,10 @@ def find_vla_class(name: str) -> type[nn.Module]:
 
 
 def current_path(name: str) -> str:
-    """Return where the class of a dotted path is that version 0.1 had in a module of its own, with a warning.
+    """Return the current path of a class that 0.1 had in another module, with a warning; else ``name``.
 
     Raises:
-        ConfigError: it is not part of the package any more.
+        ConfigError: the class was removed.
     """
     place = "policy.vla_config.model_class"
     module, _, attribute = name.rpartition(".")
@@ -145,15 +128,13 @@ def current_path(name: str) -> str:
 
 
 def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) -> None:
-    """Write a model into a folder, from which ``load_vla_model`` makes it again.
+    """Write a model into a folder for ``load_vla_model``; the folder is created if missing.
 
     Args:
-        model: it.
-        config: what its class is built with, plain data.
-        folder: made where it is not there.
+        config: keyword arguments of the model's class, plain data.
 
     Raises:
-        ConfigError: it cannot be written.
+        ConfigError: the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,10 +145,10 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
 
 
 def read_stored_model(model_path: str | Path) -> StoredModel:
-    """Read what ``model_path`` of ``load_vla_model`` names.
+    """Read the config and weights of a ``model_path`` of ``load_vla_model``.
 
     Raises:
-        ConfigError: it is not there or cannot be read.
+        ConfigError: it is missing or cannot be read.
     """
     path = Path(model_path)
     if path.is_dir():
@@ -206,7 +187,7 @@ def _read_folder(folder: Path) -> StoredModel:
 
 
 def _read_torch(path: Path) -> dict[str, torch.Tensor]:
-    """Return a state dict, or of a training's checkpoint that of the policy's model."""
+    """Return the state dict of a file, or of the policy's model in a training's checkpoint."""
     try:
         content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
     except (OSError, pickle.UnpicklingError, RuntimeError, EOFError) as error:

@@ -6,24 +6,41 @@ log-probability each: its dimensions, or its tokens.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla.loading import build_vla_model, find_vla_class, read_stored_model
-from embodichain.agents.rl.models.vla.lora import LoRACfg, add_lora
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.observations import entry_spaces
 
-__all__ = ["VLAConfig", "VLAPolicy", "VLAPolicyCfg", "build_vla_policy"]
+_LORA = "policy.vla_config.lora"
+
+
+@configclass
+class LoRACfg:
+    """Low-rank adapters (Hu et al., "LoRA", ICLR 2022) instead of training all of a model; by the library peft."""
+
+    rank: PositiveInt = 16
+    """Rank of each adapter."""
+    alpha: PositiveInt = 32
+    """An adapter's output is scaled by alpha / rank."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of an adapter's inputs dropped in training. With more than 0 the log-probability of an action differs
+    between evaluations."""
+    target_modules: list[str] | None = None
+    """Ends of the paths of the linear layers with an adapter; null: the model's ``lora_targets``."""
+    trained_modules: list[str] | None = None
+    """Modules trained as a whole, each as a copy; null: the model's ``lora_trained``."""
 
 
 @configclass
@@ -32,11 +49,11 @@ class VLAConfig:
 
     model_path: str | None = None
     """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, or a hub repository ``owner/name@revision``;
-    null: they begin at random."""
+    null: random initial weights."""
     model_class: str = "embodichain.agents.rl.models.TinyVLA"
     """Dotted path of the model's class."""
     model_config: dict[str, Any] = field(default_factory=dict)
-    """What the class is built with, over what the folder and the environment say."""
+    """Keyword arguments of the class; they override the folder's and the environment's."""
     lora: LoRACfg | None = None
     """Train low-rank adapters instead of the whole model; needs the extra ``vla``."""
 
@@ -50,18 +67,18 @@ class VLAPolicyCfg:
     action_dim: PositiveInt | None = None
     """Action size; inferred from the environment, and checked against it when given."""
     vla_config: VLAConfig = field(default_factory=VLAConfig)
-    """Which model."""
+    """The model."""
 
 
 class VLAPolicy(Policy):
     """Chooses chunks of ``chunk_length`` actions by a model that reads images, the robot's state and an instruction.
 
-    Log-probabilities are not reduced: the algorithm's ``logprob_level`` says over what they are summed. With H = 1 a
-    choice is a single action, as of other policies, and its log-probability one number.
+    Log-probabilities are not reduced; the algorithm's ``logprob_level`` sums them. With H = 1 the action and its
+    log-probability have the shapes of other policies.
 
     Args:
         model: as ``load_vla_model`` returns.
-        config: what the model's class was built with, for saving it.
+        config: the keyword arguments of the model's class, for saving it.
     """
 
     reads_flat_obs = False
@@ -105,18 +122,18 @@ class VLAPolicy(Policy):
         return TensorDict({name: _shaped(value, td) for name, value in out.items()}, batch_size=td.batch_size)
 
     def reference(self) -> Policy:
-        """Return a policy that stays as this one is now; with adapters it is the same one without them, at no cost."""
+        """Return a frozen copy; with adapters, this policy without them, which needs no memory."""
         return _WithoutAdapters(self) if hasattr(self.model, "disable_adapter") else super().reference()
 
     @torch.no_grad()
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Return ``std``, the mean standard deviation of the action's components, where the model has one."""
-        deviation = getattr(self.model, "std", None)
-        return {} if deviation is None else {"std": deviation().mean()}
+        """Return ``std``, the mean std of the action's components, if the model has one."""
+        std = getattr(self.model, "std", None)
+        return {} if std is None else {"std": std().mean()}
 
 
 class _WithoutAdapters(Policy):
-    """What a policy with adapters does without them, which no training changes. It has no parameters of its own."""
+    """A policy without its adapters, which no training changes; it has no own parameters."""
 
     def __init__(self, policy: VLAPolicy) -> None:
         super().__init__()
@@ -147,16 +164,10 @@ class _WithoutAdapters(Policy):
 def build_vla_policy(
     cfg: VLAPolicyCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
 ) -> VLAPolicy:
-    """Build the policy that a checked block describes.
-
-    Args:
-        cfg: the block.
-        given: the environment's spaces.
-        device: where the parameters go.
-        networks: none.
+    """Build a ``vla`` policy; see ``build_policy``.
 
     Raises:
-        ConfigError: the model is not there, or does not fit the spaces.
+        ConfigError: the model is missing, or does not fit the spaces.
     """
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
@@ -191,3 +202,36 @@ def _rows(td: TensorDict) -> TensorDict:
 
 def _shaped(value: torch.Tensor, td: TensorDict) -> torch.Tensor:
     return value if td.batch_dims == 1 else value.unflatten(0, td.batch_size)
+
+
+def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
+    """Add adapters to a model; only they and the ``trained_modules`` are trainable. Initially its output is unchanged.
+
+    Its ``disable_adapter()`` is a context without the adapters.
+
+    Raises:
+        ConfigError: peft is not installed, or the model lacks a module.
+    """
+    targets = cfg.target_modules or list(getattr(model, "lora_targets", ()))
+    trained = list(getattr(model, "lora_trained", ())) if cfg.trained_modules is None else cfg.trained_modules
+    if not targets:
+        raise ConfigError(f"{_LORA}.target_modules: required, since {type(model).__name__} names none itself")
+    paths = [name for name, _ in model.named_modules()]
+    for key, names in (("target_modules", targets), ("trained_modules", trained)):
+        for name in names:
+            if not any(path == name or path.endswith(f".{name}") for path in paths):
+                raise ConfigError(f"{_LORA}.{key}: {type(model).__name__} has no module whose path ends in '{name}'")
+    if importlib.util.find_spec("peft") is None:
+        raise ConfigError(f"{_LORA}: needs peft: pip install 'embodichain-mujoco[vla]'")
+    import peft  # noqa: PLC0415 (optional extra)
+
+    config = peft.LoraConfig(
+        r=cfg.rank,
+        lora_alpha=cfg.alpha,
+        lora_dropout=cfg.dropout,
+        target_modules=targets,
+        modules_to_save=trained or None,
+    )
+    adapted: Any = peft.get_peft_model(model, config)
+    result: nn.Module = adapted
+    return result

@@ -1,7 +1,7 @@
-"""SmolVLA: a small vision-language model sees, and an expert beside it turns noise into actions by flow matching.
+"""SmolVLA: a small vision-language model, and an action expert that turns noise into actions by flow matching.
 
 Shukor et al., "SmolVLA: A Vision-Language-Action Model for Affordable and Efficient Robotics", 2025. The computation is
-that of LeRobot 0.4.4, whose layers this needs no more of than transformers has. Needs the extra ``vla``.
+that of LeRobot 0.4.4, with transformers' layers. Needs the extra ``vla``.
 
 Legend: B batch, P tokens of the prefix (images, words, state), H steps of an action chunk, A action size, J size of the
 state, D width of the language model, E width of the expert, G its heads for keys and values, C their size.
@@ -21,49 +21,51 @@ from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
 
-from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.gaussian_vla import (
+    INSTRUCTION,
+    STATE,
+    GaussianVLA,
+    GaussianVLACfg,
+    vla_observation,
+)
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
 
-__all__ = ["SmolVLA", "SmolVLACfg"]
-
-_WAVELENGTH = 10_000.0  # the longest, of rotary positions
-_PERIODS = (4e-3, 4.0)  # shortest and longest, of the sines that tell the expert the time
+_WAVELENGTH = 10_000.0  # longest, of rotary position embeddings
+_PERIODS = (4e-3, 4.0)  # shortest and longest, of the time embedding
 
 
 @configclass
 class SmolVLACfg(GaussianVLACfg):
-    """The ``model_config`` of ``SmolVLA``; the environment's images are fitted into what the vision encoder takes."""
+    """The ``model_config`` of ``SmolVLA``; images are resized to the vision encoder's input."""
 
     vision: dict[str, Any] = field(default_factory=dict)
-    """Of transformers' ``SmolVLMVisionConfig``."""
+    """Fields of transformers' ``SmolVLMVisionConfig``."""
     language: dict[str, Any] = field(default_factory=dict)
-    """Of transformers' ``LlamaConfig``. Its vocabulary must hold the environment's tokens. The expert has as many
-    layers, heads and heads for keys and values."""
+    """Fields of transformers' ``LlamaConfig``. Its vocabulary must include the environment's tokens. The expert has the
+    same numbers of layers, heads and heads for keys and values."""
     scale_factor: PositiveInt = 4
-    """So many times so many patches of an image are one token."""
+    """scale_factor x scale_factor patches of an image are one token."""
     train_vlm: bool = False
-    """Train the vision-language model too; otherwise the expert, the critic and the layers around them alone."""
+    """Train the vision-language model too, not only the expert, the critic and the layers around them."""
     expert_width: Annotated[float, Field(gt=0)] = 0.75
     """E by D."""
     self_attention_every: PositiveInt = 2
-    """In every so-manieth layer, the first included, actions see earlier ones and the prefix; else the prefix alone."""
+    """In layers 0, k, 2k, ... for this k, actions attend to earlier ones and the prefix; else to the prefix alone."""
     denoising_steps: PositiveInt = 10
-    """Euler steps from noise to actions. The last one is a normal distribution."""
+    """Euler steps from noise to actions; the last one is stochastic."""
 
 
 @dataclass(frozen=True)
 class _Prefix:
-    """What the expert reads.
+    """The expert's input.
 
     Attributes:
-        keys: of each layer, [B, P, G, C].
-        values: of each layer, [B, P, G, C].
-        there: [B, P] bool, False at words that fill up.
-        feature: of the token that sees all others, [B, D] float32.
+        keys, values: of each layer, [B, P, G, C].
+        there: [B, P] bool, False at padding words.
+        feature: of the token that attends to all others, [B, D] float32.
     """
 
     keys: list[torch.Tensor]
@@ -73,15 +75,15 @@ class _Prefix:
 
 
 class SmolVLA(GaussianVLA):
-    """Chooses a chunk of actions by carrying noise along a velocity field that depends on what is seen.
+    """Chooses a chunk of actions by integrating a velocity field from noise, given the observation.
 
     From noise x at time 1 the expert's velocity v leads to the actions at time 0 in K Euler steps, x - v / K. The last
     step is stochastic: its end is the mean of a normal distribution, from which the actions are drawn. The policy is
-    thus a distribution of actions for each observation *and noise*. Since the noise comes from a standard normal
-    distribution whatever the weights, it counts as part of the observation, and the policy gradient is exact with the
-    log-probability of this last step alone, which evaluation computes again from the stored noise, with gradients
-    through all K steps. (Compare "ReinFlow", Zhang et al., 2025, and "pi_RL", Chen et al., 2025, which make more steps
-    or another one stochastic.) Without sampling the noise is zero, its most likely value.
+    thus a distribution of actions for each observation *and noise*. The noise is standard normal for all weights, so it
+    counts as part of the observation, and the policy gradient is exact with the log-probability of the last step
+    alone. ``evaluate_actions`` computes it from the stored noise, with gradients through all K steps. (Compare
+    "ReinFlow", Zhang et al., 2025, and "pi_RL", Chen et al., 2025, with other stochastic steps.) Deterministic actions
+    start from zero noise.
 
     Args:
         **config: see ``SmolVLACfg``.
@@ -91,10 +93,10 @@ class SmolVLA(GaussianVLA):
     """
 
     lora_targets = ("q_proj", "k_proj", "v_proj", "o_proj")
-    """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
+    """Layers with low-rank adapters, see ``LoRACfg``."""
     lora_trained = ("state", "action_in", "time_in", "time_out", "action_out", "critic")
-    """What is trained as a whole beside them."""
-    expert: Any  # a ModuleList of transformers' layers, whose parts its types do not know
+    """Modules trained as a whole beside them."""
+    expert: Any  # a ModuleList of transformers' layers
 
     def __init__(self, **config: Any) -> None:
         cfg = from_dict(SmolVLACfg, config, "policy.vla_config.model_config")
@@ -116,7 +118,7 @@ class SmolVLA(GaussianVLA):
         self.vlm = SmolVLMModel(described).requires_grad_(cfg.train_vlm)
         expert = LlamaModel(
             LlamaConfig(
-                vocab_size=1,  # it reads no words
+                vocab_size=1,  # it has no words
                 hidden_size=width,
                 intermediate_size=_hidden_units(width),
                 num_hidden_layers=text.num_hidden_layers,
@@ -132,7 +134,7 @@ class SmolVLA(GaussianVLA):
         self.expert, self.expert_norm = expert.layers, expert.norm
         shared = text.num_key_value_heads * text.head_dim
         for number, layer in enumerate(self.expert):
-            if number % cfg.self_attention_every:  # it reads the language model's keys and values instead of its own
+            if number % cfg.self_attention_every:  # cross-attention: reads the language model's keys and values
                 layer.self_attn.k_proj = nn.Linear(shared, shared, bias=False)
                 layer.self_attn.v_proj = nn.Linear(shared, shared, bias=False)
         self.state = nn.Linear(cfg.state_dim, text.hidden_size)
@@ -151,11 +153,11 @@ class SmolVLA(GaussianVLA):
 
         Args:
             obs: ``image/<camera>`` uint8 [B, height, width, 3], ``state`` [B, J] and ``instruction`` [B, L].
-            deterministic: begin with no noise, and take the mean instead of a sample.
+            deterministic: zero noise, and the mean instead of a sample.
 
         Returns:
-            Actions [B, H, A], the log-probability of each of their numbers [B, H, A], values [B], and the noise that
-            was begun with [B, H A].
+            Actions [B, H, A], the log-probability of each component [B, H, A], values [B], and the initial noise
+            [B, H A].
         """
         prefix = self._see(obs)
         shape = (prefix.there.shape[0], self.chunk_length, self.action_dim)
@@ -178,11 +180,11 @@ class SmolVLA(GaussianVLA):
     def imitation_loss(self, obs: Mapping[str, Any] | TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Return the flow matching loss of demonstrated actions [B, H, A], the same shape.
 
-        At a time t, of the distribution Beta(1.5, 1), the velocity at t noise + (1 - t) actions is to be
-        noise - actions (Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023).
+        At a time t ~ Beta(1.5, 1) the target velocity at t noise + (1 - t) actions is noise - actions (Lipman et al.,
+        "Flow Matching for Generative Modeling", ICLR 2023).
         """
         noise = torch.randn_like(actions)
-        # The inverse of the distribution function, t to the power of 3/2, of a uniform number.
+        # Inverse transform sampling; the distribution function is t^(3/2).
         time = torch.rand(len(actions), device=actions.device).pow(2 / 3) * 0.999 + 0.001
         mixed = torch.lerp(actions, noise, time[:, None, None])
         return (self._velocity(mixed, time, self._see(obs)) - (noise - actions)).square()
@@ -191,7 +193,7 @@ class SmolVLA(GaussianVLA):
         return self.critic(prefix.feature.detach()).squeeze(1)
 
     def _carry(self, noise: torch.Tensor, prefix: _Prefix) -> torch.Tensor:
-        """Return where noise [B, H, A] leads to, float32."""
+        """Return the actions at the end of the flow from noise [B, H, A], float32."""
         steps = self.cfg.denoising_steps
         for step in range(steps):
             time = noise.new_full(noise.shape[:1], 1.0 - step / steps)
@@ -199,7 +201,7 @@ class SmolVLA(GaussianVLA):
         return noise
 
     def _see(self, obs: Mapping[str, Any] | TensorDict) -> _Prefix:
-        """Run the language model over images, words and state, and keep what the expert reads of every layer."""
+        """Run the language model over images, words and state; return the expert's input."""
         device = self.log_std.device
         given = vla_observation(obs, self.observation_keys, device)
         text = self.vlm.text_model
@@ -215,7 +217,7 @@ class SmolVLA(GaussianVLA):
             there[:, -1 - words.shape[1] : -1] = given[INSTRUCTION] != 0
             places = there.cumsum(1) - 1
             mask = there.unsqueeze(1).repeat(1, hidden.shape[1], 1)
-            mask[:, :-1, -1] = False  # the state sees images and words, which do not see it
+            mask[:, :-1, -1] = False  # the state attends to images and words, not they to it
             keys, values = [], []
             for number, layer in enumerate(text.layers):
                 before = layer.input_layernorm(hidden)
@@ -262,10 +264,7 @@ class SmolVLA(GaussianVLA):
         return projected.unflatten(2, (-1, self.head_size))
 
     def _pixels(self, images: torch.Tensor) -> torch.Tensor:
-        """Return uint8 images [B, height, width, 3] as SigLIP takes them: [B, 3, size, size] in [-1, 1].
-
-        They keep their proportions; what is left over, at the left and at the top, is black.
-        """
+        """Return uint8 images [B, height, width, 3] as [B, 3, size, size] in [-1, 1], padded at the left and top."""
         pixels = images.permute(0, 3, 1, 2).float() / 255
         height, width = pixels.shape[-2:]
         scale = self.vision_size / max(height, width)
@@ -276,21 +275,21 @@ class SmolVLA(GaussianVLA):
 
 
 def _rest_of_layer(layer: Any, hidden: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
-    """Return what a Llama layer makes of its input and of what its attention saw."""
+    """Return the output of a Llama layer for its input and its attention's output."""
     hidden = hidden + layer.self_attn.o_proj(seen)
     result: torch.Tensor = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
     return result
 
 
 def _attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return what queries [B, S, heads, C] see of keys and values [B, R, G, C], [B, S, heads C]; mask [B, S, R]."""
+    """Return attention of queries [B, S, heads, C] to keys and values [B, R, G, C], [B, S, heads C]; mask [B, S, R]."""
     query, key, value = (x.transpose(1, 2) for x in (query, key.to(query.dtype), value.to(query.dtype)))
     seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask.unsqueeze(1), enable_gqa=True)
     return seen.transpose(1, 2).flatten(2)
 
 
 def _rotated(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Return heads [B, S, heads, C] turned by their places [B or 1, S] (Su et al., "RoFormer", 2021)."""
+    """Return heads [B, S, heads, C] rotated by positions [B or 1, S] (Su et al., "RoFormer", 2021)."""
     half = x.shape[-1] // 2
     speed = _WAVELENGTH ** -(torch.arange(half, device=x.device) / half)
     angle = (places.unsqueeze(-1) * speed).unsqueeze(2)
@@ -300,8 +299,7 @@ def _rotated(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
 
 
 def _waves(time: torch.Tensor, width: int) -> torch.Tensor:
-    """Return sines and cosines of times [B], [B, width]."""
-    # In float64: the shortest period is a thousandth of the longest, and times are told apart by it.
+    """Return sines and cosines of times [B], [B, width], computed in float64 as the shortest period is 4e-3."""
     shortest, longest = _PERIODS
     share = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64, device=time.device)
     angle = time.double().unsqueeze(1) * (2 * math.pi / (shortest * (longest / shortest) ** share))
@@ -309,7 +307,7 @@ def _waves(time: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def _expert_width(vision: Any, text: Any, cfg: SmolVLACfg) -> int:
-    """Return E, after checking what must fit together."""
+    """Return E; check that the sizes fit together."""
     place = "policy.vla_config.model_config"
     across, rest = divmod(vision.image_size, vision.patch_size)
     if rest or across % cfg.scale_factor:
@@ -331,12 +329,12 @@ def _expert_width(vision: Any, text: Any, cfg: SmolVLACfg) -> int:
 
 
 def _hidden_units(width: int) -> int:
-    """Return the size of an MLP that is gated, of a width: 8/3 of it, in whole 256s."""
+    """Return the hidden size of a gated MLP: 8/3 of the width, rounded up to a multiple of 256."""
     return 256 * math.ceil(int(4 * int(2 * width / 3)) / 256)
 
 
 def _transformers_config(cls: type, key: str, values: Mapping[str, Any]) -> Any:
-    """Build a config of transformers from ``model_config.<key>``; a key that it does not know is an error."""
+    """Build a config of transformers from ``model_config.<key>``; unknown keys are errors."""
     place = f"policy.vla_config.model_config.{key}"
     known = [*cls().to_dict(), *getattr(cls, "attribute_map", {})]
     for name in values:

@@ -1,4 +1,4 @@
-"""A small vision-language-action model that trains on a processor: 1.6 million parameters.
+"""A small vision-language-action model that trains on a CPU: 1.6 million parameters.
 
 Legend: B batch, H steps of an action chunk, A action size, J size of the state, L tokens of an instruction, D width,
 S tokens in all.
@@ -18,16 +18,19 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLA, GaussianVLACfg
-from embodichain.agents.rl.models.vla.observation import INSTRUCTION, STATE, vla_observation
+from embodichain.agents.rl.models.vla.gaussian_vla import (
+    INSTRUCTION,
+    STATE,
+    GaussianVLA,
+    GaussianVLACfg,
+    vla_observation,
+)
 from embodichain.utils import configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.instructions import VOCABULARY
 from embodichain.utils.validation import from_dict
 
-__all__ = ["TinyVLA", "TinyVLACfg"]
-
-_SHARPNESS = 4.0  # of the soft maxima at the beginning: of an even softmax the gradient is next to nothing
+_SHARPNESS = 4.0  # initial scale of the soft maxima: a uniform softmax has nearly no gradient
 
 
 @configclass
@@ -35,19 +38,19 @@ class TinyVLACfg(GaussianVLACfg):
     """The ``model_config`` of ``TinyVLA``."""
 
     vocabulary_size: PositiveInt = len(VOCABULARY)
-    """How many different tokens there are."""
+    """Number of different tokens."""
     channels: Annotated[list[PositiveInt], Field(min_length=2)] = field(default_factory=lambda: [32, 64, 128])
     """Output channels of the convolutions; each halves the image, and one more, to ``width``, does as well."""
     keypoints: PositiveInt = 32
-    """Places in each image that are told by their coordinates."""
+    """Keypoints in each image, given to the transformer by their coordinates."""
     width: PositiveInt = 160
     """D."""
     depth: PositiveInt = 2
     """Blocks of the transformer."""
     heads: PositiveInt = 5
-    """Of the attention."""
+    """Heads of the attention."""
     gradient_checkpointing: bool = False
-    """Compute the transformer's blocks again for their gradients, which saves memory and costs a third of the time."""
+    """Compute the transformer's blocks again for their gradients: less memory, a third more time."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -79,16 +82,9 @@ class _Block(nn.Module):
 
 
 class _Transformer(nn.Module):
-    """Blocks of self-attention over all tokens, [B, S, D] -> [B, S, D].
+    """``depth`` blocks of self-attention over all tokens, [B, S, D] -> [B, S, D]."""
 
-    Args:
-        width: D, a multiple of ``heads``.
-        depth: how many blocks.
-        heads: of the attention.
-        gradient_checkpointing: compute each block again for its gradient instead of keeping what is inside it.
-    """
-
-    def __init__(self, width: int, depth: int, heads: int, gradient_checkpointing: bool = False) -> None:
+    def __init__(self, width: int, depth: int, heads: int, gradient_checkpointing: bool) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(_Block(width, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
@@ -108,13 +104,12 @@ class _Transformer(nn.Module):
 class TinyVLA(GaussianVLA):
     """Chooses a chunk of normally distributed actions from images, the robot's state and an instruction.
 
-    The instruction scales and shifts what the first two convolutions see in an image (FiLM: Perez et al., 2018). From
-    that, further convolutions make tokens. Besides, the instruction asks K questions of the image: each is compared
-    with what is seen at every place, and the soft maximum of the comparison is a keypoint (Levine et al., "End-to-End
-    Training of Deep Visuomotor Policies", 2016); all keypoints are one token. All tokens, the words, the state and one
-    token that reads all others go through a transformer. From the reading token an MLP makes the mean of all H actions
-    at once; the deviations are parameters. The value is read from the same features without changing them, so that its
-    error does not disturb the actions.
+    The instruction scales and shifts the features of the first two convolutions (FiLM: Perez et al., 2018). Further
+    convolutions turn them into tokens. The instruction also makes K queries: each is compared with the features at
+    every pixel, and the soft maximum is a keypoint (Levine et al., "End-to-End Training of Deep Visuomotor Policies",
+    2016); all keypoints are one token. These tokens, the words, the state and one readout token go through a
+    transformer. From the readout token an MLP computes the mean of all H actions at once; the stds are parameters. The
+    critic reads the same features without gradients, so that its error does not disturb the actions.
 
     Args:
         **config: see ``TinyVLACfg``.
@@ -124,9 +119,9 @@ class TinyVLA(GaussianVLA):
     """
 
     lora_targets = ("qkv", "out", "mlp.0", "mlp.2")
-    """Layers that low-rank adapters are put beside, see ``LoRACfg``."""
+    """Layers with low-rank adapters, see ``LoRACfg``."""
     lora_trained = ("actor", "critic")
-    """What is trained as a whole beside them."""
+    """Modules trained as a whole beside them."""
 
     def __init__(self, **config: Any) -> None:
         cfg = from_dict(TinyVLACfg, config, "policy.vla_config.model_config")
@@ -134,7 +129,7 @@ class TinyVLA(GaussianVLA):
         self.cfg = cfg
         width = cfg.width
         self.stem = nn.Sequential(*_convolutions([3, *cfg.channels[:2]]), nn.GELU())
-        # What is small or rare in an image is as loud as the rest then: without it, a clone took any cube.
+        # Gives small or rare objects the same weight: without it, a clone took any cube.
         self.contrast = nn.InstanceNorm2d(cfg.channels[1])
         self.text = nn.Sequential(nn.Linear(cfg.instruction_length * width, width), nn.LayerNorm(width), nn.GELU())
         self.film = nn.Linear(width, 2 * cfg.channels[1])
@@ -162,7 +157,7 @@ class TinyVLA(GaussianVLA):
             deterministic: take the mean instead of a sample.
 
         Returns:
-            Actions [B, H, A], the log-probability of each of their numbers [B, H, A], and values [B].
+            Actions [B, H, A], the log-probability of each component [B, H, A], and values [B].
         """
         mean, value = self._run(obs)
         return *self.choose(mean, deterministic), value
@@ -207,7 +202,7 @@ class TinyVLA(GaussianVLA):
 
 
 def _convolutions(channels: list[int]) -> list[nn.Module]:
-    """Return convolutions between these numbers of channels, each of which halves the image, and what is between."""
+    """Return convolutions between these numbers of channels, with activations; each halves the image."""
     layers: list[nn.Module] = []
     for before, after in pairwise(channels):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GELU()]
@@ -215,7 +210,7 @@ def _convolutions(channels: list[int]) -> list[nn.Module]:
 
 
 def _soft_maxima(heat: torch.Tensor) -> torch.Tensor:
-    """Return where maps [B, K, height, width] are largest, [B, 2 K] in [-1, 1]: the mean place under their softmax."""
+    """Return the positions of the maxima of maps [B, K, height, width], [B, 2 K] in [-1, 1]: means under a softmax."""
     height, width = heat.shape[-2:]
     weights = heat.float().flatten(2).softmax(2).unflatten(2, (height, width))
     y, x = (torch.linspace(-1.0, 1.0, size, device=heat.device) for size in (height, width))
