@@ -69,18 +69,7 @@ def build_mlp_from_cfg(cfg: MLPCfg | Mapping[str, Any], in_dim: int, out_dim: in
     """
     if not isinstance(cfg, MLPCfg):
         cfg = MLPCfg(**cfg)
-    net = cfg.network_cfg
-    return MLP(
-        in_dim,
-        out_dim,
-        net.hidden_sizes,
-        activation=net.activation,
-        layer_norm=net.layer_norm,
-        dropout=net.dropout,
-        orthogonal_init=net.orthogonal_init,
-        last_activation=net.last_activation,
-        output_gain=output_gain,
-    )
+    return MLP(in_dim, out_dim, **vars(cfg.network_cfg), output_gain=output_gain)
 
 
 def make_activation(name: str) -> nn.Module:

@@ -259,13 +259,10 @@ class AsyncCollector(BaseCollector):
             self._error = None  # it is raised now
             raise
         self._is_learning = True
-        self._hand_out(taken)
-        return taken
-
-    def _hand_out(self, rollout: TensorDict) -> None:
-        index = rollout["origin"].env_set
-        self._env_sets[index].hand_out(rollout)
+        index = taken["origin"].env_set
+        self._env_sets[index].hand_out(taken)
         self._next_env_set = (index + 1) % self.num_env_sets
+        return taken
 
     def _describe(self, rollout: TensorDict) -> None:
         lag = rollout["lag"][:, :-1]
