@@ -6,7 +6,6 @@ from embodichain.agents.rl.buffer.layout import (
     RolloutField,
     RolloutOrigin,
     allocate_rollout,
-    undeclared_fields,
 )
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
 from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
@@ -25,5 +24,4 @@ __all__ = [
     "learning_batch",
     "num_env_steps",
     "transition_view",
-    "undeclared_fields",
 ]

@@ -19,7 +19,7 @@ not have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -171,12 +171,6 @@ def allocate_rollout(
         final: dict[str, Any] = {key: torch.zeros_like(fields[key]) for key in ("obs", "state") if key in fields}
         fields["final"] = nested(final if entries is None else final | {"entries": zero_entries(entries)})
     return nested(fields)
-
-
-def undeclared_fields(rollout: TensorDict, extra_fields: Iterable[tuple[str, int]] = ()) -> list[str]:
-    """Return the names of a rollout's fields that neither the table nor the policy declares."""
-    declared = {field.name for field in ROLLOUT_FIELDS} | {name for name, _ in extra_fields}
-    return [str(name) for name in rollout.keys() if name not in declared]  # noqa: SIM118 (a TensorDict, not a dict)
 
 
 def env_steps(rollout: TensorDict) -> Tensor:
