@@ -248,7 +248,7 @@ def format_terms(result: dict[str, Any], is_rescored: bool) -> str:
             f"{_cell(fact['share_of_variance'], '{:.1%}'):>13}{_cell(fact['correlation'], '{:+.2f}'):>14}"
         )
     lines += ["", f"return of episodes that succeed  {_cell(result['return_of_success'], '{:.4g}')}"]
-    lines += [f"return of those that do not      {_cell(result['return_of_failure'], '{:.4g}')}"]
+    lines += [f"return of episodes that fail     {_cell(result['return_of_failure'], '{:.4g}')}"]
     before = f", before {_cell(result['correlation_before'], '{:+.2f}')}" if is_rescored else ""
     after = _cell(result["correlation_of_return_with_success"], "{:+.2f}")
     lines += [f"correlation of return with success  {after}{before}"]

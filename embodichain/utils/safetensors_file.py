@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors import torch as safetensors_torch
 
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.files import read_bytes
+from embodichain.utils.files import read_bytes, write_atomically
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -21,12 +21,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """
     # Copies: tensors that share their memory are refused.
     own = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
-    temporary = path.with_suffix(".tmp")
-    try:
-        temporary.write_bytes(safetensors_torch.save(own))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(path, lambda file: file.write(safetensors_torch.save(own)))
 
 
 def read_safetensors(path: Path) -> dict[str, torch.Tensor]:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,10 @@ def test_writing_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
     write_safetensors(path, {"a": torch.ones(1)})
     before = path.read_bytes()
 
-    def full(self: Path, data: bytes) -> int:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_safetensors(path, {"a": torch.zeros(1)})
     assert path.read_bytes() == before

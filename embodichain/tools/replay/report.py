@@ -123,7 +123,7 @@ def format_report(report: UpdateReport) -> str:
         lines.append("         the policy's parameters are not finite after the update")
     lines.append(f"cause    {report.cause}")
     if not report.is_reproduced:
-        lines.append("         not reproduced: another device, or other versions than those above, may be why")
+        lines.append("         not reproduced: another device or other versions may be the reason")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -12,10 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.agents.rl.trainer.evaluation import wilson_interval
 from embodichain.tools.report.charts import COLOURS, Series, line_chart, number
-from embodichain.tools.report.differences import differences_from_defaults
 from embodichain.tools.report.run_data import RunData, read_run
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import MISSING
 from embodichain.utils.files import write_atomically
 
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
@@ -70,6 +75,7 @@ summary{cursor:pointer;margin:10px 0}
 main{padding-bottom:60px}
 """
 REPORT = "report.html"
+_NOT_SETTINGS = ("gym_config", "exp_name", "events", "import_modules")
 
 
 def make_page(run: RunData) -> str:
@@ -311,3 +317,48 @@ def write_report(folder: Path) -> Path:
     path = folder / REPORT
     write_atomically(path, lambda file: file.write(page.encode()))
     return path
+
+
+def differences_from_defaults(config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return path, value and default, as JSON, of the settings that differ from their default.
+
+    These are settings of ``trainer``, ``policy`` and ``algorithm.cfg``. The default is empty if there is none, or if
+    the algorithm or policy is not registered here.
+    """
+    rows = _block("trainer", config["trainer"], TrainerCfg, _NOT_SETTINGS)
+    policy, algorithm = config["policy"], config["algorithm"]
+    rows += _block("policy", policy, _find(get_policy_cfg_class, policy.get("name", "")), ("name", "actor", "critic"))
+    for network in ("actor", "critic"):
+        if policy.get(network):
+            rows.append((f"policy.{network}", json.dumps(policy[network]), ""))
+    algo = _find(get_algo_class, algorithm.get("name", ""))
+    return rows + _block("algorithm.cfg", algorithm.get("cfg") or {}, algo and algo.cfg_class, ("device",))
+
+
+def _find(find: Any, name: str) -> Any:
+    try:
+        return find(name)
+    except ConfigError:  # of a module that is not imported here
+        return None
+
+
+def _block(place: str, values: dict[str, Any], cfg_class: Any, left_out: tuple[str, ...]) -> list[tuple[str, str, str]]:
+    defaults = _defaults(cfg_class) if cfg_class is not None else {}
+    rows = []
+    for key, value in values.items():
+        text, default = json.dumps(value), json.dumps(defaults[key]) if key in defaults else ""
+        if key not in left_out and text != default:
+            rows.append((f"{place}.{key}", text, default))
+    return rows
+
+
+def _defaults(cfg_class: Any) -> dict[str, Any]:
+    """Return a config class's defaults as plain data."""
+    defaults = {}
+    for field in dataclasses.fields(cfg_class):
+        value = field.default_factory() if callable(field.default_factory) else field.default
+        if value is MISSING or value is dataclasses.MISSING:
+            continue
+        plain = getattr(value, "to_dict", lambda value=value: value)()
+        defaults[field.name] = json.loads(json.dumps(plain))
+    return defaults

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from embodichain.agents.rl.models import Policy, build_policy
 from embodichain.agents.rl.models.registry import parse_policy_block
-from embodichain.tools.export import FORMATS, DeployedPolicy, ParityError, check_parity, record_steps
-from embodichain.tools.export.module import actor_entries
+from embodichain.tools.export.formats import FORMATS
+from embodichain.tools.export.module import DeployedPolicy, actor_entries
+from embodichain.tools.export.parity import ParityError, check_parity, record_steps
 
 pytest.importorskip("onnxscript")
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from embodichain.tools.report.differences import differences_from_defaults
-from embodichain.tools.report.page import reward_shares, write_report
+from embodichain.tools.report.page import differences_from_defaults, reward_shares, write_report
 from embodichain.tools.report.run_data import read_run
 from embodichain.utils import ConfigError
 from tests.tools.report.runs import write_run
