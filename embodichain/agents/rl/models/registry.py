@@ -189,7 +189,8 @@ def build_policy(
             module. Names from config files go through ``parse_policy_block`` first.
         obs_space: flattened observation space, or its size.
         action_space: one environment's action space, or its size.
-        actor, critic: for built-in policies: networks on the whole observation instead of the block's.
+        actor: for built-in policies: the network on the whole observation, instead of the block's.
+        critic: the same for the value.
         observation_space: one environment's structured observation space; blocks that name entries need it.
 
     Raises:
