@@ -96,9 +96,16 @@ def build_terms(cfgs: Mapping[str, Cfg], env: TermEnv, place: str) -> list[Term[
         func: Any = cfg.func
         if isinstance(func, type):
             with placed(f"{place}.{name}."):
-                func = func(cfg, env)
+                func = _instance(func, cfg, env)
         terms.append(Term(name, cfg, func, cfg.params, f"{place.removeprefix('env.')}.{name}"))
     return terms
+
+
+def _instance(functor_class: type[Functor], cfg: FunctorCfg, env: TermEnv) -> Functor:
+    functor = functor_class(cfg, env)
+    if "cfg" not in vars(functor):
+        raise ConfigError(f"func: {_name_of(functor_class)}.__init__ must call super().__init__(cfg, env)")
+    return functor
 
 
 def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]:

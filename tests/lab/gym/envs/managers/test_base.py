@@ -40,6 +40,16 @@ class Count(Functor):
         return self._count
 
 
+class WithoutBase(Functor):
+    """Forgets ``super().__init__``."""
+
+    def __init__(self, cfg: Any, env: EmbodiedEnv) -> None:
+        self.gain = 2.0
+
+    def __call__(self, env: EmbodiedEnv, obs: Any, action: Any, info: Any) -> Tensor:
+        return torch.full((self.num_envs,), self.gain)
+
+
 class Tidy(Functor):
     """An event that holds something until the environment closes."""
 
@@ -65,6 +75,12 @@ def test_users_own_function_and_class_are_terms_like_ours() -> None:
     env.step(torch.zeros(2, 1))
     env.reset(options={"reset_ids": [1]})
     assert env.step(torch.zeros(2, 1))[1].tolist() == [4.0, 2.0]
+
+
+def test_class_that_forgets_the_base_class_is_refused_when_it_is_built() -> None:
+    message = r"env.rewards.term.func: 'WithoutBase'.__init__ must call super\(\).__init__\(cfg, env\)"
+    with pytest.raises(ConfigError, match=message):
+        env_with({"func": WithoutBase})
 
 
 def test_users_own_term_may_be_named_by_its_dotted_path() -> None:
