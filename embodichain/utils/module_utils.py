@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any
 
 from embodichain.utils.errors import ConfigError, nearest, unknown_name
@@ -38,13 +39,9 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
     Raises:
         ConfigError: a module is not allowed, and none is imported; or a module is missing.
     """
-    for module in modules:
-        if not is_below(module, allowed_prefixes):
-            allowed = ", ".join(allowed_prefixes) or "nothing"
-            raise ConfigError(
-                f"{place}: '{module}' is not allowed to be imported (allowed: {allowed}). A config file alone does not "
-                f"choose what code runs: pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module}"
-            )
+    refused = list(dict.fromkeys(module for module in modules if not is_below(module, allowed_prefixes)))
+    if refused:
+        raise ConfigError(_refusal(refused, allowed_prefixes, place))
     with _working_directory_on_path():
         for module in modules:
             try:
@@ -53,6 +50,28 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
                 raise ConfigError(
                     f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {os.getcwd()})"
                 ) from error
+
+
+def _refusal(refused: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> str:
+    """Return the message for modules that are not allowed, all at once."""
+    prefixes = _common_packages(refused)
+    names, verb = ", ".join(f"'{module}'" for module in refused), "is" if len(refused) == 1 else "are"
+    options = " ".join(f"--allow-import {prefix}" for prefix in prefixes)
+    return (
+        f"{place}: {names} {verb} not allowed to be imported (allowed: {', '.join(allowed_prefixes) or 'nothing'}). A "
+        f"config file alone does not choose what code runs: pass {options}, or set "
+        f"EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
+    )
+
+
+def _common_packages(modules: Sequence[str]) -> list[str]:
+    """Return the innermost package that contains all modules of one top-level package, for each of these."""
+    parts: dict[str, list[str]] = {}
+    for module in modules:
+        path = module.split(".")
+        pairs = zip(parts.get(path[0], path), path, strict=False)
+        parts[path[0]] = [ours for ours, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return [".".join(path) for path in parts.values()]
 
 
 @contextmanager
@@ -135,7 +154,8 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
         )
     if module not in sys.modules:
         raise ConfigError(
-            f"{place}: module '{module}' of '{name}' must be imported first: list it in trainer.import_modules"
+            f"{place}: module '{module}' of '{name}' must be imported first: list it in trainer.import_modules, pass "
+            "--import, or import it in Python"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import pytest
 import torch
 
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import find_admitted, find_function_from_modules, public_names, takes
+from embodichain.utils.module_utils import (
+    find_admitted,
+    find_function_from_modules,
+    import_allowed_modules,
+    public_names,
+    takes,
+)
 
 
 def test_plain_name_is_taken_from_the_first_module_that_has_it() -> None:
@@ -44,6 +51,21 @@ def test_fault_inside_the_users_module_is_shown_and_not_taken_for_a_missing_name
     with pytest.raises(ModuleNotFoundError, match="a_dependency_that_is_not_there"):
         find_function_from_modules("users_module_with_fault.f", [])
     assert "users_module_with_fault" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        (["my_lab.terms"], "'my_lab.terms' is not allowed to be imported (allowed: json)"),
+        (["my_lab.terms"], "--allow-import my_lab.terms, or set EMBODICHAIN_ALLOW_IMPORT=my_lab.terms"),
+        (["my_lab.terms", "json", "my_lab.a2c"], "'my_lab.terms', 'my_lab.a2c' are not allowed to be imported"),
+        (["my_lab.terms", "my_lab.a2c"], "--allow-import my_lab, or set EMBODICHAIN_ALLOW_IMPORT=my_lab"),
+        (["a.b.c", "d", "a.b.e"], "--allow-import a.b --allow-import d, or set EMBODICHAIN_ALLOW_IMPORT=a.b,d"),
+    ],
+)
+def test_modules_that_are_not_allowed_are_refused_all_at_once(modules: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--import: .*{re.escape(message)}"):
+        import_allowed_modules(modules, ["json"], "--import")
 
 
 def test_public_names_follow_the_modules_in_their_order() -> None:

@@ -367,7 +367,7 @@ def test_dotted_path_in_an_allowed_module_is_a_term(user_module: str) -> None:
     assert run.env.rewards["near"].func is sys.modules[user_module].near
     del sys.modules[user_module]
     (line,) = errors(tiny_config(trainer__gym_config=env), allowed_imports=[user_module])
-    assert "must be imported first: list it in trainer.import_modules" in line
+    assert "must be imported first: list it in trainer.import_modules, pass --import, or import it in Python" in line
 
 
 @pytest.mark.parametrize("modules", ["os", [5]])

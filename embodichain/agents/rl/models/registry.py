@@ -109,8 +109,8 @@ def get_policy_class(name: str) -> type[Policy]:
         raise ConfigError(unknown_name("policy", name, _POLICIES))
     if module not in sys.modules:
         raise ConfigError(
-            f"policy '{name}': module '{module}' is not imported. Import it first (in a training config: list it in "
-            f"trainer.import_modules). Registered: {', '.join(get_registered_policy_names())}"
+            f"policy '{name}': module '{module}' is not imported: list it in trainer.import_modules, pass --import, or "
+            f"import it in Python. Registered: {', '.join(get_registered_policy_names())}"
         )
     found = getattr(sys.modules[module], attribute, None)
     if not (inspect.isclass(found) and issubclass(found, Policy)):

@@ -148,7 +148,9 @@ def test_user_s_policy_that_requires_something_else_is_refused() -> None:
 
 
 def test_dotted_path_never_imports_a_module() -> None:
-    with pytest.raises(ValueError, match=r"'antigravity' is not imported.*import_modules"):
+    with pytest.raises(
+        ValueError, match=r"'antigravity' is not imported: list it in trainer.import_modules, pass --import"
+    ):
         build_policy({"name": "antigravity.Policy"}, OBS, ACTION, "cpu")
 
 

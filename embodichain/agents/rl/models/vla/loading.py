@@ -90,8 +90,8 @@ def find_vla_class(name: str) -> type[nn.Module]:
     module, _, attribute = current_path(name).rpartition(".")
     if module not in sys.modules:
         raise ConfigError(
-            f"{place}: module '{module}' of '{name}' is not imported: list it in trainer.import_modules. "
-            f"Ours: {OUR_MODELS}.TinyVLA"
+            f"{place}: module '{module}' of '{name}' is not imported: list it in trainer.import_modules, pass "
+            f"--import, or import it in Python. Ours: {OUR_MODELS}.TinyVLA"
         )
     found = getattr(sys.modules[module], attribute, None)
     if not (inspect.isclass(found) and issubclass(found, nn.Module)):
