@@ -6,7 +6,7 @@ Legend: M rows of the probe, L sequence length, A action size, H actions of a ch
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,16 +18,19 @@ from tensordict import TensorDict
 from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
 from embodichain.agents.rl.models.block import space_size
-from embodichain.agents.rl.models.policy import EVALUATED, Policy
+from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.modes import keeping_modes
 from embodichain.utils.module_utils import takes
 from embodichain.utils.observations import entry_spaces
 from embodichain.utils.state import generators_state, load_generators_state
 
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
+_LOG_PROB_TOLERANCE = 1e-2  # absolute and relative: what is left where an action is inverted, or in bfloat16
+_ACTION_TOLERANCE = 1e-4  # likewise, of one computation that runs twice
 _BUILT_IN = (ActorCritic, ActorCriticRecurrent, ActorOnly, VLAPolicy)
 # How the methods are declared, and with how many arguments, `self` included, they are called.
 _METHODS = {
@@ -75,6 +78,7 @@ def check_policy(
 ) -> None:
     """Call a policy as a collector and an algorithm do, on observations of zeros, and check its results.
 
+    Log-probabilities and deterministic actions are compared in evaluation mode, without dropout.
     Built-in policies are not checked. Random generators and the policy's buffers are restored.
 
     Args:
@@ -86,7 +90,8 @@ def check_policy(
         evaluated: entries of ``evaluate_actions`` that the algorithm reads.
 
     Raises:
-        ConfigError: one line with the policy's class, the method, and what is missing or has a wrong shape.
+        ConfigError: one line with the policy's class, the method, and what is missing or of another shape, or the
+            numbers that differ.
     """
     if type(policy) in _BUILT_IN:
         return
@@ -109,6 +114,8 @@ def check_policy(
     with _as_it_was(policy), torch.no_grad():
         _check_choice(policy, rollout)
         _check_evaluation(policy, rollout, evaluated)
+        policy.eval()
+        _check_values(policy, rollout)
 
 
 def _zero_entries(policy: Policy, space: spaces.Dict) -> TensorDict | None:
@@ -130,7 +137,8 @@ def _as_it_was(policy: Policy) -> Iterator[None]:
     generators = generators_state()
     buffers = {buffer: buffer.clone() for buffer in policy.buffers()}
     try:
-        yield
+        with keeping_modes(policy):
+            yield
     finally:
         load_generators_state(generators)
         for buffer, before in buffers.items():
@@ -138,24 +146,79 @@ def _as_it_was(policy: Policy) -> Iterator[None]:
 
 
 def _check_choice(policy: Policy, rollout: TensorDict) -> None:
-    """Check what ``forward``, ``get_action`` and ``get_value`` return, and copy it into all slots of the rollout."""
-    shapes = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
-    shapes |= {name: torch.Size([width]) for name, width in policy.extra_fields}
-    inputs = [name for name in ("obs", "entries", "state") if name in rollout.keys()]  # noqa: SIM118 (a TensorDict)
-    given = rollout[:, 0].select(*inputs).clone()
+    """Check what is written when actions are chosen and states valued, and put it into all slots of the rollout."""
+    shapes = _written(policy, rollout)
+    given = _first_inputs(rollout)
     expected = shapes | ({"next_state": torch.Size([policy.state_size])} if policy.state_size else {})
     chosen = _called(policy, "forward", given.clone(), expected)
     if type(policy).get_action is not Policy.get_action:
         chosen = _called(policy, "get_action", given.clone(), expected)
-    for name in shapes:
-        rollout[name].copy_(chosen[name].unsqueeze(1).expand_as(rollout[name]))
+    _put_into_all_slots(chosen, rollout, shapes)
     _called(policy, "get_value", given, {"value": torch.Size()}, may_return_nothing=True)
 
 
-def _check_evaluation(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
+def _written(policy: Policy, rollout: TensorDict) -> dict[str, torch.Size]:
+    """Return what a policy's ``forward`` writes for the rollout, name -> shape without the batch dimensions."""
+    shapes = {name: rollout[name].shape[2:] for name in ("action", "sample_log_prob", "value")}
+    return shapes | {name: torch.Size([width]) for name, width in policy.extra_fields}
+
+
+def _first_inputs(rollout: TensorDict) -> TensorDict:
+    """Return what a policy is given at the rollout's first step, [M]; a copy, since policies write into it."""
+    inputs = [name for name in ("obs", "entries", "state") if name in rollout.keys()]  # noqa: SIM118 (a TensorDict)
+    return rollout[:, 0].select(*inputs).clone()
+
+
+def _put_into_all_slots(chosen: TensorDict, rollout: TensorDict, names: Iterable[str]) -> None:
+    for name in names:
+        rollout[name].copy_(chosen[name].unsqueeze(1).expand_as(rollout[name]))
+
+
+def _evaluation_batch(policy: Policy, rollout: TensorDict) -> TensorDict:
+    """Return a batch without the rollout's ``sample_log_prob``, which a copy of it would have, whatever was written."""
     batch = learning_batch(rollout, policy)
-    if "sample_log_prob" not in policy.evaluation_fields:
-        batch = batch.exclude("sample_log_prob")  # otherwise a copy of the batch always has it
+    return batch if "sample_log_prob" in policy.evaluation_fields else batch.exclude("sample_log_prob")
+
+
+def _check_values(policy: Policy, rollout: TensorDict) -> None:
+    """Check that deterministic actions are all the same, and that actions keep their log-probability."""
+    place, given = f"policy {type(policy).__name__}", _first_inputs(rollout)
+    first, second = (policy.get_action(given.clone(), deterministic=True)["action"] for _ in range(2))
+    _expect_equal(
+        first,
+        second,
+        _ACTION_TOLERANCE,
+        f"{place}: get_action(td, deterministic=True) gives actions {{}} and {{}} for the same observation. Expected "
+        "is the most likely action, the same each time: evaluations use it",
+    )
+    chosen = policy.get_action(given.clone())
+    _put_into_all_slots(chosen, rollout, _written(policy, rollout))
+    evaluated, again = (_first_log_prob(policy, rollout) for _ in range(2))
+    if torch.equal(evaluated, again):  # otherwise it is an estimate with noise of its own, and nothing to compare
+        _expect_equal(
+            chosen["sample_log_prob"],
+            evaluated,
+            _LOG_PROB_TOLERANCE,
+            f"{place}: forward wrote the log-probability {{}}, and evaluate_actions gives {{}} for the same "
+            "observation and action. Expected are equal ones, with the same terms (such as that of tanh) in both",
+        )
+
+
+def _first_log_prob(policy: Policy, rollout: TensorDict) -> torch.Tensor:
+    """Return the evaluated log-probabilities of the rollout's first step: later ones may have another state."""
+    log_prob = action_log_prob(policy.evaluate_actions(_evaluation_batch(policy, rollout)))
+    return log_prob.reshape(rollout["sample_log_prob"][:, :-1].shape)[:, 0]
+
+
+def _expect_equal(first: torch.Tensor, second: torch.Tensor, tolerance: float, message: str) -> None:
+    """Raise a ConfigError with the first two numbers that differ in the placeholders of ``message``."""
+    differs = ~torch.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if differs.any():
+        raise ConfigError(message.format(*(f"{float(tensor[differs][0]):.4g}" for tensor in (first, second))))
+
+
+def _check_evaluation(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
+    batch = _evaluation_batch(policy, rollout)
     per_action = rollout["sample_log_prob"].shape[2:]
     shapes = {name: torch.Size() if name == "value" else per_action for name in evaluated}
     before = set(batch.keys())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tensordict import TensorDict
 from torch import nn
 from torch.distributions import Independent, Normal
 
-from embodichain.agents.rl.models import ActorCritic, Policy, check_policy, register_policy
+from embodichain.agents.rl.models import ActorCritic, Policy, build_policy, check_policy, checks, register_policy
 from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import linear_policy
@@ -230,6 +231,90 @@ def test_get_action_of_its_own_is_checked_like_forward() -> None:
             self.forward(tensordict, deterministic)
 
     assert "policy Silent: get_action returned None; expected" in complaint(Silent())
+
+
+def test_log_probabilities_that_forward_and_evaluation_disagree_on_are_shown() -> None:
+    class Squashed(Users):
+        extra_fields = (("raw", ACTION),)
+
+        def forward(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
+            raw = super().forward(tensordict, deterministic)["action"]
+            tensordict["raw"], tensordict["action"] = raw, raw.tanh()
+            tensordict["sample_log_prob"] -= (1 - raw.tanh().square()).log().sum(-1)
+            return tensordict
+
+        def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
+            evaluated = super().evaluate_actions(tensordict.clone().set("action", tensordict["raw"]))
+            evaluated["log_prob"] -= self.jacobian * (1 - tensordict["action"].square()).log().sum(-1)
+            return evaluated
+
+    policy = Squashed()
+    policy.jacobian = 1.0  # type: ignore[assignment]
+    look(policy)
+    policy.jacobian = 0.0  # type: ignore[assignment]
+    assert re.fullmatch(
+        r"policy Squashed: forward wrote the log-probability -?[\d.]+, and evaluate_actions gives -?[\d.]+ for the "
+        r"same observation and action. Expected are equal ones, with the same terms \(such as that of tanh\) in both",
+        complaint(policy),
+    )
+
+
+NETWORK = {"type": "mlp", "network_cfg": {"hidden_sizes": [8]}}
+SMALL_VLA = {"channels": [4, 8], "width": 8, "depth": 1, "heads": 2, "chunk_length": 2}
+VLA_SPACE = spaces.Dict(
+    {
+        "image": spaces.Dict({"front": spaces.Box(0, 255, (16, 16, 3), np.uint8)}),
+        "state": spaces.Box(-1, 1, (OBS,)),
+        "instruction": spaces.Box(0, 50, (8,), np.int64),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": True},
+        {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "squash": True},
+        {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK, "squash": True, "chunk_length": 3},
+        {"name": "actor_critic_recurrent", "actor": NETWORK, "critic": NETWORK},
+        {"name": "actor_critic_recurrent", "actor": NETWORK, "critic": NETWORK, "sequence_length": 3, "squash": True},
+        {"name": "actor_only", "actor": NETWORK},
+        {"name": "vla", "vla_config": {"model_config": SMALL_VLA}},
+    ],
+    ids=str,
+)
+def test_shipped_policies_hold_what_is_asked_of_users(block: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_BUILT_IN", ())
+    box = spaces.Box(-2, 3, (ACTION,))
+    look(build_policy(block, OBS, box, "cpu", observation_space=VLA_SPACE), observation_space=VLA_SPACE)
+
+
+def test_deterministic_actions_that_are_samples_are_shown() -> None:
+    class Sampling(Users):
+        def forward(self, tensordict: TensorDict, deterministic: bool = False) -> TensorDict:
+            return super().forward(tensordict)
+
+    assert re.fullmatch(
+        r"policy Sampling: get_action\(td, deterministic=True\) gives actions -?[\d.]+ and -?[\d.]+ for the same "
+        r"observation. Expected is the most likely action, the same each time: evaluations use it",
+        complaint(Sampling()),
+    )
+
+
+def test_dropout_and_noisy_estimates_are_no_mismatch() -> None:
+    class Dropping(Users):
+        def distribution(self, tensordict: TensorDict) -> Independent:
+            mean = nn.functional.dropout(self.actor(tensordict["obs"]), training=self.training)
+            return Independent(Normal(mean, self.log_std.exp()), 1)
+
+    class Estimating(Users):
+        def evaluate_actions(self, tensordict: TensorDict) -> TensorDict:
+            evaluated = super().evaluate_actions(tensordict)
+            evaluated["log_prob"] += torch.randn(tensordict.batch_size)
+            return evaluated
+
+    look(Dropping())
+    look(Estimating())
 
 
 def test_error_of_the_policy_comes_through_with_the_method_that_raised_it() -> None:
