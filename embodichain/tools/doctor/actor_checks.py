@@ -62,10 +62,46 @@ def policy_of_observation(patient: Patient) -> None:
     )
 
 
+def advantage_of_transition(patient: Patient) -> None:
+    """The only reward goes to the environment and step that earned it.
+
+    Each transition has a state of its own, so that the gradient of a state's mean action is one transition's advantage.
+    """
+    num, steps, env, step = 2 * GROUP_SIZE, 4, 1, 2
+    policy = table_policy(num * steps)
+    states = torch.arange(num * steps).reshape(num, steps)
+    reward = torch.zeros(num, steps)
+    reward[env, step] = 1.0
+    rollout = play(
+        policy,
+        one_hot(torch.cat((states, states[:, -1:]), dim=1), num * steps),
+        reward,
+        (torch.arange(steps) == steps - 1).expand(num, -1),
+        action=alternating(num)[:, None, None].expand(-1, steps, -1),
+    )
+    with gradients(policy) as sums:
+        patient.build(policy, rollout).update(rollout)
+    strongest = int(sums["actor.weight"][0].abs().argmax())
+    got_env, got_step = divmod(strongest, steps)
+    expect(
+        got_env == env and got_step <= step,
+        f"the largest gradient for environment {env}, at its only reward in step {step} or before",
+        f"environment {got_env}, step {got_step}",
+        "advantages and observations are joined in different orders ([N, T] against [T, N], or shuffled apart)",
+    )
+
+
 def equal_rewards_move_nothing(patient: Patient) -> None:
     """Equal rewards give the mean no gradient, and no NaN where their spread of zero divides."""
     action = alternating(2 * GROUP_SIZE)
     equal, reference = (_bandit_gradient(patient, reward, action) for reward in (torch.ones_like(action), action))
+    expect(
+        reference.isfinite().all(),
+        "a finite gradient of the mean in rollouts of one step, where rewards differ",
+        f"{float(reference[0])}",
+        "advantages are divided by the std of one sample, which is NaN: take it over all environments and steps "
+        "(over one environment's single step it is not defined), or with correction=0",
+    )
     expect(
         equal.isfinite().all(),
         "no gradient of the mean where all rewards are equal",

@@ -108,15 +108,27 @@ def value_discounts(patient: Patient) -> None:
 
 
 def value_at_rollout_end(patient: Patient) -> None:
-    """Reward 1 for ever, in episodes that no rollout sees the end of: V = 1 / (1 - gamma) = 2."""
-    states = torch.zeros(_ROWS, _STEPS + 1, dtype=torch.int64)
+    """A rollout that ends within an episode bootstraps from the value of slot T.
+
+    A: reward 2, then B: reward -1, then A again, for ever: V(A) = 2 + gamma V(B) = 2, V(B) = -1 + gamma V(A) = 0.
+    Rollouts are A B A B, with A in slot T, so that the values of the slots T-1 and T differ.
+    """
+    states = torch.arange(_STEPS + 1).remainder(2).expand(_ROWS, -1)
+    reward = 2.0 - 3.0 * states[:, :-1]
     nowhere = torch.zeros(_ROWS, _STEPS, dtype=torch.bool)
-    found = _settled(patient, 1, lambda policy: play(policy, one_hot(states, 1), torch.ones(_ROWS, _STEPS), nowhere))
-    (value,) = found
+    found = _settled(patient, 2, lambda policy: play(policy, one_hot(states, 2), reward, nowhere))
     _judge(
-        {"V of the constant reward 1, 1/(1-gamma)": (value, 1 / (1 - _GAMMA))},
-        [],
-        "steps after the rollout's last one count as 0: bootstrap from rollout['value'] of slot T",
+        {"V(A)": (found[0], 2.0), "V(B)": (found[1], 0.0)},
+        [
+            (
+                {"V(B)": -0.625},
+                "what follows the rollout's last step counts as 0: bootstrap from rollout['value'] of slot T",
+            ),
+            (
+                {"V(B)": -0.909},
+                "it bootstraps from slot T-1, the last step's own value: take rollout['value'] of slot T, [:, -1]",
+            ),
+        ],
     )
 
 

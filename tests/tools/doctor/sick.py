@@ -31,7 +31,11 @@ class SickPPO(BaseAlgorithm):
         if "returns transposed" in bugs:
             returns = returns.t().reshape(returns.shape)
         deviation = advantages.std(correction=0)
+        if "std of each environment" in bugs:
+            deviation = advantages.std(1, keepdim=True)
         advantages = (advantages - advantages.mean()) / (deviation if "no eps" in bugs else deviation + 1e-8)
+        if "advantages transposed" in bugs:
+            advantages = advantages.t().reshape(advantages.shape)
         if "advantage sign" in bugs:
             advantages = -advantages
         obs = rollout["obs"][:, 1:] if "obs shifted by one" in bugs else rollout["obs"][:, :-1]
@@ -93,6 +97,8 @@ class SickPPO(BaseAlgorithm):
         terminated, truncated = rollout["terminated"][:, :-1], rollout["truncated"][:, :-1]
         if "no bootstrap at the rollout's end" in bugs:
             following = torch.cat((following[:, :-1], torch.zeros_like(following[:, :1])), dim=1)
+        if "bootstrap from slot T-1 at the rollout's end" in bugs:
+            following = torch.cat((following[:, :-1], value[:, -1:]), dim=1)
         if "value before the last at truncation" in bugs:
             final = value
         if "value of the new episode at truncation" not in bugs:

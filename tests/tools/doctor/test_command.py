@@ -19,7 +19,7 @@ def test_sound_algorithm_gives_0_and_a_line_for_each_check(capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "  passed   value_at_truncation\n" in out
     assert "  skipped  groups_are_apart: the config has no group_size\n" in out
-    assert "16 passed, 0 failed, 3 skipped in " in out
+    assert "17 passed, 0 failed, 3 skipped in " in out
 
 
 SICK = """
@@ -69,6 +69,7 @@ def test_module_allowed_by_the_environment_is_imported(
     [
         (("--algo", "ppo", "--import", "some_module"), "pass --allow-import some_module"),
         (("--algo", "ppoo"), "unknown algorithm 'ppoo'. Did you mean 'ppo'?"),
+        (("--algo", "my_a2c"), "Your own are known once imported: trainer.import_modules, or --import"),
     ],
 )
 def test_wrong_usage_gives_2_and_says_what_would_be_right(

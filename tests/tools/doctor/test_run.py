@@ -42,6 +42,9 @@ MISTAKES = [
     ("value before the last at truncation", "value_at_truncation", "the observation before the last"),
     ("truncation as termination", "value_at_truncation", "treats a time limit as termination"),
     ("no bootstrap at the rollout's end", "value_at_rollout_end", "rollout['value'] of slot T"),
+    ("bootstrap from slot T-1 at the rollout's end", "value_at_rollout_end", "from slot T-1"),
+    ("advantages transposed", "advantage_of_transition", "[N, T] against [T, N]"),
+    ("std of each environment", "equal_rewards_move_nothing", "std of one sample"),
     ("returns transposed", "value_of_observation", "different orders"),
     ("no discount", "value_discounts", "gamma is not applied"),
     ("advantage sign", "advantage_sign", "wrong sign"),
@@ -86,6 +89,7 @@ def test_sound_copy_of_ppo_passes_all_but_the_checks_of_groups() -> None:
 
 
 @pytest.mark.learning
+@pytest.mark.filterwarnings("ignore:std\\(\\)")  # torch's own, of a single sample
 @pytest.mark.parametrize(("mistake", "check", "words"), MISTAKES, ids=[row[0] for row in MISTAKES])
 def test_planted_mistake_fails_the_check_that_names_it_and_no_other(mistake: str, check: str, words: str) -> None:
     (failure,) = (result for result in check_algorithm(with_bugs(mistake)) if result.status == "failed")

@@ -76,7 +76,8 @@ def get_algo_class(name: str) -> type[BaseAlgorithm]:
         ConfigError: (a ValueError) the name is unknown.
     """
     if name not in _ALGORITHMS:
-        raise ConfigError(unknown_name("algorithm", name, _ALGORITHMS))
+        unknown = unknown_name("algorithm", name, _ALGORITHMS)
+        raise ConfigError(f"{unknown}. Your own are known once imported: trainer.import_modules, or --import")
     return _ALGORITHMS[name]
 
 
