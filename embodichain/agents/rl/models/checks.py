@@ -21,7 +21,7 @@ from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.models.vla.policy import VLAPolicy
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.module_utils import takes
@@ -184,23 +184,19 @@ def _check_values(policy: Policy, rollout: TensorDict) -> None:
     """Check that deterministic actions are all the same, and that actions keep their log-probability."""
     place, given = f"policy {type(policy).__name__}", _first_inputs(rollout)
     first, second = (policy.get_action(given.clone(), deterministic=True)["action"] for _ in range(2))
-    _expect_equal(
-        first,
-        second,
-        _ACTION_TOLERANCE,
-        f"{place}: get_action(td, deterministic=True) gives actions {{}} and {{}} for the same observation. Expected "
-        "is the most likely action, the same each time: evaluations use it",
-    )
+    if differing := _first_difference(first, second, _ACTION_TOLERANCE):
+        logger.log_warning(
+            f"{place}: get_action(td, deterministic=True) gives actions {differing} for the same observation; "
+            "evaluations expect the most likely action, the same each time"
+        )
     chosen = policy.get_action(given.clone())
     _put_into_all_slots(chosen, rollout, _written(policy, rollout))
     evaluated, again = (_first_log_prob(policy, rollout) for _ in range(2))
-    if torch.equal(evaluated, again):  # otherwise it is an estimate with noise of its own, and nothing to compare
-        _expect_equal(
-            chosen["sample_log_prob"],
-            evaluated,
-            _LOG_PROB_TOLERANCE,
-            f"{place}: forward wrote the log-probability {{}}, and evaluate_actions gives {{}} for the same "
-            "observation and action. Expected are equal ones, with the same terms (such as that of tanh) in both",
+    differing = _first_difference(chosen["sample_log_prob"], evaluated, _LOG_PROB_TOLERANCE)
+    if differing and torch.equal(evaluated, again):  # otherwise it is a noisy estimate: nothing to compare
+        raise ConfigError(
+            f"{place}: forward wrote, and evaluate_actions gives, the log-probabilities {differing} for the same "
+            "observation and action. Both need the same terms (such as that of tanh)"
         )
 
 
@@ -210,11 +206,10 @@ def _first_log_prob(policy: Policy, rollout: TensorDict) -> torch.Tensor:
     return log_prob.reshape(rollout["sample_log_prob"][:, :-1].shape)[:, 0]
 
 
-def _expect_equal(first: torch.Tensor, second: torch.Tensor, tolerance: float, message: str) -> None:
-    """Raise a ConfigError with the first two numbers that differ in the placeholders of ``message``."""
+def _first_difference(first: torch.Tensor, second: torch.Tensor, tolerance: float) -> str:
+    """Return the first two numbers that differ, as text; "" if none do."""
     differs = ~torch.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
-    if differs.any():
-        raise ConfigError(message.format(*(f"{float(tensor[differs][0]):.4g}" for tensor in (first, second))))
+    return " and ".join(f"{float(tensor[differs][0]):.4g}" for tensor in (first, second)) if differs.any() else ""
 
 
 def _check_evaluation(policy: Policy, rollout: TensorDict, evaluated: Sequence[str]) -> None:
