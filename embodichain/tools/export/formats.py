@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 from torch.jit._trace import TracerWarning
 
 from embodichain.tools.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import CommandFailedError
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -27,6 +30,7 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 RUNNER = Path(__file__).with_name("onnx_runner.py")
 """The runner of ONNX files; it needs NumPy and ONNX Runtime, and nothing of this package."""
 _KEY = "embodichain"  # of the specification in a file's metadata
+_LOGGERS = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
 _EXAMPLES = 2  # observations that a policy is traced with
 
 
@@ -55,7 +59,7 @@ def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
         raise ConfigError(
             f"--format onnx: not installed: {', '.join(missing)}. Install: pip install 'embodichain-mujoco[export]'"
         )
-    with _quiet():
+    with _tracing(module, "onnx"):
         program = torch.onnx.export(
             _exported(module),
             (_example(module),),
@@ -91,7 +95,7 @@ def load_runner(path: Path = RUNNER) -> ModuleType:
 
 
 def _write_torchscript(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    with _quiet():
+    with _tracing(module, "torchscript"):
         with torch.no_grad():
             traced = torch.jit.trace(module, (_example(module),), check_trace=False)
         torch.jit.save(traced, path, _extra_files={_KEY: json.dumps(spec)})
@@ -105,7 +109,7 @@ def _load_torchscript(path: Path) -> Run:
 
 
 def _write_pt2(module: DeployedPolicy, spec: Spec, path: Path) -> None:
-    with _quiet():
+    with _tracing(module, "pt2"):
         torch.export.save(_exported(module), path, extra_files={_KEY: json.dumps(spec)})
 
 
@@ -146,15 +150,53 @@ def _exported(module: DeployedPolicy) -> torch.export.ExportedProgram:
 
 
 @contextmanager
+def _tracing(module: DeployedPolicy, file_format: str) -> Iterator[None]:
+    """Let torch trace a policy inside the block.
+
+    Raises:
+        CommandFailedError: torch cannot trace it.
+    """
+    try:
+        # A failing exporter prints its graph.
+        with _quiet(), _unchecked_distributions(), redirect_stderr(io.StringIO()):
+            yield
+    # Torch's exporters raise kinds of RuntimeError, and Python a TypeError where a traced value is no number.
+    except (RuntimeError, TypeError) as error:
+        raise CommandFailedError(
+            f"--format {file_format}: torch cannot trace {type(module.policy).__name__}.forward: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the error that an exporter's error comes from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+@contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Switch off the argument checks of distributions, which branch on values: tracing stops there."""
+    before = Distribution._validate_args
+    Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Silence torch's warnings about its own deprecations and about packages that are not needed."""
-    exporter = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = exporter.level
-    exporter.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             for category in (DeprecationWarning, FutureWarning, TracerWarning):
                 warnings.simplefilter("ignore", category)
             yield
     finally:
-        exporter.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
