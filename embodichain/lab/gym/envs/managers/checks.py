@@ -6,11 +6,14 @@ The same check runs when a config is read, with the names that the config has, a
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
@@ -39,8 +42,36 @@ _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 def wrong_return(place: str, func: Any, value: object, wanted: str) -> ConfigError:
     """Return the error for a term that returned ``value`` instead of a tensor of the ``wanted`` shape."""
     name = getattr(func, "__qualname__", type(func).__qualname__)
-    found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    found = f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
     return ConfigError(f"{place}: {name} must return a tensor {wanted}, a row for each environment, not {found}")
+
+
+def missing_key(place: str, func: Any, error: KeyError) -> ConfigError:
+    """Return the error for a term that looked up a key which is not there, with the term's line that did."""
+    name = getattr(func, "__qualname__", type(func).__qualname__)
+    frames = traceback.extract_tb(error.__traceback__)[1:2]  # the first is the manager's
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames)
+    return ConfigError(f"{place}: {name}{where}: no such key: {error.args[0]}")
+
+
+@contextmanager
+def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> Iterator[None]:
+    """Raise a ConfigError if a term writes into a tensor that others read, inside the block.
+
+    Args:
+        place: the term's place in the config.
+        func: the term.
+        shared: the tensors, by names for the message.
+    """
+    before = {key: value._version for key, value in shared.items() if not value.is_inference()}  # those have none
+    yield
+    for key, version in before.items():
+        if shared[key]._version != version:
+            name = getattr(func, "__qualname__", type(func).__qualname__)
+            raise ConfigError(
+                f"{place}: {name} writes into '{key}', which others read too: make a new tensor, x * 0.1 instead of "
+                "x *= 0.1"
+            )
 
 
 @dataclass(frozen=True)

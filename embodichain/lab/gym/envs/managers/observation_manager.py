@@ -17,7 +17,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
+from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, missing_key, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -40,6 +40,7 @@ class ObservationManager(Manager):
         self._mask: Tensor | None = None  # [N] bool: rows that the next call changes; None: all
         self._before: dict[str, Snapshot] = {}  # state before the last call
         self._since: dict[str, Snapshot] = {}  # state after it, while that is restored
+        self._is_first = True  # the next call
         self._returned: dict[str, Any] = {}  # by them in the last call: [N, ...], or several by name
 
     def compute(self, obs: dict[str, Tensor]) -> None:
@@ -48,15 +49,18 @@ class ObservationManager(Manager):
         A term that returns several tensors by name makes a group of them.
 
         Raises:
-            ConfigError: an entry to modify does not exist, or a term returns another type or shape.
+            ConfigError: an entry to modify does not exist, or a term returns another type or shape, or looks up a key
+                that is not there; in the first call also if it writes into the robot's state.
         """
         if self._stateful:
             self._before = self._snapshots()
         random = self._env.random
+        shared = {name: value for name, value in obs.items() if name.startswith("robot/")} if self._is_first else {}
+        self._is_first = False
         with random.stream("observations", tick=self._env.elapsed_steps):
             for name, term in self._terms:
                 random.turn_to(term.stream)
-                value = self._call(name, term, obs)
+                value = self._call_first(name, term, obs, shared) if shared else self._call(name, term, obs)
                 if term.name in self._stateful:
                     value = self._with_other_rows(term, value)
                 if isinstance(value, Mapping) and term.cfg.mode == "add":
@@ -125,13 +129,22 @@ class ObservationManager(Manager):
 
     def _call(self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor]) -> Any:
         """Return a term's value for the observation so far."""
-        if term.cfg.mode == "modify":
-            if name not in obs:
-                raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
-            return term.func(self._env, obs[name], **term.params)
-        if term.name in self._takes_obs:
-            return term.func(self._env, nested_observation(obs, self._env.device), **term.params)
-        return term.func(self._env, **term.params)
+        if term.cfg.mode == "modify" and name not in obs:
+            raise ConfigError(f"env.observations.{term.name}.name: {unknown_name('entry', name, obs)}")
+        try:
+            if term.cfg.mode == "modify":
+                return term.func(self._env, obs[name], **term.params)
+            if term.name in self._takes_obs:
+                return term.func(self._env, nested_observation(obs, self._env.device), **term.params)
+            return term.func(self._env, **term.params)
+        except KeyError as error:
+            raise missing_key(f"env.observations.{term.name}", term.func, error) from error
+
+    def _call_first(
+        self, name: str, term: Term[ObservationCfg], obs: dict[str, Tensor], shared: Mapping[str, Tensor]
+    ) -> Any:
+        with leaving_unchanged(f"env.observations.{term.name}", term.func, shared):
+            return self._call(name, term, obs)
 
     def _with_other_rows(self, term: Term[ObservationCfg], value: Any) -> Any:
         """Return a term's value with the previous rows of the other environments, and store it."""

@@ -9,9 +9,9 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.base import Manager
+from embodichain.lab.gym.envs.managers.base import Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import RewardCfg
-from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
+from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, missing_key, wrong_return
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 
@@ -24,22 +24,37 @@ class RewardManager(Manager):
         weights = [term.cfg.weight for term in self._terms]
         self._shape = torch.Size([env.num_envs])
         self._weights = torch.tensor(weights, device=env.device)[:, None]
+        self._is_first = True  # the next call
 
     def compute(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the reward [N] and the weighted terms by name, [N] each.
 
         Raises:
-            ConfigError: a term returns another type or shape.
+            ConfigError: a term returns another type or shape, or looks up a key that is not there; in the first call
+                also if it writes into what it is given.
         """
         if not self._terms:
             return torch.zeros(self._env.num_envs, device=self._env.device), {}
         env, random, values = self._env, self._env.random, []
+        call = self._call_first if self._is_first else self._call
         with random.stream("rewards", tick=env.elapsed_steps):
             for term in self._terms:
                 random.turn_to(term.stream)
-                values.append(term.func(env, obs, action, info, **term.params))
+                values.append(call(term, obs, action, info))
+        self._is_first = False
         for term, value in zip(self._terms, values, strict=True):
             if getattr(value, "shape", None) != self._shape:
                 raise wrong_return(f"env.rewards.{term.name}", term.func, value, f"[N] = {list(self._shape)}")
         weighted = torch.stack(values) * self._weights
         return weighted.sum(dim=0), dict(zip((t.name for t in self._terms), weighted.unbind(), strict=True))
+
+    def _call(self, term: Term[RewardCfg], obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Any:
+        try:
+            return term.func(self._env, obs, action, info, **term.params)
+        except KeyError as error:
+            raise missing_key(f"env.rewards.{term.name}", term.func, error) from error
+
+    def _call_first(self, term: Term[RewardCfg], obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Any:
+        shared = {**dict(obs.flatten_keys("/").items()), "action": action, **info.get("metrics", {})}
+        with leaving_unchanged(f"env.rewards.{term.name}", term.func, shared):
+            return self._call(term, obs, action, info)

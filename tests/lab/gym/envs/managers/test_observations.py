@@ -214,3 +214,37 @@ def test_observation_without_a_row_for_each_environment_names_its_term(
     message = rf"^env\.observations\.tool: .*{mode} must return a tensor \[N, \.\.\.\] with N = 2, .* not {found}$"
     with pytest.raises(ConfigError, match=message):
         manager.compute({"robot/qpos": torch.zeros(2, 6)})
+
+
+def test_key_that_is_not_there_names_its_term(env: EmbodiedEnv) -> None:
+    def mine(env: Any, obs: Any) -> Any:
+        return obs["robot", "qwel"]
+
+    manager = ObservationManager({"bad": ObservationCfg(mine, mode="add", name="mine")}, env)
+    message = r"^env\.observations\.bad: .*mine \(test_observations\.py, line \d+\): .*qwel"
+    with pytest.raises(ConfigError, match=message):
+        manager.compute({"robot/qpos": torch.zeros(2, 6)})
+
+
+def test_term_that_writes_into_the_state_is_an_error_at_the_first_call(env: EmbodiedEnv) -> None:
+    shared = torch.ones(2, 6)
+
+    def slow(env: Any) -> Any:
+        return shared.mul_(0.1)  # what robot.get_qpos() returns is the entry itself
+
+    manager = ObservationManager({"slow": ObservationCfg(slow, mode="add", name="mine")}, env)
+    with pytest.raises(ConfigError, match=r"^env\.observations\.slow: .*slow writes into 'robot/qpos'"):
+        manager.compute({"robot/qpos": shared})
+
+
+def test_term_may_write_into_what_it_made_itself(env: EmbodiedEnv) -> None:
+    def made(env: Any, data: Any) -> Any:
+        return data.clone()
+
+    def halved(env: Any, data: Any) -> Any:
+        return data.mul_(0.5)
+
+    terms = {name: ObservationCfg(f, mode="modify", name="robot/qpos") for name, f in (("a", made), ("b", halved))}
+    obs = {"robot/qpos": torch.ones(2, 6)}
+    ObservationManager(terms, env).compute(obs)
+    assert (obs["robot/qpos"] == 0.5).all()

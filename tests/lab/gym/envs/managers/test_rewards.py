@@ -200,3 +200,37 @@ def test_reward_of_another_shape_names_its_term(env: EmbodiedEnv, returned: Any,
     message = rf"^env\.rewards\.near: .*mine must return a tensor \[N\] = \[2\], a row for each .*, not {found}$"
     with pytest.raises(ConfigError, match=message):
         manager.compute(NO_OBS, NO_ACTION, {})
+
+
+def test_key_that_is_not_there_names_its_term(env: EmbodiedEnv) -> None:
+    def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
+        return obs["robot", "qwel"].norm(dim=1)
+
+    manager = RewardManager({"bad": RewardCfg(mine)}, env)
+    obs, _ = env.reset()
+    with pytest.raises(
+        ConfigError, match=r"^env\.rewards\.bad: .*mine \(test_rewards\.py, line \d+\): .*qwel"
+    ) as caught:
+        manager.compute(obs, NO_ACTION, {})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("write", "what"),
+    [
+        (lambda obs, action, info: obs["robot", "qvel"].mul_(0.5), "robot/qvel"),
+        (lambda obs, action, info: action.clamp_(-0.5, 0.5), "action"),
+        (lambda obs, action, info: info["metrics"]["distance"].neg_(), "distance"),
+    ],
+)
+def test_term_that_writes_into_what_it_is_given_is_an_error_in_the_first_step(
+    env: EmbodiedEnv, write: Any, what: str
+) -> None:
+    def mine(env: Any, obs: Any, action: Any, info: Any) -> Any:
+        return write(obs, action, info).reshape(2, -1).sum(dim=1)
+
+    obs, _ = env.reset()
+    obs = obs.clone()
+    manager = RewardManager({"near": RewardCfg(mine)}, env)
+    with pytest.raises(ConfigError, match=rf"^env\.rewards\.near: .*mine writes into '{what}', .* x \* 0\.1 instead"):
+        manager.compute(obs, torch.zeros(2, 6), {"metrics": {"distance": torch.zeros(2)}})
