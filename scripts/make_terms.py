@@ -35,7 +35,7 @@ INTRO = """\
 What can be named by `func` in an environment config, with its `params`. A thing in the scene is named by
 `{"uid": "cube"}`. Lengths are in m, masses in kg, times in s, angles in rad unless it says degrees; quaternions are
 (w, x, y, z). Everything random is drawn by environment and episode, so it does not depend on the number of
-environments. A term of your own is named by its dotted path: see [CONTRIBUTING](../CONTRIBUTING.md).
+environments. A term of your own is named by its dotted path: see [Add a term](extending.md#add-a-term).
 """
 # Parameters that the managers pass.
 LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}

@@ -60,7 +60,10 @@ class TaskHooks(gym.Env[Any, Any]):
     """[N] bool, false everywhere."""
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
-        """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name."""
+        """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.
+
+        Called once in each control step, and once in each ``reset()``, so counters belong in ``_update_sim_state``.
+        """
         return self._never, self._never, {}
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
@@ -84,7 +87,10 @@ class TaskHooks(gym.Env[Any, Any]):
         """Initialise once after the simulation is built."""
 
     def _update_sim_state(self) -> None:
-        """Change the state after the physics and before it is observed."""
+        """Change the state after the physics and before it is observed; once in each control step, never in a reset.
+
+        ``elapsed_steps`` counts the present step already.
+        """
 
     def _step_action(self, action: Tensor) -> None:
         """Turn actions [N, A] into controls of the simulation."""

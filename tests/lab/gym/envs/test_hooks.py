@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.hooks import checked_task_state
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from tests.lab.scenes import cart_cfg
 
 YES = torch.ones(2, dtype=torch.bool)
 
@@ -40,3 +43,30 @@ def test_anything_else_is_named(value: Any, got: str) -> None:
         "Lifting.compute_task_state must return (success, fail, metrics): two bool tensors [N] = [2] and a dict of "
         f"tensors [N]. Got {got}"
     )
+
+
+class Calls(EmbodiedEnv):
+    """Lists the calls of its hooks, with the elapsed steps; its episodes have two."""
+
+    def _init_sim_state(self) -> None:
+        super()._init_sim_state()
+        self.calls: list[tuple[str, list[int]]] = []
+
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        self.calls.append(("update", self.elapsed_steps.tolist()))
+
+    def compute_task_state(self, **kwargs: Any) -> Any:
+        self.calls.append(("task state", self.elapsed_steps.tolist()))
+        return super().compute_task_state(**kwargs)
+
+
+def test_hooks_run_once_in_a_step_and_the_task_state_once_more_in_a_reset() -> None:
+    """So a counter belongs in ``_update_sim_state``, as docs/extending.md says."""
+    env = Calls(replace(cart_cfg(), num_envs=1, max_episode_steps=2))
+    env.calls = []
+    env.reset(seed=1)
+    for _ in range(3):
+        env.step(torch.zeros(1, env.action_manager.total_action_dim))
+    steps = [(name, [count]) for count in (1, 2, 1) for name in ("update", "task state")]
+    assert env.calls == [("task state", [0]), *steps]
