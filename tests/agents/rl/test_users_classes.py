@@ -137,4 +137,6 @@ class ForBuiltInPolicies(Regression):
 def test_doctor_examines_an_algorithm_whose_settings_are_its_own() -> None:
     results = {result.name: result for result in check_algorithm(ForBuiltInPolicies)}
     assert results["parameters_change"].status == "passed"
-    assert results["gradient_norm_is_cut"].cause == "the config has no max_grad_norm"
+    # Minibatches without normalised advantages move the mean; what depends on that check is not asked.
+    assert results["equal_rewards_move_nothing"].status == "failed"
+    assert results["gradient_norm_is_cut"].status == "skipped"

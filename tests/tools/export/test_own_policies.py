@@ -11,7 +11,9 @@ from tensordict import TensorDict
 from torch.distributions import Distribution
 
 from embodichain.agents.rl.models import Policy
-from embodichain.tools.export import FORMATS, DeployedPolicy, check_parity, record_steps
+from embodichain.tools.export.formats import FORMATS
+from embodichain.tools.export.module import DeployedPolicy
+from embodichain.tools.export.parity import check_parity, record_steps
 from embodichain.utils.errors import CommandFailedError
 from tests.pages import REPOSITORY, files_of
 from tests.tools.export.test_parity import ACTIONS, SPACE, RandomEnv
