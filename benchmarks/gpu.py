@@ -140,7 +140,7 @@ class Case:
             "seconds": {name: parts[name] / iterations for name in PARTS},
             "managers_to_physics": (parts["managers"] + parts["policy"]) / parts["physics"],
             "idle": self._idle(),
-            "diverged": self.env.num_diverged,
+            "diverged": self.env.divergences.count,
         }
 
     def _idle(self) -> float | None:

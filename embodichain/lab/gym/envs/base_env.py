@@ -84,11 +84,6 @@ class BaseEnv(TaskHooks):
         """Duration of a control step, s."""
         return self.cfg.sim_cfg.physics_dt * self.cfg.sim_steps_per_control
 
-    @property
-    def num_diverged(self) -> int:
-        """Number of episodes that ended because the physics or the action became invalid."""
-        return self.divergences.count
-
     @section("observations")
     def get_obs(self) -> TensorDict:
         """Return the observation of the current state, batch [N], nested by the slashes in the names."""

@@ -473,8 +473,8 @@ def test_invalid_physics_or_action_ends_that_episode_alone_and_is_counted(
             assert not info["success"][0]
             assert all(value[0].item() == 0.0 for value in info["rewards"].values())
             assert "environments [0]" in capsys.readouterr().err
-    assert env.num_diverged == 1
-    assert other.num_diverged == 0
+    assert env.divergences.count == 1
+    assert other.divergences.count == 0
     assert all_finite(state(env))
     assert list(tmp_path.iterdir()) == []
 
@@ -500,7 +500,7 @@ def test_infinite_action_is_clipped_and_no_divergence() -> None:
     env = env_of(PUSH_CUBE, 2)
     env.reset(seed=1)
     env.step(torch.full((2, 6), float("inf")))
-    assert env.num_diverged == 0
+    assert env.divergences.count == 0
     torch.testing.assert_close(env.robot.get_qpos_target("arm")[0, 0], torch.tensor(0.1), atol=1e-6, rtol=0)
 
 

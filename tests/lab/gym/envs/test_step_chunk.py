@@ -164,7 +164,7 @@ def test_physics_that_becomes_invalid_within_a_chunk_ends_the_episode_once() -> 
     assert info["executed"].tolist() == [[True] * 4, [True, True, False, False]]
     assert reward.tolist() == [[1, 2, 3, 4], [1, 0, 0, 0]]
     assert terminated.tolist() == [False, True]
-    assert env.num_diverged == 1
+    assert env.divergences.count == 1
     assert torch.allclose(info["state_before"]["qpos"][1], before[1], atol=0.05)  # one step later
     assert all(value.isfinite().all() for each in (obs, info["final_obs"]) for value in leaves(each).values())
 

@@ -36,7 +36,7 @@ def test_shipped_config_resets_and_steps_finite(path: Path) -> None:
         obs, reward, _, _, info = env.step(action)
         assert torch.isfinite(reward).all()
         assert all(torch.isfinite(value).all() for value in (*info["rewards"].values(), *info["metrics"].values()))
-    assert env.num_diverged == 0
+    assert env.divergences.count == 0
     env.close()
 
 
