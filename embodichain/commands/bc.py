@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from embodichain.agents.rl.config.arguments import add_writes_and_overrides
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
@@ -31,14 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="continue the cloning in this folder with its own config",
     )
     add_allow_import(parser, "the training config")
-    parser.add_argument(
-        "--allow-write",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="let out and record of the config lead into this folder, outside outputs",
-    )
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
+    add_writes_and_overrides(parser, "let out and record of the config lead into this folder, outside outputs")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -43,11 +43,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="number of processes on this machine; implies --distributed (unset: one for each GPU)",
     )
     add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
-    parser.add_argument(
-        "--allow-write",
-        action="append",
-        default=[],
-        metavar="FOLDER",
-        help="let a save_path of the config lead into this folder, outside the run's own",
-    )
+    add_writes_and_overrides(parser, "let a save_path of the config lead into this folder, outside the run's own")
+
+
+def add_writes_and_overrides(parser: argparse.ArgumentParser, allow_write_help: str) -> None:
+    """Add ``--allow-write``, with a help text of the command's, and the overrides ``key=value``."""
+    parser.add_argument("--allow-write", action="append", default=[], metavar="FOLDER", help=allow_write_help)
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
