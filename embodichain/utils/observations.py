@@ -116,6 +116,15 @@ def entry_spaces(space: spaces.Dict) -> dict[str, spaces.Box]:
     return entries
 
 
+def zero_entries(space: spaces.Dict, keys: Sequence[str], num_rows: int) -> TensorDict | None:
+    """Return zeros [M] for the entries of a structured observation space that ``keys`` name; None if there are none."""
+    known = entry_spaces(space)
+    zeros = {key: np.zeros((num_rows, *known[key].shape), known[key].dtype) for key in keys if key in known}
+    if not zeros:
+        return None
+    return TensorDict({key: torch.from_numpy(array) for key, array in zeros.items()}, batch_size=[num_rows])
+
+
 def entry_columns(space: spaces.Dict) -> dict[str, slice]:
     """Return the columns of each entry in the flat observation, by name, without images."""
     columns: dict[str, slice] = {}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.buffer.layout import allocate_rollout
 from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.models.block import space_size
+from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.run_config import RunConfig, check_sizes
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
-from embodichain.utils.observations import entry_spaces
+from embodichain.utils.observations import zero_entries
 
 
 def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
@@ -54,23 +52,15 @@ def _check_chunks(run: RunConfig, length: int) -> None:
 
 def _check_rollout_memory(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
     """Check that a rollout fits into the available memory."""
-    known, num_steps = entry_spaces(env.single_observation_space), run.trainer.buffer_size
-    entries = {
-        key: torch.from_numpy(np.empty((0, *known[key].shape), known[key].dtype))
-        for key in policy.obs_keys
-        if key in known
-    }
-    rollout = allocate_rollout(
+    num_steps = run.trainer.buffer_size
+    rollout = allocate_for(
+        policy,
         env.num_envs,
         num_steps // policy.chunk_length,
         space_size(env.flattened_observation_space),
         space_size(env.single_action_space),
         "meta",  # of which nothing is allocated
-        extra_fields=policy.extra_fields,
-        state_size=policy.state_size,
-        entries=TensorDict(entries, batch_size=[0]) if entries else None,
-        chunk_length=policy.chunk_length,
-        log_prob_size=policy.log_prob_size,
+        zero_entries(env.single_observation_space, policy.obs_keys, 0),
     )
     what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
     check_memory("trainer.buffer_size", what, rollout.bytes(), device)

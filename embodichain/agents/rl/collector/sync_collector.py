@@ -12,10 +12,10 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.collector.base import BaseCollector, StepCallback
 from embodichain.agents.rl.collector.step_info import FinalSlots, StepInfo
 from embodichain.agents.rl.models import Actor, policy_input, valued
+from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.vec_env import SavesState, Step, VecEnv, step_with
 from embodichain.utils import ConfigError
 from embodichain.utils.observations import flat_input, select_entries
@@ -112,17 +112,14 @@ class SyncCollector(BaseCollector):
         """Return new storage for a rollout of ``num_steps`` steps, [N, T+1]."""
         action_shape = self.env.action_space.shape
         assert action_shape is not None  # it is a Box
-        return allocate_rollout(
+        return allocate_for(
+            self.policy,
             self.env.num_envs,
             num_steps,
             self._next["obs"].shape[-1],
             action_shape[-1],
             self.device,
-            extra_fields=self.policy.extra_fields,
-            state_size=self.policy.state_size,
-            entries=self._next.get("entries", None),
-            chunk_length=self.policy.chunk_length,
-            log_prob_size=self.policy.log_prob_size,
+            self._next.get("entries", None),
             has_final=self.keeps_final_obs,
             is_versioned="policy_version" in self._bootstrap,
         )

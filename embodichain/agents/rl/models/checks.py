@@ -10,22 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from embodichain.agents.rl.buffer import allocate_rollout, learning_batch
+from embodichain.agents.rl.buffer import learning_batch
 from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
 from embodichain.agents.rl.models.block import space_size
-from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob
+from embodichain.agents.rl.models.policy import EVALUATED, Policy, action_log_prob, allocate_for
 from embodichain.agents.rl.models.recurrent import ActorCriticRecurrent
 from embodichain.agents.rl.models.vla.policy import VLAPolicy
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.module_utils import takes
-from embodichain.utils.observations import entry_spaces
+from embodichain.utils.observations import entry_spaces, zero_entries
 from embodichain.utils.state import generators_state, load_generators_state
 
 _ROWS = 2  # M; with one, [M, 1] broadcasts to [M, M] as if it were right
@@ -99,18 +98,8 @@ def check_policy(
     if policy.obs_keys and observation_space is None:
         return
     entries = None if observation_space is None else _zero_entries(policy, observation_space)
-    rollout = allocate_rollout(
-        _ROWS,
-        policy.sequence_length or 2,
-        space_size(obs_space),
-        space_size(action_space),
-        device,
-        extra_fields=policy.extra_fields,
-        state_size=policy.state_size,
-        entries=entries,
-        chunk_length=policy.chunk_length,
-        log_prob_size=policy.log_prob_size,
-    )
+    num_decisions, sizes = policy.sequence_length or 2, (space_size(obs_space), space_size(action_space))
+    rollout = allocate_for(policy, _ROWS, num_decisions, *sizes, device, entries)
     with _as_it_was(policy), torch.no_grad():
         _check_choice(policy, rollout)
         _check_evaluation(policy, rollout, evaluated)
@@ -125,10 +114,7 @@ def _zero_entries(policy: Policy, space: spaces.Dict) -> TensorDict | None:
         if key not in known:
             place = f"policy {type(policy).__name__}: obs_keys"
             raise ConfigError(f"{place}: {unknown_name('entry of the observation', key, known)}")
-    if not policy.obs_keys:
-        return None
-    zeros = {key: np.zeros((_ROWS, *known[key].shape), known[key].dtype) for key in policy.obs_keys}
-    return TensorDict({key: torch.from_numpy(array) for key, array in zeros.items()}, batch_size=[_ROWS])
+    return zero_entries(space, policy.obs_keys, _ROWS)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.utils import ConfigError
 from embodichain.utils.modes import keeping_modes
@@ -52,6 +53,32 @@ class Actor(Protocol):
 
     def get_value(self, td: TensorDict) -> TensorDict:
         """Write ``value`` into ``td``."""
+
+
+def allocate_for(
+    policy: Actor,
+    num_envs: int,
+    num_decisions: int,
+    obs_dim: int,
+    action_dim: int,
+    device: torch.device | str,
+    entries: TensorDict | None,
+    **fields: bool,
+) -> TensorDict:
+    """Return a rollout [N, T+1] with the fields that a policy writes; arguments as of ``allocate_rollout``."""
+    return allocate_rollout(
+        num_envs,
+        num_decisions,
+        obs_dim,
+        action_dim,
+        device,
+        extra_fields=policy.extra_fields,
+        state_size=policy.state_size,
+        entries=entries,
+        chunk_length=policy.chunk_length,
+        log_prob_size=policy.log_prob_size,
+        **fields,
+    )
 
 
 def policy_input(
