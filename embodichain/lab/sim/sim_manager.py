@@ -42,16 +42,8 @@ from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
 
 T = TypeVar("T")
-EntityCfg = (
-    RigidObjectCfg
-    | ArticulationCfg
-    | RobotCfg
-    | MarkerCfg
-    | LightCfg
-    | RigidObjectGroupCfg
-    | CameraCfg
-    | ContactSensorCfg
-)
+SensorCfg = CameraCfg | ContactSensorCfg
+EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | SensorCfg
 
 
 class SimulationManager:
@@ -147,12 +139,13 @@ class SimulationManager:
         self._check_unbuilt()
         self._builder.set_emission_light(cfg)
 
-    def add_sensor(self, cfg: CameraCfg | ContactSensorCfg) -> None:
+    def add_sensor(self, cfg: SensorCfg) -> None:
         """Add a camera, or a contact sensor of an articulation that is there (before :meth:`build`)."""
         self._check_unbuilt()
         if isinstance(cfg, ContactSensorCfg):
             robots = [entity.uid for entity in self._cfgs if isinstance(entity, RobotCfg)]
-            self._builder.add_contact_sensor(cfg, cfg.entity or (robots[0] if robots else "robot"))
+            entity = cfg.entity or (robots[0] if robots else "robot")
+            self._builder.add_contact_sensor(cfg.uid, entity, cfg.link_names)
         else:
             self._builder.claim(cfg.uid)
         self._cfgs.append(cfg)
@@ -177,8 +170,8 @@ class SimulationManager:
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
-                    names = scene.joints[cfg.uid], scene.links[cfg.uid], scene.parts[cfg.uid]
-                    self.robots[cfg.uid] = Robot(cfg, backend, *names)
+                    parts = scene.parts[cfg.uid]
+                    self.robots[cfg.uid] = Robot(cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid], parts)
                 case ArticulationCfg():
                     self.articulations[cfg.uid] = Articulation(
                         cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
@@ -195,9 +188,9 @@ class SimulationManager:
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case ContactSensorCfg():
-                    names, first = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(first).adr[0])
-                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, names, column)
+                    links, first_sensor = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(first_sensor).adr[0])
+                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
