@@ -91,3 +91,9 @@ def test_wrong_command_hides_no_error_of_its_own() -> None:
         read(commands={"base_velocity": {"func": "UniformVelocityCommand", "resampling_time": "long"}})
     assert str(error.value).startswith("env.commands.base_velocity.resampling_time: ")
     assert "\n" not in str(error.value)
+
+
+def test_sensor_that_does_not_say_its_type_is_told_so() -> None:
+    with pytest.raises(ConfigError) as error:
+        config_to_cfg(legs_data(sensor=[{"uid": "feet", "link_names": [".*_foot"]}]))
+    assert str(error.value) == "sensor[0].link_names: unknown key in an object that does not say of which type it is"
