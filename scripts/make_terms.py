@@ -61,6 +61,7 @@ TYPES = {
     "CameraName": "str",
     "SensorName": "str",
     "CommandName": "str",
+    "PositiveRange": "[low, high] > 0",
     "PositiveShare": "0 < float <= 1",
     "Share": "0 <= float <= 1",
     "Lean": "0 < float < pi",

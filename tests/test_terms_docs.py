@@ -24,8 +24,8 @@ TERMS = {
         action_smoothness_penalty distance_between_objects distance_to_target incremental_distance_to_target
         joint_limit_penalty joint_velocity_penalty orientation_alignment reaching_behind_object success_reward
         action_rate_l2 ang_vel_xy_l2 base_height_l2 feet_air_time feet_clearance feet_gait feet_impact feet_slide
-        flat_orientation_l2 is_alive is_terminated joint_acc_l2 joint_pos_limits joint_torques_l2 joint_vel_l2
-        lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts""",
+        flat_orientation_l2 is_alive is_terminated joint_acc_l2 joint_pos_limits joint_torque_limits joint_torques_l2
+        joint_vel_l2 lin_vel_z_l2 posture track_ang_vel_z_exp track_lin_vel_xy_exp undesired_contacts""",
     "Terminations": "bad_orientation base_height_below illegal_contact",
     "Curriculum": "command_range",
     "Randomisation": """
@@ -33,7 +33,9 @@ TERMS = {
         randomize_rigid_object_mass randomize_rigid_object_pose randomize_rigid_object_scale
         randomize_rigid_objects_scale randomize_robot_eef_pose randomize_robot_qpos randomize_target_pose
         randomize_camera_extrinsics randomize_camera_intrinsics randomize_emission_light randomize_light
-        randomize_visual_material set_rigid_object_group_visual_material set_rigid_object_visual_material""",
+        randomize_visual_material set_rigid_object_group_visual_material set_rigid_object_visual_material
+        push_robot randomize_base_pose randomize_base_velocity randomize_joint_velocity randomize_link_center_of_mass
+        randomize_link_friction randomize_link_mass randomize_motor_strength""",
     "Other events": """
         drop_rigid_object_group_sequentially prepare_extra_attr register_entity_attrs register_entity_pose
         register_info_to_env replace_assets_from_group set_detached_uids_for_env_reset""",

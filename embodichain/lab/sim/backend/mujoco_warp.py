@@ -26,19 +26,8 @@ from embodichain.utils.rows import ChosenRows
 
 # The whole integration state; qacc_warmstart is where the solver's next search starts.
 _STATE = (
-    "qpos",
-    "qvel",
-    "act",
-    "ctrl",
-    "qacc_warmstart",
-    "qfrc_applied",
-    "xfrc_applied",
-    "eq_active",
-    "mocap_pos",
-    "mocap_quat",
-    "time",
-    "history",
-    "plastic",
+    *("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "qfrc_applied", "xfrc_applied"),
+    *("eq_active", "mocap_pos", "mocap_quat", "time", "history", "plastic"),
 )
 _CHECKED = ("qpos", "qvel", "qacc_warmstart", "ctrl")
 _LARGEST = 1e10  # mjMAXVAL: what is beyond is invalid
@@ -119,8 +108,10 @@ class MujocoWarpBackend(Backend):
 
     @override
     def read_last(self, name: str) -> Tensor:
-        view = warp.to_torch(getattr(self._data, name))
-        view = view.flatten(2) if view.dim() == 4 else view  # MuJoCo's shape
+        view = self._derived.get(name)
+        if view is None:
+            view = warp.to_torch(getattr(self._data, name))
+            self._derived[name] = view = view.flatten(2) if view.dim() == 4 else view  # MuJoCo's shape
         return view.to(torch.float32, copy=True)
 
     @override
@@ -278,6 +269,7 @@ class MujocoWarpBackend(Backend):
         self._graphs.wait()
         self._views = {name: warp.to_torch(getattr(self._data, name)) for name in _STATE}
         self._filled = [name for name, view in self._views.items() if view.numel()]
+        self._derived: dict[str, Tensor] = {}  # views of the fields that were read
         self._casts.clear()
         self._computed = dict.fromkeys(self._computed, -1)
 

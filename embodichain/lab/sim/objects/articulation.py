@@ -23,6 +23,7 @@ from embodichain.lab.sim.model.drives import per_joint
 from embodichain.lab.sim.model.initial_state import mimics
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.joint_drives import JointDrives
+from embodichain.lab.sim.objects.link_physics import LinkPhysics
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 from embodichain.utils.constants import constant
 from embodichain.utils.errors import unknown_name
@@ -95,7 +96,8 @@ class Articulation:
         self.drives: JointDrives = JointDrives(backend, self._ctrl_adr, self._qvel_adr, self.body_data.default_qpos[0])
         """The joints' drives."""
         self._highest_effort = self.body_data.qf_limits[0]
-        self._lowest_effort = -self._highest_effort
+        self.link_physics: LinkPhysics = LinkPhysics(backend, self._links)
+        """Masses, centres of mass and friction of its links."""
         self.base: BasePose = BasePose(cfg, backend)
         """The pose of its base."""
         self.state_cache = StateCache(backend)
@@ -244,7 +246,8 @@ class Articulation:
     @cached_per_state
     def _compute_qf(self) -> Tensor:
         effort = self.drives.efforts(self.get_qpos_target(), self.get_qpos(), self.get_qvel())
-        return torch.clamp(effort, self._lowest_effort, self._highest_effort)
+        highest = self._highest_effort * self.drives.strength
+        return torch.clamp(effort, -highest, highest)
 
     def _columns(self, addresses: Sequence[int] | Mapping[int, int], joint_ids: Sequence[int]) -> Columns:
         key = tuple(addresses[j] for j in joint_ids)

@@ -77,16 +77,16 @@ class BasePose:
     def linear_velocity(self) -> Tensor:
         """Return the linear velocity in the base's frame, [N, 3], m/s."""
         # The engine has a free joint's linear velocity in the world's frame and its angular one in the body's.
-        return self._to_base(self._velocity()[:, :3])
+        return self._to_base(self.velocity()[:, :3])
 
     def angular_velocity(self) -> Tensor:
         """Return the angular velocity in the base's frame, [N, 3], rad/s."""
-        return self._velocity()[:, 3:]
+        return self.velocity()[:, 3:]
 
     @cached_per_state
     def heading_velocity(self) -> Tensor:
         """Return the velocity in the horizontal plane, forwards and to the left of the heading, [N, 2], m/s."""
-        x, y = self._velocity()[:, :2].unbind(1)
+        x, y = self.velocity()[:, :2].unbind(1)
         heading = self.heading()
         c, s = torch.cos(heading), torch.sin(heading)
         return torch.stack((c * x + s * y, c * y - s * x), dim=1)
@@ -101,8 +101,8 @@ class BasePose:
         """Return the unit vector downwards in the base's frame, [N, 3]; (0, 0, -1) while it is level."""
         return -self.rotation()[:, 2]
 
-    def _velocity(self) -> Tensor:
-        """Return linear (world frame) and angular velocity (base frame), [N, 6]."""
+    def velocity(self) -> Tensor:
+        """Return linear (environment's frame, m/s) and angular velocity (base's frame, rad/s), [N, 6]."""
         if self._is_free:
             return self._backend.qvel[:, self._qvel : self._qvel + 6]
         return torch.zeros(self._backend.num_envs, 6, device=self._backend.device)

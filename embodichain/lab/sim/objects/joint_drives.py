@@ -23,7 +23,7 @@ DriveMode = Literal["position", "velocity", "effort"]
 class JointDrives:
     """Gains and modes of the drives; a reset does not change them."""
 
-    state_names = ("_gains", "_gain", "_pull", "_drag")
+    state_names = ("_gains", "_strength", "_gain", "_pull", "_drag")
 
     def __init__(
         self, backend: Backend, actuators: Mapping[int, int], dof_addresses: Sequence[int], default_qpos: Tensor
@@ -40,11 +40,13 @@ class JointDrives:
         self._joints = list(actuators)
         self._places = _as_slice(list(actuators.values()))
         self._dofs = list(dof_addresses)
+        self._numbers = {joint: int(backend.model.dof_jntid[dof]) for joint, dof in enumerate(self._dofs)}
         self._default_qpos = default_qpos
         self._modes: list[DriveMode] = ["position"] * len(self._dofs)
         stiffness, damping = self._of_joints("actuator_gainprm", 0), -self._of_joints("actuator_biasprm", 2)
         self._default_gains = torch.stack((stiffness, damping), dim=1)
         self._gains = self._default_gains  # [1 or N, 2, J]
+        self._strength = torch.ones_like(stiffness)  # [1 or N, J] factor of the gains and the highest effort
         # force = gain * target - pull * q - drag * qd; [1 or N, J]
         self._gain, self._pull, self._drag = self._coefficients(self._gains)
 
@@ -61,7 +63,7 @@ class JointDrives:
             targets = torch.zeros_like(targets)
         self._backend.write_initial("ctrl", self._columns(driven), targets)
         self._backend.write("ctrl", self._columns(driven), targets)
-        self._write(self._gains, None)
+        self._write(None)
 
     def set_targets(self, targets: Tensor, joint_ids: Sequence[int]) -> None:
         """Set the drives' targets [N, J] of joints that have one, in the unit of their mode."""
@@ -75,8 +77,8 @@ class JointDrives:
         """
         n, dofs = self._backend.num_envs, constant(tuple(self._dofs), self._backend.device)
         return {
-            "stiffness": self._gains[:, 0].expand(n, -1),
-            "damping": self._gains[:, 1].expand(n, -1),
+            "stiffness": (self._gains[:, 0] * self._strength).expand(n, -1),
+            "damping": (self._gains[:, 1] * self._strength).expand(n, -1),
             "friction": self._backend.read_model("dof_frictionloss")[:, dofs].float(),
             "armature": self._backend.read_model("dof_armature")[:, dofs].float(),
         }
@@ -89,16 +91,49 @@ class JointDrives:
             damping: [n, J] factors.
         """
         factors = torch.stack((stiffness, damping), dim=1)
-        gains = self._gains.expand(self._backend.num_envs, -1, -1)
+        self._gains = self._changed(self._gains, self._default_gains, factors, joint_ids, env_ids)
+        self._write(env_ids)
+
+    def set_strength(self, strength: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
+        """Set factors of the gains and of the effort limits: :meth:`scale` sets others, of the gains alone.
+
+        Args:
+            strength: [n, J] factors, above 0.
+        """
+        ones = torch.ones_like(self._default_gains[:, 0])
+        self._strength = self._changed(self._strength, ones, strength, joint_ids, env_ids)
+        self._write(env_ids)
+        model, rows = self._backend.model, self._strength[env_ids]
+        for name, numbers, is_limited in (
+            ("jnt_actfrcrange", self._numbers, model.jnt_actfrclimited),
+            ("actuator_forcerange", self._actuators, model.actuator_forcelimited),
+        ):
+            limited = {joint: number for joint, number in numbers.items() if is_limited[number]}
+            if limited:
+                places, joints = _as_slice(list(limited.values())), list(limited)
+                bounds = getattr(model, name)[list(limited.values())].tolist()
+                ranges = constant(tuple(map(tuple, bounds)), rows.device, torch.float32)
+                factors = rows[:, constant(tuple(joints), rows.device), None]
+                self._backend.write_model(name, places, factors * ranges, env_ids)
+
+    @property
+    def strength(self) -> Tensor:
+        """Factors of the effort limits, [1 or N, J]."""
+        return self._strength
+
+    def _changed(
+        self, now: Tensor, default: Tensor, factors: Tensor, joint_ids: Sequence[int], env_ids: Tensor
+    ) -> Tensor:
+        """Return values [N, ..., J] of which some joints' in environments [n] are factors of their defaults."""
+        now = now.expand(self._backend.num_envs, *now.shape[1:])
         if len(joint_ids) == len(self._dofs):
-            rows = self._default_gains * factors
+            rows = default * factors
         else:
-            at = constant(tuple(joint_ids), gains.device)
-            rows = gains[env_ids]
-            rows[..., at] = self._default_gains[..., at] * factors
+            at = constant(tuple(joint_ids), now.device)
+            rows = now[env_ids]
+            rows[..., at] = default[..., at] * factors
         # A new tensor, so that what was read before does not change.
-        self._gains = gains.index_copy(0, env_ids, rows)
-        self._write(rows, env_ids)
+        return now.index_copy(0, env_ids, rows)
 
     def efforts(self, targets: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
         """Return the drives' efforts before their limits, [N, J]; targets, positions and velocities [N, J]."""
@@ -108,9 +143,11 @@ class JointDrives:
             towards = torch.addcmul(self._gain * targets, self._pull, qpos, value=-1.0)
         return torch.addcmul(towards, self._drag, qvel, value=-1.0)
 
-    def _write(self, rows: Tensor, env_ids: Tensor | None) -> None:
-        """Write gains [n, 2, J] and modes into the engine's actuators of environments [n]."""
-        self._gain, self._pull, self._drag = self._coefficients(self._gains)
+    def _write(self, env_ids: Tensor | None) -> None:
+        """Write gains and modes into the engine's actuators of environments [n]."""
+        gains = self._gains * self._strength[:, None]
+        self._gain, self._pull, self._drag = self._coefficients(gains)
+        rows = gains if env_ids is None else gains.expand(self._backend.num_envs, -1, -1)[env_ids]
         gain, pull, drag = self._coefficients(rows)
         if len(self._joints) < len(self._dofs):
             driven = constant(tuple(self._joints), gain.device)

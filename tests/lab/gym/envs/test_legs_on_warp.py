@@ -11,6 +11,7 @@ import torch
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.lab.sim.sensors import ContactSensor
 from embodichain.utils.observations import flatten_dict_observation
+from tests.lab.gym.envs.managers.randomization.test_articulation import ALL
 from tests.lab.legs import legs_env
 from tests.lab.scenes import actions_for
 from tests.lab.warp_scenes import ENGINES, needs_warp
@@ -27,7 +28,7 @@ REWARDS: dict[str, dict[str, Any]] = {
     "joint_vel_l2": {}, "joint_acc_l2": {}, "joint_pos_limits": {}, "posture": {"std": {".*_hip_joint": 0.2}},
     "feet_air_time": FEET, "feet_slide": FEET, "feet_clearance": FEET, "feet_impact": FEET | {"max_force": 50.0},
     "feet_gait": FEET | {"offsets": [0.5, 0.0, 0.0, 0.5]}, "undesired_contacts": FEET, "is_alive": {},
-    "is_terminated": {},
+    "is_terminated": {}, "joint_torque_limits": {},
 }  # fmt: skip
 COMMAND = {"func": "UniformVelocityCommand", "resampling_time": [0.04, 0.1], "params": {"heading": [-3.0, 3.0]}}
 WHOLE: dict[str, Any] = {
@@ -43,6 +44,7 @@ WHOLE: dict[str, Any] = {
         "kick": {"func": "illegal_contact", "params": {"sensor": "trunk"}},
     },
     "curriculum": {"range": {"func": "command_range"}},
+    "events": ALL,
 }
 SENSORS = [
     {"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]},

@@ -21,6 +21,7 @@ __all__ = [
     "FunctorCfg",
     "Interval",
     "ObservationCfg",
+    "PositiveRange",
     "PositiveShare",
     "Range",
     "Range1",
@@ -74,8 +75,8 @@ Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
 """The same for three axes."""
 Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number."""
-Times = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
-"""``[shortest, longest]`` time, s."""
+PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
+"""``[lowest, highest]`` of one number above 0."""
 Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 """``[lowest, highest]`` of one number, not the same."""
 
@@ -192,7 +193,7 @@ class EventCfg(FunctorCfg):
 class CommandCfg(FunctorCfg):
     """One command: what the policy is told to do."""
 
-    resampling_time: Times = (10.0, 10.0)
+    resampling_time: PositiveRange = (10.0, 10.0)
     """``[shortest, longest]`` time until it is drawn anew within an episode, s, in whole control steps."""
 
 

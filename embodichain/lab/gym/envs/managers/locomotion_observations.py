@@ -9,6 +9,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, SensorName
 from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.utils.constants import constant
 
 __all__ = [
     "base_ang_vel",
@@ -42,7 +43,7 @@ def projected_gravity(env: TermEnv) -> Tensor:
 def joint_pos_rel(env: TermEnv) -> Tensor:
     """Return the positions of the joints that act, less their initial ones, [N, J], rad or m."""
     part = env.active_part
-    ids = env.robot.get_joint_ids(part)
+    ids = constant(tuple(env.robot.get_joint_ids(part)), env.device)
     return env.robot.get_qpos(part) - env.robot.body_data.default_qpos[:, ids]
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "is_terminated",
     "joint_acc_l2",
     "joint_pos_limits",
+    "joint_torque_limits",
     "joint_torques_l2",
     "joint_vel_l2",
     "lin_vel_z_l2",
@@ -164,6 +165,18 @@ def joint_pos_limits(
     qpos = env.robot.get_qpos()
     outside = torch.maximum(low + spare - qpos, qpos - (high - spare))
     return outside.nan_to_num(nan=0.0, neginf=0.0).clamp(min=0.0).sum(dim=1)
+
+
+def joint_torque_limits(
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveShare = 0.8
+) -> Tensor:
+    """Return how far the drives' efforts are beyond a part of their limits, summed, Nm or N.
+
+    Args:
+        soft_share: the part of each limit that is free.
+    """
+    beyond = env.robot.get_qf().abs() - soft_share * env.robot.body_data.qf_limits
+    return beyond.clamp(min=0.0).sum(dim=1)
 
 
 class posture(Functor):  # noqa: N801 (named like a function, as configs name it)

@@ -266,3 +266,14 @@ def test_offsets_of_the_wrong_number_are_an_error_that_names_the_feet(env: Locom
     message = "params.offsets: has 2 values for 4 feet: FL_foot, FR_foot, RL_foot, RR_foot"
     with pytest.raises(ConfigError, match=message):
         functor(rewards.feet_gait, env, **GAIT | {"offsets": [0.0, 0.5]})
+
+
+def test_torque_counts_beyond_its_share_of_the_limit(env: LocomotionEnv) -> None:
+    limits = env.robot.body_data.qf_limits[0]
+    targets = env.robot.get_qpos().clone()
+    targets[0, 0] += 0.9 * float(limits[0]) / 35.0  # 0.1 of the limit beyond
+    targets[0, 1] -= 100.0  # at the limit: 0.2 of it beyond
+    targets[1, 2] += 0.7 * float(limits[2]) / 35.0
+    env.robot.set_qpos(targets)
+    expected = 0.1 * float(limits[0]) + 0.2 * float(limits[1])
+    assert value(env, rewards.joint_torque_limits, soft_share=0.8) == [expected, 0.0]
