@@ -18,9 +18,9 @@ from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
 
+# Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
+# and then is not comparable.
 _IGNORED = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
-
-
 _LONGEST_NAME = 60
 
 Groups = dict[str, list[RunData]]
