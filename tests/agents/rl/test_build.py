@@ -20,6 +20,13 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import tiny_config, write_config
 
+RECURRENT: dict[str, Any] = {
+    "name": "actor_critic_recurrent",
+    "hidden_size": 4,
+    "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
+    "critic": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
+}
+
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +59,21 @@ def test_action_size_that_is_not_the_environments_is_an_error() -> None:
 def test_sequences_that_do_not_fit_the_rollouts_are_refused_before_the_run_begins(
     changes: dict[str, Any], error: str
 ) -> None:
-    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
-    recurrent = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
-    config = tiny_config(policy=recurrent, trainer__enable_eval=False, **changes)
+    config = tiny_config(policy=RECURRENT, trainer__enable_eval=False, **changes)
     run = load_run_config(write_config(Path(), config))
     env, _ = build_envs(run)
     with pytest.raises(ConfigError, match=error):
         build_learner(run, env, torch.device("cpu"))
+
+
+def test_sequences_of_an_off_policy_algorithm_need_not_fit_the_rollouts() -> None:
+    config = tiny_config(
+        policy=RECURRENT | {"sequence_length": 3}, algorithm={"name": "off_policy_fake"}, trainer__enable_eval=False
+    )
+    run = load_run_config(write_config(Path(), config))
+    env, _ = build_envs(run)
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    assert (policy.sequence_length, algorithm.learns_from) == (3, "replay")
 
 
 def tiny_parts(**changes: Any) -> tuple[Any, ...]:
