@@ -52,6 +52,7 @@ def check_rollouts(run: RunConfig, env: EmbodiedEnv | ProcessEnv, algorithm: Bas
         space_size(env.single_action_space),
         "meta",  # of which nothing is allocated
         zero_entries(env.single_observation_space, policy.obs_keys, 0),
+        has_final=algorithm.reads_final_obs,
     )
     what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
     check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
