@@ -10,8 +10,8 @@ from functools import partial
 import torch
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.buffer import VLABuffer, check_sequences
-from embodichain.agents.rl.build_checks import check_built_policy
+from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
@@ -137,7 +137,7 @@ def build_learner(
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
-    check_sequences(policy, run.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
+    check_rollouts(run, env, algorithm)
     return policy, algorithm
 
 
