@@ -187,6 +187,9 @@ class JointDrivePropertiesCfg:
     """Accepted; MuJoCo has no velocity limit for a joint."""
     friction: PerJoint = 0.0
     """Dry friction, N or Nm."""
+    armature: PerJoint | None = None
+    """Inertia of the rotor, seen at the joint (rotor's inertia times the gear ratio squared), kg or kg m^2; None: the
+    file's, which in a URDF is 0."""
 
 
 @configclass
@@ -244,7 +247,11 @@ class ArticulationCfg(ObjectBaseCfg):
     """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
     next to it. Those of joints that mimic others follow from these."""
     fix_base: bool = True
-    """Whether the root is fixed to the world."""
+    """Whether the root is fixed to the world. A free root starts at ``init_pos``; with ``init_pos`` at the origin,
+    which is in the ground, at the height and place of the file: those of its first keyframe, else of its root body."""
+    collision_links: list[str] | None = None
+    """What of it touches anything: links, or single collision shapes (many files have feet that are no links), by names
+    or regular expressions; None: all that the file has. Feet alone are faster than all."""
     sense_contacts: list[str] = []
     """Links, by names or regular expressions, for which ``sim.get_contact_force(uid, link)`` can be asked; each sensor
     costs a little in every substep."""
