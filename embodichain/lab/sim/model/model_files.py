@@ -89,6 +89,10 @@ def load_model(name: str, place: str) -> ModelFile:
     for sensor in list(spec.sensors):
         spec.delete(sensor)
     _hide_collisions(spec)
+    # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
+    spec.nkey, spec.njmax, spec.nconmax = 0, -1, -1
+    for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor"):
+        setattr(spec, f"nuser_{kind}", -1)
     try:
         compiled = spec.compile()
     except ValueError as error:

@@ -66,6 +66,16 @@ def test_fixed_base_stands_by_its_offset_in_the_file_from_the_configured_place(t
     assert model.body("a/lump").pos.tolist() == [0, 0, 3]
 
 
+def test_room_that_a_file_reserves_is_no_matter_of_the_scene(tmp_path: Path) -> None:
+    path = tmp_path / "lump.xml"
+    path.write_text(
+        '<mujoco><size nkey="2" njmax="50" nuser_geom="1"/><worldbody><body name="lump"><geom size="0.1"/></body>'
+        "</worldbody></mujoco>"
+    )
+    model = scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))  # a warning would be an error here
+    assert model.nkey == 1  # the scene's own
+
+
 def test_free_base_of_two_roots_is_an_error_that_names_them(tmp_path: Path) -> None:
     path = tmp_path / "two.xml"
     path.write_text(
