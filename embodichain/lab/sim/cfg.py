@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import ShapeCfg
+from embodichain.lab.sim.solver_cfg import ConstraintSolverCfg
 from embodichain.utils import configclass
 from embodichain.utils.configclass import MayChange
 from embodichain.utils.validation import RayTracing
@@ -22,6 +23,7 @@ from embodichain.utils.validation import RayTracing
 __all__ = [
     "COMPONENT_TYPES",
     "ArticulationCfg",
+    "ConstraintSolverCfg",
     "EmissionLightCfg",
     "GroupMemberCfg",
     "IndirectLightCfg",
@@ -78,6 +80,8 @@ class SimulationManagerCfg:
     """Length of one physics substep, s."""
     gravity: Vec3 = (0.0, 0.0, -9.81)
     """m/s^2, world frame."""
+    solver: ConstraintSolverCfg = field(default_factory=ConstraintSolverCfg)
+    """Of contact forces."""
     num_threads: MayChange[Annotated[int, Field(ge=0)]] = 0
     """Physics threads; 0: one for each CPU that this process may use."""
     headless: bool = True

@@ -15,6 +15,7 @@ import numpy as np
 
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    ConstraintSolverCfg,
     EmissionLightCfg,
     LightCfg,
     MarkerCfg,
@@ -86,6 +87,7 @@ class SceneBuilder:
         self._spec.option.gravity = np.array(cfg.gravity)
         # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
         self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        _set_solver(self._spec.option, cfg.solver)
         self._uids: set[str] = set()
         self._joints: dict[str, dict[str, str]] = {}
         self._links: dict[str, dict[str, str]] = {}
@@ -273,6 +275,14 @@ class SceneBuilder:
                     path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
+
+
+def _set_solver(option: mujoco.MjOption, cfg: ConstraintSolverCfg) -> None:
+    cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+    option.cone = cones[cfg.cone]
+    option.iterations, option.ls_iterations, option.tolerance = cfg.iterations, cfg.ls_iterations, cfg.tolerance
+    if not cfg.warm_start:
+        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
 
 
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
