@@ -36,10 +36,12 @@ from embodichain.lab.sim.model.drives import (
     set_drives,
     soften_stiff_drives,
 )
-from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
+from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
+from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
@@ -68,6 +70,7 @@ class CompiledScene:
         parts: for each robot the joint names of its control parts.
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
+        terrain: the surface of the ground; None: a plane.
     """
 
     model: mujoco.MjModel
@@ -77,6 +80,7 @@ class CompiledScene:
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     contact_sensors: dict[str, str] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
+    terrain: TerrainHeights | None = None
 
 
 class SceneBuilder:
@@ -98,6 +102,7 @@ class SceneBuilder:
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
+        self._terrain: TerrainHeights | None = None
         add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
@@ -175,6 +180,11 @@ class SceneBuilder:
             self._acceleration_drives += [f"{cfg.uid}/{full}" for full in driven]
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
+
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Replace the level ground; robots with a free base start on the first cell."""
+        self._terrain = make_heights(cfg)
+        lay_terrain(self._spec, self._terrain)
 
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
@@ -261,6 +271,8 @@ class SceneBuilder:
         for name in self._acceleration_drives:
             scale_drive_by_inertia(model, name)
         write_keyframe(model, self._init_qpos)
+        if self._terrain is not None:
+            shift_free_bases(model, self._parts, self._terrain.origins[0, 0])
         softened = soften_stiff_drives(model)
         if softened:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
@@ -268,7 +280,14 @@ class SceneBuilder:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
         warn_of_collisions(model)
         return CompiledScene(
-            model, visual_model, self._joints, self._links, self._parts, self._contact_sensors, self._variants
+            model,
+            visual_model,
+            self._joints,
+            self._links,
+            self._parts,
+            self._contact_sensors,
+            self._variants,
+            self._terrain,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:

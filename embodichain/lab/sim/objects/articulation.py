@@ -81,6 +81,11 @@ class BasePose:
         """The transform from the configured base to the present one, [N, 4, 4]; None while no fixed base was moved."""
         return self._shift
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the base moves by physics."""
+        return self._is_free
+
     def set(self, row: Tensor, env_ids: Tensor) -> None:
         """Move the base to [n, 7]; a free one is at rest afterwards."""
         if self._is_free:

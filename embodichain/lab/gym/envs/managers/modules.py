@@ -5,7 +5,7 @@ from __future__ import annotations
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
     "actions": [f"{_MANAGERS}.actions"],
-    "observations": [f"{_MANAGERS}.observations"],
+    "observations": [f"{_MANAGERS}.observations", f"{_MANAGERS}.terrain_observations"],
     "rewards": [f"{_MANAGERS}.rewards"],
     "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
     "dataset": [f"{_MANAGERS}.datasets"],
