@@ -104,8 +104,16 @@ class TerrainCfg:
     the middle of each cell is a level platform, where a robot starts; the edges of all cells are at height 0.
     """
 
-    kinds: Annotated[list[SubTerrainCfg], Field(min_length=1)]
-    """Kinds of ground, in the order of their columns."""
+    kinds: Annotated[list[SubTerrainCfg], Field(min_length=1)] = [
+        FlatTerrainCfg(),
+        RoughTerrainCfg(),
+        SlopeTerrainCfg(),
+        SlopeTerrainCfg(inverted=True),
+        StepsTerrainCfg(),
+        StairsTerrainCfg(),
+        StairsTerrainCfg(inverted=True),
+    ]
+    """Kinds of ground, in the order of their columns; the default is each of them, as hills and as pits."""
     num_levels: PositiveInt = 8
     """Rows; a single one is of the hardest level."""
     num_columns: PositiveInt = 8

@@ -39,9 +39,10 @@ def test_bad_values_are_one_line_each(changes: dict[str, Any], message: str) -> 
     assert "\n" not in str(raised.value)
 
 
-def test_kinds_are_required() -> None:
-    with pytest.raises(ConfigError, match=r"^terrain\.kinds: required, but missing$"):
-        from_dict(TerrainCfg, {}, "terrain")
+def test_terrain_without_settings_has_a_column_of_each_kind() -> None:
+    cfg = from_dict(TerrainCfg, {}, "terrain")
+    # Eight columns for seven equal shares.
+    assert kinds_of_columns(cfg) == [0, 1, 2, 3, 3, 4, 5, 6]
 
 
 def test_columns_are_divided_by_the_shares() -> None:

@@ -11,7 +11,13 @@ import numpy as np
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.visible_shapes import body_shapes, geom_looks, seen_box, texture_colours
+from embodichain.lab.sim.rendering.visible_shapes import (
+    body_shapes,
+    geom_looks,
+    has_terrain,
+    seen_box,
+    texture_colours,
+)
 
 MAX_SHOWN = 4
 _GAP = 0.6  # m between neighbours, where arms may reach
@@ -58,7 +64,7 @@ class LiveScene:
         size, middle = high - low + _GAP, (low + high)[:2] / 2
         count = min(MAX_SHOWN, backend.num_envs)
         # Environments on a terrain share it: their robots are in different cells, or pass through each other.
-        self._is_on_terrain = self._model.nhfield > 0
+        self._is_on_terrain = has_terrain(self._model)
         self.places = np.zeros((count, 3)) if self._is_on_terrain else places_in_grid(count, (size[0], size[1]))
         self.places[:, :2] -= middle  # the origin need not be in the middle of the scene
         # Infinite planes are cut off just before the next environment.

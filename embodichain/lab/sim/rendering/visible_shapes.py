@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from embodichain.lab.sim.model.terrain import GROUND
+
 _GEOM = mujoco.mjtGeom
 _SEGMENTS = 24  # of a circle
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
@@ -64,15 +66,21 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     return np.concatenate([colours, model.geom_size, model.geom_group[:, None]], axis=1)
 
 
+def has_terrain(model: mujoco.MjModel) -> bool:
+    """Return whether the ground is a terrain."""
+    ground = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, GROUND)
+    return ground >= 0 and model.geom_type[ground] == _GEOM.mjGEOM_HFIELD
+
+
 def seen_box(model: mujoco.MjModel, data: mujoco.MjData, looks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners [3] and [3], m, of the box around the origin and all visible geoms except planes.
 
     On a terrain it is around the last body and the visible geoms of bodies, which may be far from the origin.
     """
-    is_on_terrain = model.nhfield > 0
-    is_inside = _is_seen(looks) & (
-        (model.geom_bodyid > 0) if is_on_terrain else (model.geom_type != _GEOM.mjGEOM_PLANE)
-    )
+    is_on_terrain = has_terrain(model)
+    is_inside = _is_seen(looks) & (model.geom_type != _GEOM.mjGEOM_PLANE)
+    if is_on_terrain:
+        is_inside &= model.geom_bodyid > 0
     rotation = data.geom_xmat[is_inside].reshape(-1, 3, 3)
     centre, half = model.geom_aabb[is_inside].reshape(-1, 2, 3).transpose(1, 0, 2)
     middle = data.geom_xpos[is_inside] + np.einsum("gij,gj->gi", rotation, centre)

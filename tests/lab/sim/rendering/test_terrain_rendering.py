@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -27,7 +28,7 @@ def test_images_from_above_have_the_terrains_heights(enable_rt: bool) -> None:
     sim = SimulationManager(SimulationManagerCfg(num_threads=1, enable_rt=enable_rt))
     sim.add_terrain(terrain_cfg())
     above = ExtrinsicsCfg(eye=(0.0, -2.0, 5.0), target=(0.0, -2.0, 0.0), up=(0.0, 1.0, 0.0))
-    lens = {"width": 48, "height": 48, "intrinsics": (60.0, 60.0, 24.0, 24.0), "far": 20.0}
+    lens: dict[str, Any] = {"width": 48, "height": 48, "intrinsics": (60.0, 60.0, 24.0, 24.0), "far": 20.0}
     sim.add_sensor(CameraCfg("above", extrinsics=above, enable_depth=True, enable_mask=True, **lens))
     sim.build()
     images = sim.get_sensor("above").get_data()
