@@ -21,6 +21,11 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     ("Actions", "actions", "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints."),
     ("Observations", "observations", "`env.observations`: entries of the observation, [N, ...] each."),
+    (
+        "The ground",
+        "terrain_observations",
+        "`env.observations`: what is below the robot; level ground is at 0.",
+    ),
     ("Rewards", "rewards", "`env.rewards`: summands of the reward, [N] each, times their `weight`."),
     ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
@@ -44,6 +49,7 @@ TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
     "CameraEntity": '`{"uid": str}`',
     "CameraName": "str",
+    "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "PositiveFloat": "float > 0",
     "PositiveInt": "int > 0",
     "NonNegativeInt": "int >= 0",

@@ -22,7 +22,17 @@ from embodichain.lab.sim.cfg import (
     SimulationManagerCfg,
 )
 from embodichain.lab.sim.model.scene import SceneBuilder
-from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, StateCache
+from embodichain.lab.sim.objects import (
+    Articulation,
+    Light,
+    Marker,
+    RigidObject,
+    RigidObjectGroup,
+    Robot,
+    StateCache,
+    Terrain,
+)
+from embodichain.lab.sim.objects.articulation import BasePose
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.renderer import make_drawer
@@ -36,6 +46,7 @@ from embodichain.lab.sim.sensors import (
     StereoCameraCfg,
 )
 from embodichain.lab.sim.shapes import MeshCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
@@ -85,6 +96,7 @@ class SimulationManager:
         self._lights: dict[str, Light] = {}
         self.sensors: dict[str, Camera] = {}
         self.contact_sensors: dict[str, ContactSensor] = {}
+        self.terrain: Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -136,6 +148,11 @@ class SimulationManager:
         self._builder.claim(cfg.uid)
         self._cfgs.append(cfg)
 
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Put a terrain in the place of the level ground (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.add_terrain(cfg)
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default light (before :meth:`build`)."""
         self._check_unbuilt()
@@ -173,6 +190,8 @@ class SimulationManager:
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
+        if scene.terrain is not None:
+            self.terrain = Terrain(scene.terrain, self.num_envs, self.device)
         self._appearance = Appearance(scene.visual_model, self.num_envs)
         for cfg in self._cfgs:
             match cfg:
@@ -234,13 +253,20 @@ class SimulationManager:
             sensor.update(substeps * self.cfg.physics_dt, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
-        """Put environments [n] into the scene's initial state, except detached entities."""
+        """Put environments [n] into the scene's initial state, except detached entities; on a terrain's first cell."""
+        if self.terrain is not None:
+            self.terrain.record_walked(self._bases(), env_ids, self.backend.diverged())
         states = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
         for asset, state in states:
             asset.set_state(state, env_ids)
         for sensor in self.contact_sensors.values():
             sensor.reset(env_ids)
+
+    def place_on_terrain(self, env_ids: torch.Tensor) -> None:
+        """Put the robots with a free base, at rest, where their environments [n] start: origin and ``init_pos``."""
+        if self.terrain is not None:
+            self.terrain.place(self._bases(), env_ids)
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
@@ -273,6 +299,8 @@ class SimulationManager:
         for kind, articulations in (("_articulations", self.articulations), ("_robots", self.robots)):
             for uid, articulation in articulations.items():
                 found |= {f".{kind}.{uid}.drives": articulation.drives, f".{kind}.{uid}._base": articulation.base}
+        if self.terrain is not None:
+            found["terrain"] = self.terrain
         return found
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
@@ -344,6 +372,10 @@ class SimulationManager:
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
+
+    def _bases(self) -> list[BasePose]:
+        """Return the free bases of the robots that a reset moves."""
+        return [robot.base for robot in self.robots.values() if robot.base.is_free and robot not in self._detached]
 
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""

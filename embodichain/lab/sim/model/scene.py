@@ -35,11 +35,13 @@ from embodichain.lab.sim.model.drives import (
     set_drives,
     soften_stiff_drives,
 )
-from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
+from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
+from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
 from embodichain.lab.sim.sensors.cfg import ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
@@ -70,6 +72,7 @@ class CompiledScene:
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
         sensed_links: for each contact sensor of the config its links, and the name of its first sensor in the model.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
+        terrain: the surface of the ground; None: a plane.
     """
 
     model: mujoco.MjModel
@@ -80,6 +83,7 @@ class CompiledScene:
     contact_sensors: dict[str, str] = field(default_factory=dict)
     sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
+    terrain: TerrainHeights | None = None
 
 
 class SceneBuilder:
@@ -103,6 +107,7 @@ class SceneBuilder:
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
+        self._terrain: TerrainHeights | None = None
         add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
@@ -210,6 +215,11 @@ class SceneBuilder:
                     sensor.type = _FRAME_SENSORS[kind]
         self._sensed_links[cfg.uid] = (names, f"{cfg.uid}/force/{names[0]}")
 
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Replace the level ground; robots with a free base start on the first cell."""
+        self._terrain = make_heights(cfg)
+        lay_terrain(self._spec, self._terrain)
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
         self.claim(cfg.uid)
@@ -274,6 +284,8 @@ class SceneBuilder:
         for name in self._acceleration_drives:
             scale_drive_by_inertia(model, name)
         write_keyframe(model, self._init_qpos)
+        if self._terrain is not None:
+            shift_free_bases(model, self._parts, self._terrain.origins[0, 0])
         softened = soften_stiff_drives(model)
         if softened:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
@@ -289,6 +301,7 @@ class SceneBuilder:
             self._contact_sensors,
             self._sensed_links,
             self._variants,
+            self._terrain,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
