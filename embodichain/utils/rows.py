@@ -56,6 +56,11 @@ def row_numbers(env_ids: Tensor) -> Tensor:
     return env_ids.mask.nonzero().squeeze(1) if isinstance(env_ids, ChosenRows) else env_ids
 
 
+def chosen_rows(env_ids: Tensor) -> Tensor:
+    """Return which of ``env_ids`` [n] are chosen, [n] bool, for sums over them; it does not wait for the device."""
+    return env_ids.mask if isinstance(env_ids, ChosenRows) else torch.ones_like(env_ids, dtype=torch.bool)
+
+
 @contextmanager
 def changing_rows(owners: Sequence[object], mask: Tensor) -> Iterator[None]:
     """Restrict changes of the owners inside the block to the rows of a mask [N] bool, without a read by the host.

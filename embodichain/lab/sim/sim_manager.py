@@ -27,7 +27,14 @@ from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.renderer import make_drawer
 from embodichain.lab.sim.rendering.shot import Drawer
-from embodichain.lab.sim.sensors import Camera, CameraCfg, StereoCamera, StereoCameraCfg
+from embodichain.lab.sim.sensors import (
+    Camera,
+    CameraCfg,
+    ContactSensor,
+    ContactSensorCfg,
+    StereoCamera,
+    StereoCameraCfg,
+)
 from embodichain.lab.sim.shapes import MeshCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -35,7 +42,16 @@ from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
 
 T = TypeVar("T")
-EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | CameraCfg
+EntityCfg = (
+    RigidObjectCfg
+    | ArticulationCfg
+    | RobotCfg
+    | MarkerCfg
+    | LightCfg
+    | RigidObjectGroupCfg
+    | CameraCfg
+    | ContactSensorCfg
+)
 
 
 class SimulationManager:
@@ -68,6 +84,7 @@ class SimulationManager:
         self._groups: dict[str, RigidObjectGroup] = {}
         self._lights: dict[str, Light] = {}
         self.sensors: dict[str, Camera] = {}
+        self.contact_sensors: dict[str, ContactSensor] = {}
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -130,10 +147,14 @@ class SimulationManager:
         self._check_unbuilt()
         self._builder.set_emission_light(cfg)
 
-    def add_sensor(self, cfg: CameraCfg) -> None:
-        """Add a camera (before :meth:`build`)."""
+    def add_sensor(self, cfg: CameraCfg | ContactSensorCfg) -> None:
+        """Add a camera, or a contact sensor of an articulation that is there (before :meth:`build`)."""
         self._check_unbuilt()
-        self._builder.claim(cfg.uid)
+        if isinstance(cfg, ContactSensorCfg):
+            robots = [entity.uid for entity in self._cfgs if isinstance(entity, RobotCfg)]
+            self._builder.add_contact_sensor(cfg, cfg.entity or (robots[0] if robots else "robot"))
+        else:
+            self._builder.claim(cfg.uid)
         self._cfgs.append(cfg)
 
     def build(self) -> None:
@@ -173,6 +194,10 @@ class SimulationManager:
                     self._groups[cfg.uid] = RigidObjectGroup(cfg, members)
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
+                case ContactSensorCfg():
+                    names, first = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(first).adr[0])
+                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, names, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
@@ -205,6 +230,8 @@ class SimulationManager:
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
         self.backend.step(substeps, env_ids)
+        for sensor in self.contact_sensors.values():
+            sensor.update(substeps * self.cfg.physics_dt, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Put environments [n] into the scene's initial state, except detached entities."""
@@ -212,6 +239,8 @@ class SimulationManager:
         self.backend.reset(env_ids)
         for asset, state in states:
             asset.set_state(state, env_ids)
+        for sensor in self.contact_sensors.values():
+            sensor.reset(env_ids)
 
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
@@ -239,6 +268,7 @@ class SimulationManager:
     def parts(self) -> dict[str, DeclaresState]:
         """Return the objects with a state of their own beside the physics, by name in a checkpoint."""
         found: dict[str, DeclaresState] = {f"._lights.{uid}": light for uid, light in self._lights.items()}
+        found |= {f".contact_sensors.{uid}": sensor for uid, sensor in self.contact_sensors.items()}
         found |= {f"._rigid_objects.{uid}.physics": body.physics for uid, body in self.rigid_objects.items()}
         for kind, articulations in (("_articulations", self.articulations), ("_robots", self.robots)):
             for uid, articulation in articulations.items():
@@ -297,6 +327,10 @@ class SimulationManager:
     def get_sensor(self, uid: str) -> Camera:
         """Return a camera; KeyError names the known ones."""
         return _get(self.sensors, "sensor", uid)
+
+    def get_contact_sensor(self, uid: str) -> ContactSensor:
+        """Return a contact sensor; KeyError names the known ones."""
+        return _get(self.contact_sensors, "contact sensor", uid)
 
     def hold_images(self, is_held: bool) -> None:
         """Let cameras return their last images without rendering, or render again when they are read."""

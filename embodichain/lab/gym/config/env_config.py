@@ -16,11 +16,14 @@ from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
+    CommandCfg,
+    CurriculumCfg,
     DatasetCfg,
     EventCfg,
     FunctorCfg,
     ObservationCfg,
     RewardCfg,
+    TerminationCfg,
 )
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
@@ -34,8 +37,11 @@ from embodichain.utils.validation import parse
 
 TERM_BLOCKS: dict[str, type[FunctorCfg]] = {
     "actions": ActionTermCfg,
+    "commands": CommandCfg,
     "observations": ObservationCfg,
     "rewards": RewardCfg,
+    "terminations": TerminationCfg,
+    "curriculum": CurriculumCfg,
     "events": EventCfg,
     "dataset": DatasetCfg,
 }

@@ -18,7 +18,7 @@ from embodichain.lab.sim.model.checks import (
     check_uid,
     mesh_path,
 )
-from embodichain.lab.sim.sensors.cfg import CameraCfg, StereoCameraCfg
+from embodichain.lab.sim.sensors.cfg import CameraCfg, ContactSensorCfg, StereoCameraCfg
 from embodichain.lab.sim.shapes import MeshCfg, PlaneCfg
 from embodichain.utils.configclass import MISSING, replace
 from embodichain.utils.errors import collected
@@ -114,7 +114,8 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
         return SceneNames(None, None, None)
     declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
-    entries = None if declared is None else frozenset([*declared, *_images(cfg.sensor)])
+    cameras = [sensor for sensor in cfg.sensor if isinstance(sensor, CameraCfg)]
+    entries = None if declared is None else frozenset([*declared, *_images(cameras)])
     added = _declared(env_class, "added_uids", _SCENE_HOOKS)
     uids = {thing.uid for _, thing in things_in_config(cfg)}
     # The members of a group that are named by files are looked at when the scene is built.
@@ -122,9 +123,10 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     is_whole = MISSING not in uids and not {*SCENE_KEYS, "light.direct"} & set(wrong)
     if added is None or cfg.robot is None or is_open or not is_whole:
         return SceneNames(None, None, entries)
-    # What a class adds may be cameras as well.
-    cameras = frozenset([*added, *(sensor.uid for sensor in cfg.sensor)])
-    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, cameras)
+    # What a class adds may be sensors as well.
+    seen = frozenset([*added, *(camera.uid for camera in cameras)])
+    contacts = frozenset([*added, *(sensor.uid for sensor in cfg.sensor if isinstance(sensor, ContactSensorCfg))])
+    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts)
 
 
 def has_config_robot(env_class: type | None) -> bool:

@@ -196,6 +196,7 @@ class BaseEnv(TaskHooks):
         """Reset the environments that are done [N] bool; return the observation from which the next step starts."""
         with self.choose(done) as done_ids:
             if len(done_ids):
+                self._end_episodes(done_ids)
                 self._rewind_observation()
                 self._reset_episodes(done_ids)
         if len(done_ids):
@@ -303,6 +304,7 @@ class BaseEnv(TaskHooks):
 
     def _make_spaces(self) -> None:
         self._action_low, self._action_high = self._action_limits()
+        self.last_action = torch.zeros(self.num_envs, len(self._action_low), device=self.device)
         low, high = self._action_low.cpu().numpy(), self._action_high.cpu().numpy()
         self.single_action_space = gym.spaces.Box(low, high, dtype=np.float32)
         self.action_space = gym.vector.utils.batch_space(self.single_action_space, self.num_envs)

@@ -18,11 +18,14 @@ from embodichain.lab.gym.envs.config_data import config_data, terms_data
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers import (
     ActionManager,
+    CommandManager,
+    CurriculumManager,
     DatasetManager,
     EventManager,
     Functor,
     ObservationManager,
     RewardManager,
+    TerminationManager,
 )
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
@@ -41,7 +44,8 @@ class EmbodiedEnv(BaseEnv):
     """The environment of a task; a task subclasses it and writes ``compute_task_state``.
 
     Attributes:
-        action_manager, observation_manager, reward_manager, event_manager, dataset_manager: the managers.
+        action_manager, command_manager, observation_manager, reward_manager, termination_manager, event_manager,
+            curriculum_manager, dataset_manager: the managers.
         active_joint_ids: the robot's joints that the actions move.
         active_part: their control part, or None for all joints.
         output: the folder of the terms' files; ``outputs`` unless :meth:`write_into` changes it.
@@ -99,10 +103,13 @@ class EmbodiedEnv(BaseEnv):
         self.active_part = self._choose_part()
         self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
         self.action_manager = ActionManager(self.cfg.actions, self)
+        self.command_manager = CommandManager(self.cfg.commands, self)
         self.event_manager = EventManager(self.cfg.events, self)
         self.observation_manager = ObservationManager(self.cfg.observations, self)
         self.reward_manager = RewardManager(self.cfg.rewards, self)
+        self.termination_manager = TerminationManager(self.cfg.terminations, self)
         self.dataset_manager = DatasetManager(self.cfg.dataset, self)
+        self.curriculum_manager = CurriculumManager(self.cfg.curriculum, self)
         self.event_manager.apply("startup", self.all_env_ids)
 
     def _choose_part(self) -> str | None:
@@ -147,11 +154,17 @@ class EmbodiedEnv(BaseEnv):
 
     @section("task state")
     def _update_sim_state(self) -> None:
+        self.command_manager.advance()
         self.event_manager.apply_interval()
 
     def _base_obs(self) -> dict[str, Tensor]:
         robot = self.robot
-        obs = {"robot/qpos": robot.get_qpos(), "robot/qvel": robot.get_qvel(), "robot/qf": robot.get_qf()}
+        qpos, qvel, qf = robot.get_qpos(), robot.get_qvel(), robot.get_qf()
+        return {"robot/qpos": qpos, "robot/qvel": qvel, "robot/qf": qf} | self._images()
+
+    def _images(self) -> dict[str, Tensor]:
+        """Return the cameras' images by slash-separated name."""
+        obs = {}
         for uid, sensor in self.sim.sensors.items():
             for kind, image in sensor.get_data().items():
                 # All images have channels last, [N, H, W, C].
@@ -180,9 +193,23 @@ class EmbodiedEnv(BaseEnv):
     @section("info")
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         info = super().get_info(**kwargs)
-        if self.action_manager.metrics:
-            info["metrics"] = self.action_manager.metrics | info["metrics"]
+        metrics = self.action_manager.metrics | self.curriculum_manager.metrics() | info["metrics"]
+        if self.termination_manager.has_terms:
+            failed, info["time_out"], ended = self.termination_manager.compute()
+            info["fail"] = info["fail"] | failed
+            info["success"] = info["success"] & ~info["fail"]
+            metrics |= ended
+        info["metrics"] = metrics
         return info
+
+    @override
+    def _ended(self, obs: TensorDict, info: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        terminated, truncated = super()._ended(obs, info)
+        return terminated, truncated | info["time_out"] if "time_out" in info else truncated
+
+    @override
+    def _end_episodes(self, env_ids: Tensor) -> None:
+        self.curriculum_manager.end_episodes(env_ids)
 
     @override
     @section("rewards")
@@ -194,6 +221,7 @@ class EmbodiedEnv(BaseEnv):
     def _initialize_episode(self, env_ids: Tensor) -> None:
         self.event_manager.apply("reset", env_ids)
         self.event_manager.reset(env_ids)
+        self.command_manager.reset(env_ids)
         self.action_manager.reset(env_ids)
         self.observation_manager.reset(env_ids)
         self.reward_manager.reset(env_ids)

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, DatasetCfg, EventCfg, ObservationCfg, RewardCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    ActionTermCfg,
+    CommandCfg,
+    CurriculumCfg,
+    DatasetCfg,
+    EventCfg,
+    ObservationCfg,
+    RewardCfg,
+    TerminationCfg,
+)
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
@@ -54,7 +63,7 @@ class EmbodiedEnvCfg(EnvCfg):
     rigid_object_group: list[RigidObjectGroupCfg] = []
     """Groups of rigid bodies."""
     sensor: list[SensorCfg] = []
-    """Cameras; their images are ``sensor/<uid>/...`` in the observation."""
+    """Cameras, whose images are ``sensor/<uid>/...`` in the observation, and contact sensors."""
     light: LightsCfg = field(default_factory=LightsCfg)
     """Lights in place of the default one."""
     control_parts: list[str] | None = None
@@ -64,10 +73,16 @@ class EmbodiedEnvCfg(EnvCfg):
     """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
     """By term name."""
+    commands: dict[str, CommandCfg] = field(default_factory=dict)
+    """By term name: what the policy is told to do."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
     """By term name."""
     rewards: dict[str, RewardCfg] = field(default_factory=dict)
     """By term name."""
+    terminations: dict[str, TerminationCfg] = field(default_factory=dict)
+    """By term name: what ends an episode, beside the task itself."""
+    curriculum: dict[str, CurriculumCfg] = field(default_factory=dict)
+    """By term name: what changes with the policy's progress. Evaluations have none."""
     events: dict[str, EventCfg] = field(default_factory=dict)
     """By term name."""
     dataset: dict[str, DatasetCfg] = field(default_factory=dict)

@@ -125,6 +125,9 @@ class TaskHooks(gym.Env[Any, Any]):
     def _restart(self) -> None:
         """Reset counters, since the random streams start again."""
 
+    def _end_episodes(self, env_ids: Tensor) -> None:
+        """Use the last state of environments [n] whose episodes have ended, before they reset themselves."""
+
     def _initialize_episode(self, env_ids: Tensor) -> None:
         """Set up the new episodes of environments [n]; the scene is in its initial state."""
 

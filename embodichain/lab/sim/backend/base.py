@@ -79,6 +79,13 @@ class Backend(ABC):
         return cast
 
     @abstractmethod
+    def read_last(self, name: str) -> Tensor:
+        """Return a field that follows from the state as the engine last computed it, [N, ...].
+
+        After a step that is the state before the last substep. The first call, before any step, starts the reading.
+        """
+
+    @abstractmethod
     def _cast(self, name: str) -> Tensor:
         """Return a float32 copy of a field of the current state."""
 

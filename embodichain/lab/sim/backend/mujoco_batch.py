@@ -198,6 +198,12 @@ class MujocoBatchBackend(Backend):
             self._constants_are_stale = False
 
     @override
+    def read_last(self, name: str) -> Tensor:
+        if name not in self._derived:
+            self._derived[name] = self._batch.bind(name)
+        return torch.from_numpy(self._derived[name].astype(np.float32))
+
+    @override
     def _cast(self, name: str) -> Tensor:
         if name in self._states:
             return torch.from_numpy(self._states[name].astype(np.float32))

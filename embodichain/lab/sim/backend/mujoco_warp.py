@@ -113,9 +113,14 @@ class MujocoWarpBackend(Backend):
         view = self._views.get(name)
         if view is None:
             self._compute("places" if name in _PLACES else "all")
-            view = warp.to_torch(getattr(self._data, name))
-            view = view.flatten(2) if view.dim() == 4 else view  # MuJoCo's shape
+            return self.read_last(name)
         # A copy, since the engine writes into the same memory at the next step.
+        return view.to(torch.float32, copy=True)
+
+    @override
+    def read_last(self, name: str) -> Tensor:
+        view = warp.to_torch(getattr(self._data, name))
+        view = view.flatten(2) if view.dim() == 4 else view  # MuJoCo's shape
         return view.to(torch.float32, copy=True)
 
     @override

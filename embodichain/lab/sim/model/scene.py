@@ -39,6 +39,7 @@ from embodichain.lab.sim.model.drives import (
 from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
+from embodichain.lab.sim.sensors.cfg import ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
@@ -54,6 +55,7 @@ _NO_BITS = {"contype": 0, "conaffinity": 0}
 
 _NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _GEOM = mujoco.mjtGeom
+_FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
 
 
 @dataclass
@@ -67,6 +69,7 @@ class CompiledScene:
         links: for each articulation the bodies, likewise.
         parts: for each robot the joint names of its control parts.
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
+        sensed_links: for each contact sensor of the config its links, and the name of its first sensor in the model.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
     """
 
@@ -76,6 +79,7 @@ class CompiledScene:
     links: dict[str, dict[str, str]] = field(default_factory=dict)
     parts: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     contact_sensors: dict[str, str] = field(default_factory=dict)
+    sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
 
 
@@ -93,6 +97,7 @@ class SceneBuilder:
         self._links: dict[str, dict[str, str]] = {}
         self._parts: dict[str, dict[str, list[str]]] = {}
         self._contact_sensors: dict[str, str] = {}
+        self._sensed_links: dict[str, tuple[list[str], str]] = {}
         self._variants: dict[str, list[MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
         self._damping: list[tuple[str, RigidObjectCfg]] = []
@@ -176,6 +181,33 @@ class SceneBuilder:
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
+    def add_contact_sensor(self, cfg: ContactSensorCfg, entity: str) -> None:
+        """Sense force, position and velocity of an articulation's links, all forces first.
+
+        Raises:
+            ConfigError: the uid is taken, or a link does not exist.
+        """
+        self.claim(cfg.uid)
+        place = f"sensor '{cfg.uid}'"
+        if entity not in self._links:
+            raise ConfigError(f"{place}: {unknown_name('robot or articulation', entity, self._links)}")
+        bodies = {name: (mujoco.mjtObj.mjOBJ_XBODY, full) for name, full in self._links[entity].items()}
+        prefix = f"{entity}/"
+        geoms = [geom.name for geom in self._spec.geoms if geom.name.startswith(prefix) and geom.contype]
+        frames = {name.removeprefix(prefix): (mujoco.mjtObj.mjOBJ_GEOM, name) for name in geoms} | bodies
+        names = match_names(cfg.link_names, list(frames), f"{place}.link_names", "link")
+        for kind in ("force", "pos", "vel"):
+            for name in names:
+                objtype, full = frames[name]
+                sensor = self._spec.add_sensor(name=f"{cfg.uid}/{kind}/{name}", objname=full)
+                sensor.objtype = objtype
+                if kind == "force":
+                    _sense_net_force(sensor)
+                    sensor.objtype = objtype if name not in bodies else mujoco.mjtObj.mjOBJ_BODY
+                else:
+                    sensor.type = _FRAME_SENSORS[kind]
+        self._sensed_links[cfg.uid] = (names, f"{cfg.uid}/force/{names[0]}")
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
         self.claim(cfg.uid)
@@ -234,10 +266,9 @@ class SceneBuilder:
 
     def _sense_contacts(self, name: str, body: str) -> None:
         self._contact_sensors[name] = f"{body}/contacts"
-        sensor = self._spec.add_sensor(name=self._contact_sensors[name], type=mujoco.mjtSensor.mjSENS_CONTACT)
+        sensor = self._spec.add_sensor(name=self._contact_sensors[name])
         sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
-        # Of all contacts of the body, the sum of their forces, as one.
-        sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
+        _sense_net_force(sensor)
 
     def compile(self) -> CompiledScene:
         """Compile the model; what MuJoCo has no counterpart for is listed in one warning.
@@ -268,7 +299,14 @@ class SceneBuilder:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
         warn_of_collisions(model)
         return CompiledScene(
-            model, visual_model, self._joints, self._links, self._parts, self._contact_sensors, self._variants
+            model,
+            visual_model,
+            self._joints,
+            self._links,
+            self._parts,
+            self._contact_sensors,
+            self._sensed_links,
+            self._variants,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
@@ -293,6 +331,12 @@ class SceneBuilder:
                     path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
+
+
+def _sense_net_force(sensor: mujoco.MjsSensor) -> None:
+    """Let a sensor have the sum of the forces of all its object's contacts, as one."""
+    sensor.type = mujoco.mjtSensor.mjSENS_CONTACT
+    sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
 
 
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:

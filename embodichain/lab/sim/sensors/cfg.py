@@ -106,12 +106,31 @@ class StereoCameraCfg(CameraCfg):
         return self
 
 
+@configclass
+class ContactSensorCfg:
+    """Contacts of a robot's or an articulation's links, in every environment; rewards and terminations read it."""
+
+    uid: str
+    """Name, unique in the scene."""
+    sensor_type: Literal["Contact"] = "Contact"
+    """Kind of sensor."""
+    entity: str | None = None
+    """The robot or articulation; None: the robot."""
+    link_names: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Its links, by names or regular expressions; where the file has no link of a name, its named collision shapes."""
+    force_threshold: PositiveFloat = 1.0
+    """A link is in contact where the force on it exceeds this, N."""
+
+
 def sensor_type(value: object) -> object:
     """Return the ``sensor_type`` of a sensor's data, by default a camera."""
     return value.get("sensor_type", "Camera") if isinstance(value, dict) else getattr(value, "sensor_type", None)
 
 
 SensorCfg = Annotated[
-    Annotated[CameraCfg, Tag("Camera")] | Annotated[StereoCameraCfg, Tag("StereoCamera")], Discriminator(sensor_type)
+    Annotated[CameraCfg, Tag("Camera")]
+    | Annotated[StereoCameraCfg, Tag("StereoCamera")]
+    | Annotated[ContactSensorCfg, Tag("Contact")],
+    Discriminator(sensor_type),
 ]
 """Any sensor, by its ``sensor_type``."""

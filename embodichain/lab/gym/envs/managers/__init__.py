@@ -1,25 +1,36 @@
 """The managers, the base of their terms, and the terms' configs."""
 
 from embodichain.lab.gym.envs.managers.action_manager import ActionManager
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Functor
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
+    CommandCfg,
+    CurriculumCfg,
     DatasetCfg,
     EventCfg,
     FunctorCfg,
     ObservationCfg,
     RewardCfg,
     SceneEntityCfg,
+    TerminationCfg,
 )
+from embodichain.lab.gym.envs.managers.command_manager import CommandManager
+from embodichain.lab.gym.envs.managers.curriculum_manager import CurriculumManager
 from embodichain.lab.gym.envs.managers.dataset_manager import DatasetManager
 from embodichain.lab.gym.envs.managers.event_manager import EventManager
 from embodichain.lab.gym.envs.managers.observation_manager import ObservationManager
 from embodichain.lab.gym.envs.managers.reward_manager import RewardManager
+from embodichain.lab.gym.envs.managers.termination_manager import TerminationManager
 
 __all__ = [
     "ActionManager",
     "ActionTerm",
     "ActionTermCfg",
+    "CommandCfg",
+    "CommandManager",
+    "CommandTerm",
+    "CurriculumCfg",
+    "CurriculumManager",
     "DatasetCfg",
     "DatasetManager",
     "EventCfg",
@@ -31,4 +42,6 @@ __all__ = [
     "RewardCfg",
     "RewardManager",
     "SceneEntityCfg",
+    "TerminationCfg",
+    "TerminationManager",
 ]

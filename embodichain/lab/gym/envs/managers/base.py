@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, FunctorCfg
+from embodichain.lab.gym.envs.managers.cfg import ActionTermCfg, CommandCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
 from embodichain.utils.state import attributes, declared_state, load_attributes, load_declared_state
 
-__all__ = ["ActionTerm", "CommandMap", "Functor", "Manager", "Term"]
+__all__ = ["ActionTerm", "CommandMap", "CommandTerm", "Functor", "Manager", "Term"]
 
 Cfg = TypeVar("Cfg", bound=FunctorCfg)
 
@@ -167,6 +167,60 @@ class ActionTerm(Functor):
         names = [self.env.robot.joint_names[joint] for joint in self.joint_ids]
         ones = torch.ones(len(names), device=self.env.device)
         return CommandMap(meaning, names, *(ones * value for value in (offset, factor, low, high)))
+
+
+class CommandTerm(Functor):
+    """What the policy is told to do; its parameters are the arguments of :meth:`configure`.
+
+    It is drawn at the start of each episode and after each ``resampling_time``.
+
+    Attributes:
+        size: C, the length of the command.
+        command: [N, C], which the next action is to follow.
+        tracked: [N, C], which the last action followed: rewards and metrics are about this one.
+        time_left: [N], until the next draw, s.
+    """
+
+    cfg: CommandCfg
+    size: ClassVar[int]
+
+    def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
+        self.tracked: Tensor = self.command
+        self.time_left: Tensor = torch.zeros(env.num_envs, device=env.device)
+        self.configure(**cfg.params)
+
+    def configure(self, *args: Any, **params: Any) -> None:
+        """Read the config's ``params``; a subclass writes its own as arguments."""
+
+    def draw(self, env_ids: Tensor) -> Tensor:
+        """Return new commands for environments [n], [n, C]."""
+        raise NotImplementedError
+
+    def follow(self) -> None:
+        """Change ``command`` with the present state, where it depends on it; called after each draw and each step."""
+
+    def advance(self) -> None:
+        """Let a control step pass, after its physics."""
+        self.tracked = self.command
+        self.time_left = self.time_left - self.env.step_dt
+        with self.env.choose(self.time_left <= 0.0) as due:
+            if len(due):
+                self._draw(due)
+        self.follow()
+
+    def reset(self, env_ids: Tensor) -> None:
+        """Draw commands for environments [n], whose episodes begin."""
+        self._draw(env_ids)
+        self.follow()
+        self.tracked = self.tracked.index_copy(0, env_ids, self.command[env_ids])
+
+    def _draw(self, env_ids: Tensor) -> None:
+        shortest, longest = self.cfg.resampling_time
+        times = self.env.random.uniform(env_ids, shortest, longest, 1)[:, 0]
+        self.time_left = self.time_left.index_copy(0, env_ids, times)
+        self.command = self.command.index_copy(0, env_ids, self.draw(env_ids))
 
 
 @dataclass(frozen=True)

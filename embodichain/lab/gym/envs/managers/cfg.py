@@ -13,6 +13,8 @@ from embodichain.utils import configclass
 __all__ = [
     "GROUND_UID",
     "ActionTermCfg",
+    "CommandCfg",
+    "CurriculumCfg",
     "DatasetCfg",
     "EventCfg",
     "FunctorCfg",
@@ -24,6 +26,8 @@ __all__ = [
     "Range3",
     "RewardCfg",
     "SceneEntityCfg",
+    "SensorName",
+    "TerminationCfg",
     "Vec3",
 ]
 
@@ -104,6 +108,16 @@ CameraName = Annotated[str, AfterValidator(CameraUid)]
 """The same for a parameter that is a name."""
 
 
+class ContactSensorUid(str):
+    """The name of a contact sensor."""
+
+    __slots__ = ()
+
+
+SensorName = Annotated[str, AfterValidator(ContactSensorUid)]
+"""A parameter that must name a contact sensor."""
+
+
 @configclass
 class FunctorCfg:
     """A function or class, and the arguments it is called with."""
@@ -153,6 +167,27 @@ class EventCfg(FunctorCfg):
     is_global: bool = False
     """Whether an interval event counts the control steps of all environments together and is called for all at once;
     otherwise each environment counts from the start of its own episode."""
+
+
+@configclass
+class CommandCfg(FunctorCfg):
+    """One command: what the policy is told to do."""
+
+    resampling_time: Range1 = (10.0, 10.0)
+    """``[shortest, longest]`` time until it is drawn anew within an episode, s."""
+
+
+@configclass
+class TerminationCfg(FunctorCfg):
+    """One condition that ends an episode, beside the task's own."""
+
+    time_out: bool = False
+    """Whether it truncates the episode, so that the value of the last state still counts, rather than fails it."""
+
+
+@configclass
+class CurriculumCfg(FunctorCfg):
+    """One change of the environment with the policy's progress, in training alone."""
 
 
 @configclass

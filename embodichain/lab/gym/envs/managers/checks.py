@@ -16,19 +16,23 @@ from typing import Any
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
-from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, Functor, Term
+from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
     ALL_SENSORS,
     GROUND_UID,
     ActionTermCfg,
     CameraEntityCfg,
     CameraUid,
+    CommandCfg,
+    ContactSensorUid,
+    CurriculumCfg,
     DatasetCfg,
     EventCfg,
     FunctorCfg,
     ObservationCfg,
     RewardCfg,
     SceneEntityCfg,
+    TerminationCfg,
 )
 from embodichain.lab.gym.envs.managers.params import parse_params
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -36,6 +40,11 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, nearest, placed, raise_problems
 
+# Terms whose parameters are the arguments of their class's `configure`.
+_CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
+    ActionTermCfg: ActionTerm,
+    CommandCfg: CommandTerm,
+}
 _GIVEN_BY_MANAGERS = ("obs", "action", "info", "env_ids", "data")
 
 
@@ -83,30 +92,35 @@ class SceneNames:
         parts: the control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name.
         cameras: the uids of cameras.
+        contact_sensors: the uids of contact sensors.
     """
 
     uids: frozenset[str] | None
     parts: Mapping[str, frozenset[str]] | None
     entries: frozenset[str] | None = None
     cameras: frozenset[str] | None = None
+    contact_sensors: frozenset[str] | None = None
 
     @classmethod
     def of(cls, env: TermEnv) -> SceneNames:
         """Return the names of a built scene."""
         parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
-        return cls(frozenset(env.sim.entity_uids), parts, cameras=frozenset(env.sim.sensors))
+        sensors = {"cameras": frozenset(env.sim.sensors), "contact_sensors": frozenset(env.sim.contact_sensors)}
+        return cls(frozenset(env.sim.entity_uids), parts, **sensors)
 
 
 def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
     """Return the arguments that a term's manager passes before the ``params``."""
     match cfg:
-        case ActionTermCfg():
+        case ActionTermCfg() | CommandCfg():
             return ()
         case ObservationCfg():
             return ("env", "data") if cfg.mode == "modify" else ("env", "obs") if takes_observation(cfg) else ("env",)
         case RewardCfg():
             return ("env", "obs", "action", "info")
-        case EventCfg():
+        case TerminationCfg():
+            return ("env",)
+        case EventCfg() | CurriculumCfg():
             return ("env", "env_ids")
         case DatasetCfg():
             return ("env", "action", "reward", "done", "info")
@@ -148,12 +162,13 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     """
     func: Any = cfg.func
     skip = len(leading_arguments(cfg))
-    if isinstance(cfg, ActionTermCfg):
-        if not (isinstance(func, type) and issubclass(func, ActionTerm)):
-            raise ConfigError(f"{place}.func: must be an ActionTerm class, got {_name_of(func)}")
+    if (base := _CONFIGURED.get(type(cfg))) is not None:
+        if not (isinstance(func, type) and issubclass(func, base)):
+            article = "an" if base is ActionTerm else "a"
+            raise ConfigError(f"{place}.func: must be {article} {base.__name__} class, got {_name_of(func)}")
         parsed = parse_params(func.configure, 1, cfg.params, f"{place}.params")
     elif isinstance(func, type):
-        if not issubclass(func, Functor) or issubclass(func, ActionTerm):
+        if not issubclass(func, Functor) or issubclass(func, ActionTerm | CommandTerm):
             raise ConfigError(f"{place}.func: must be a function or a Functor class, got the class {_name_of(func)}")
         _check_kind(cfg, func.__call__, skip + 1, place)
         parsed = parse_params(func.__call__, skip + 1, cfg.params, f"{place}.params")
@@ -210,6 +225,10 @@ def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> 
             if names.cameras is None:
                 continue
             known, what, of = names.cameras | {ALL_SENSORS}, "camera", "scene"
+        elif isinstance(value, ContactSensorUid):
+            if names.contact_sensors is None:
+                continue
+            known, what, of = names.contact_sensors, "contact sensor", "scene"
         elif key == "part_name" or key.endswith("_part_name"):
             if names.parts is None:
                 continue
@@ -237,8 +256,14 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
                 yield f"{path}.uid", key, item.uid
             elif isinstance(item, dict):
                 yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
-            elif isinstance(item, str) and (key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))):
+            elif isinstance(item, ContactSensorUid) or _is_name(key, item):
                 yield path, key, item
+
+
+def _is_name(key: str, value: Any) -> bool:
+    """Return whether a parameter's value is the name of an entity or control part, by the parameter's own name."""
+    is_named = key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))
+    return isinstance(value, str) and is_named
 
 
 def _name_of(func: Any) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
-    "actions": [f"{_MANAGERS}.actions"],
-    "observations": [f"{_MANAGERS}.observations"],
-    "rewards": [f"{_MANAGERS}.rewards"],
+    "actions": [f"{_MANAGERS}.actions", f"{_MANAGERS}.locomotion_actions"],
+    "commands": [f"{_MANAGERS}.commands"],
+    "observations": [f"{_MANAGERS}.observations", f"{_MANAGERS}.locomotion_observations"],
+    "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards"],
+    "terminations": [f"{_MANAGERS}.terminations"],
+    "curriculum": [f"{_MANAGERS}.curriculum"],
     "events": [f"{_MANAGERS}.randomization", f"{_MANAGERS}.events", f"{_MANAGERS}.record"],
     "dataset": [f"{_MANAGERS}.datasets"],
 }

@@ -24,6 +24,14 @@ class _Events(Protocol):
     def steps(self) -> int: ...
 
 
+class _Commands(Protocol):
+    def get_command(self, name: str) -> Tensor: ...
+
+    def get_tracked(self, name: str) -> Tensor: ...
+
+    def get_term(self, name: str) -> Any: ...
+
+
 class TermEnv(Protocol):
     """The attributes of every :class:`~embodichain.lab.gym.envs.EmbodiedEnv`; tasks add their own."""
 
@@ -67,6 +75,11 @@ class TermEnv(Protocol):
     @property
     def action_manager(self) -> _Actions:
         """The :class:`~embodichain.lab.gym.envs.managers.ActionManager`."""
+        ...
+
+    @property
+    def command_manager(self) -> _Commands:
+        """The :class:`~embodichain.lab.gym.envs.managers.CommandManager`."""
         ...
 
     @property

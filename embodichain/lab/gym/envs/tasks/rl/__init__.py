@@ -5,6 +5,7 @@ from __future__ import annotations
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
+from embodichain.lab.gym.envs.tasks.rl.locomotion import Go2FlatEnv, LocomotionEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
@@ -13,7 +14,17 @@ from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils.configclass import replace
 
-__all__ = ["CartPoleEnv", "OpenDrawerEnv", "PickCubeEnv", "PushColoredCubeEnv", "PushCubeEnv", "ReachEnv", "build_env"]
+__all__ = [
+    "CartPoleEnv",
+    "Go2FlatEnv",
+    "LocomotionEnv",
+    "OpenDrawerEnv",
+    "PickCubeEnv",
+    "PushColoredCubeEnv",
+    "PushCubeEnv",
+    "ReachEnv",
+    "build_env",
+]
 
 
 def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:

@@ -1,0 +1,77 @@
+"""Commands. Shapes: N environments, n in ``env_ids``."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import CommandTerm
+from embodichain.lab.gym.envs.managers.cfg import Range1
+
+__all__ = ["UniformVelocityCommand"]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class UniformVelocityCommand(CommandTerm):
+    """Velocities of the base: forwards and to the left (m/s, base frame), and yaw rate (rad/s); uniform draws.
+
+    With ``heading`` the yaw rate turns the base towards a drawn heading: stiffness times the angle that is left, within
+    the yaw rate's range. A share of the environments is told to stand still.
+
+    Args:
+        lin_vel_x: ``[lowest, highest]`` velocity forwards, m/s.
+        lin_vel_y: ``[lowest, highest]`` velocity to the left, m/s.
+        ang_vel_z: ``[lowest, highest]`` yaw rate, rad/s.
+        standing_share: of the draws that are (0, 0, 0).
+        heading: ``[lowest, highest]`` heading to turn to, rad, world frame; None: the yaw rate itself is drawn.
+        heading_stiffness: yaw rate per angle, 1/s.
+    """
+
+    size: ClassVar[int] = 3
+
+    @override
+    def configure(
+        self,
+        lin_vel_x: Range1 = (-1.0, 1.0),
+        lin_vel_y: Range1 = (-0.5, 0.5),
+        ang_vel_z: Range1 = (-1.0, 1.0),
+        standing_share: Share = 0.1,
+        heading: Range1 | None = None,
+        heading_stiffness: NonNegativeFloat = 0.5,
+    ) -> None:
+        low, high = zip(lin_vel_x, lin_vel_y, ang_vel_z, strict=True)
+        self._low, self._high = (torch.tensor(bound, device=self.device) for bound in (low, high))
+        self.range_scale: Tensor = torch.ones((), device=self.device)
+        """[] factor of the ranges, which a curriculum may change."""
+        self._standing_share = standing_share
+        self._heading_range = heading
+        self._stiffness = heading_stiffness
+        self._heading = torch.zeros(self.num_envs, device=self.device)
+        self._stands = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+
+    @override
+    def draw(self, env_ids: Tensor) -> Tensor:
+        share = self.env.random.uniform(env_ids, 0.0, 1.0, 5)
+        command = torch.lerp(self._low, self._high, share[:, :3]) * self.range_scale
+        stands = share[:, 3] < self._standing_share
+        self._stands = self._stands.index_copy(0, env_ids, stands)
+        if self._heading_range is not None:
+            low, high = self._heading_range
+            self._heading = self._heading.index_copy(0, env_ids, low + (high - low) * share[:, 4])
+        return command.masked_fill(stands[:, None], 0.0)
+
+    @override
+    def follow(self) -> None:
+        if self._heading_range is None:
+            return
+        left = self._heading - self.env.robot.base.heading()
+        left = torch.remainder(left + math.pi, 2 * math.pi) - math.pi
+        rate = torch.clamp(self._stiffness * left, self._low[2] * self.range_scale, self._high[2] * self.range_scale)
+        rate = rate.masked_fill(self._stands, 0.0)
+        self.command = torch.cat((self.command[:, :2], rate[:, None]), dim=1)

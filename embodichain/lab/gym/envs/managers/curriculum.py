@@ -1,0 +1,59 @@
+"""Curriculum terms: ``func(env, env_ids, **params)``, where episodes have ended.
+
+Shapes: N environments, n in ``env_ids``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.utils.rows import chosen_rows
+
+__all__ = ["command_range"]
+
+
+class command_range(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Widen a velocity command's ranges as episodes get long enough, and return their present share of the whole, [].
+
+    With each set of episodes that end, the share changes by ``step`` times their number over N: upwards where they
+    lasted for ``long_share`` of the time limit, else downwards.
+
+    Args:
+        command: its name in ``env.commands``.
+        initial: share of the ranges at the start of the training.
+        step: change of the share per episode of every environment.
+        long_share: of the time limit, from which an episode counts as long.
+    """
+
+    is_global = True
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._term: Any = env.command_manager.get_term(cfg.params.get("command", "base_velocity"))
+        self._share = torch.tensor(cfg.params.get("initial", 0.3), device=env.device)
+        self._term.range_scale = self._share
+
+    @override
+    def __call__(
+        self,
+        env: TermEnv,
+        env_ids: Tensor,
+        command: str = "base_velocity",
+        initial: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3,
+        step: PositiveFloat = 0.1,
+        long_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8,
+    ) -> Tensor:
+        limit = env.cfg.max_episode_steps or 1
+        is_long = env.elapsed_steps[env_ids] >= long_share * limit
+        change = ((2.0 * is_long.float() - 1.0) * chosen_rows(env_ids)).sum() * (step / env.num_envs)
+        self._share = (self._share + change).clamp(initial, 1.0)
+        self._term.range_scale = self._share
+        return self._share

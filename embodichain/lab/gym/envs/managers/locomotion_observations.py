@@ -1,0 +1,94 @@
+"""Observations of a robot with a free base: ``func(env, **params)``. Shapes: N environments, J joints, F feet."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.cfg import SensorName
+from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+
+__all__ = [
+    "base_ang_vel",
+    "base_height",
+    "base_lin_vel",
+    "feet_contact",
+    "gait_phase",
+    "generated_command",
+    "joint_pos_rel",
+    "joint_vel",
+    "last_action",
+    "projected_gravity",
+]
+
+
+def base_lin_vel(env: TermEnv) -> Tensor:
+    """Return the base's linear velocity in the base's frame, [N, 3], m/s."""
+    return env.robot.base.linear_velocity()
+
+
+def base_ang_vel(env: TermEnv) -> Tensor:
+    """Return the base's angular velocity in the base's frame, [N, 3], rad/s: what a gyroscope measures."""
+    return env.robot.base.angular_velocity()
+
+
+def projected_gravity(env: TermEnv) -> Tensor:
+    """Return the unit vector downwards in the base's frame, [N, 3]; (0, 0, -1) while the base is level."""
+    return env.robot.base.projected_gravity()
+
+
+def joint_pos_rel(env: TermEnv) -> Tensor:
+    """Return the positions of the joints that act, less their initial ones, [N, J], rad or m."""
+    part = env.active_part
+    ids = env.robot.get_joint_ids(part)
+    return env.robot.get_qpos(part) - env.robot.body_data.default_qpos[:, ids]
+
+
+def joint_vel(env: TermEnv) -> Tensor:
+    """Return the velocities of the joints that act, [N, J], rad/s or m/s."""
+    return env.robot.get_qvel(env.active_part)
+
+
+def last_action(env: TermEnv) -> Tensor:
+    """Return the last action, [N, A]; 0 where an episode begins."""
+    has_acted = env.elapsed_steps > 0
+    return torch.where(has_acted[:, None], env.last_action, 0.0)
+
+
+def generated_command(env: TermEnv, command: str = "base_velocity") -> Tensor:
+    """Return the command that the next action is to follow, [N, C].
+
+    Args:
+        command: its name in ``env.commands``.
+    """
+    return env.command_manager.get_command(command)
+
+
+def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: str = "base_velocity") -> Tensor:
+    """Return sine and cosine of the clock of a gait, [N, 2]; 0 where the command is to stand still.
+
+    The clock starts at 0 with the episode; ``feet_gait`` rewards feet that keep its time.
+
+    Args:
+        frequency: strides in a second, 1/s.
+        command: its name in ``env.commands``.
+    """
+    phase = gait_clock(env, frequency)
+    moving = is_moving(env.command_manager.get_command(command))
+    return torch.stack((torch.sin(phase), torch.cos(phase)), dim=1) * moving[:, None]
+
+
+def base_height(env: TermEnv) -> Tensor:
+    """Return the height of the base's origin above the ground, [N, 1], m."""
+    return height_above_ground(env, env.robot.base.get()[:, :3])[:, None]
+
+
+def feet_contact(env: TermEnv, sensor: SensorName) -> Tensor:
+    """Return 1 for each link of a contact sensor that touches something, else 0: [N, F].
+
+    Args:
+        sensor: the contact sensor.
+    """
+    return env.sim.get_contact_sensor(sensor).in_contact.float()

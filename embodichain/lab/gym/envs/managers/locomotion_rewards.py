@@ -1,0 +1,341 @@
+"""Rewards of locomotion: ``func(env, obs, action, info, **params)``. Shapes: N environments, J joints, F feet.
+
+Those that end in ``_l2`` return a sum of squares: give them a negative weight.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from pydantic import PositiveFloat
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SensorName
+from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.lab.sim.model.drives import match_names
+from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
+
+__all__ = [
+    "action_rate_l2",
+    "ang_vel_xy_l2",
+    "base_height_l2",
+    "feet_air_time",
+    "feet_clearance",
+    "feet_gait",
+    "feet_impact",
+    "feet_slide",
+    "flat_orientation_l2",
+    "is_alive",
+    "is_terminated",
+    "joint_acc_l2",
+    "joint_pos_limits",
+    "joint_torques_l2",
+    "joint_vel_l2",
+    "lin_vel_z_l2",
+    "posture",
+    "track_ang_vel_z_exp",
+    "track_lin_vel_xy_exp",
+    "undesired_contacts",
+]
+
+
+def track_lin_vel_xy_exp(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    std: PositiveFloat = 0.5,
+    command: str = "base_velocity",
+) -> Tensor:
+    """Return exp(-|v - c|^2 / std^2) of the base's velocity v and the commanded one c, forwards and to the left.
+
+    Args:
+        std: error at which the reward is 1 / e, m/s.
+        command: its name in ``env.commands``.
+    """
+    error = env.robot.base.linear_velocity()[:, :2] - env.command_manager.get_tracked(command)[:, :2]
+    return torch.exp(error.square().sum(dim=1) * (-1.0 / std**2))
+
+
+def track_ang_vel_z_exp(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    std: PositiveFloat = 0.5,
+    command: str = "base_velocity",
+) -> Tensor:
+    """Return exp(-(w - c)^2 / std^2) of the base's yaw rate w and the commanded one c.
+
+    Args:
+        std: error at which the reward is 1 / e, rad/s.
+        command: its name in ``env.commands``.
+    """
+    error = env.robot.base.angular_velocity()[:, 2] - env.command_manager.get_tracked(command)[:, 2]
+    return torch.exp(error.square() * (-1.0 / std**2))
+
+
+def lin_vel_z_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return the square of the base's velocity along its own z axis, (m/s)^2."""
+    return env.robot.base.linear_velocity()[:, 2].square()
+
+
+def ang_vel_xy_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return the sum of the squares of the base's roll and pitch rates, (rad/s)^2."""
+    return env.robot.base.angular_velocity()[:, :2].square().sum(dim=1)
+
+
+def flat_orientation_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return the square of the sine of the base's lean: |projected gravity's x and y|^2."""
+    return env.robot.base.projected_gravity()[:, :2].square().sum(dim=1)
+
+
+def base_height_l2(
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], target_height: PositiveFloat
+) -> Tensor:
+    """Return the square of the difference of the base's height above the ground to a target, m^2.
+
+    Args:
+        target_height: m.
+    """
+    return (height_above_ground(env, env.robot.base.get()[:, :3]) - target_height).square()
+
+
+class action_rate_l2(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return the sum of the squares of the change of the action since the step before; 0 in an episode's first step."""
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._before = torch.zeros(env.num_envs, env.action_manager.total_action_dim, device=env.device)
+
+    @override
+    def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        change = (action - self._before).square().sum(dim=1)
+        self._before = action
+        return torch.where(env.elapsed_steps > 1, change, 0.0)
+
+
+def joint_torques_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return the sum of the squares of the drives' efforts at the end of the step, (Nm)^2 or N^2."""
+    return env.robot.get_qf().square().sum(dim=1)
+
+
+def joint_vel_l2(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return the sum of the squares of the joints' velocities, (rad/s)^2 or (m/s)^2."""
+    return env.robot.get_qvel().square().sum(dim=1)
+
+
+class joint_acc_l2(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return the sum of the squares of the joints' mean accelerations in the step, (rad/s^2)^2 or (m/s^2)^2."""
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._before = torch.zeros(env.num_envs, env.robot.dof, device=env.device)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self._before = self._before.index_copy(0, env_ids, self.env.robot.get_qvel()[env_ids])
+
+    @override
+    def __call__(self, env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        qvel = env.robot.get_qvel()
+        acceleration = (qvel - self._before) / env.step_dt
+        self._before = qvel
+        return acceleration.square().sum(dim=1)
+
+
+def joint_pos_limits(
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveFloat = 0.95
+) -> Tensor:
+    """Return how far the joints are outside the middle part of their ranges, summed, rad or m.
+
+    Args:
+        soft_share: the part of each range, about its middle, that is free.
+    """
+    low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
+    spare = (high - low) * (0.5 * (1.0 - soft_share))  # infinite without limits: nothing is outside
+    qpos = env.robot.get_qpos()
+    outside = torch.maximum(low + spare - qpos, qpos - (high - spare))
+    return outside.nan_to_num(nan=0.0, neginf=0.0).clamp(min=0.0).sum(dim=1)
+
+
+class posture(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return exp(-mean over joints of ((q - default) / std)^2), for the joints that ``std`` names.
+
+    Args:
+        std: deviation from the initial position, rad or m: for all joints, or by names or regular expressions.
+    """
+
+    is_stateful = False
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        std = cfg.params.get("std", 0.5)
+        names = env.robot.joint_names
+        by_joint: dict[str, float] = {}
+        for pattern, value in (std if isinstance(std, dict) else {".*": std}).items():
+            by_joint |= dict.fromkeys(match_names([pattern], names, "params.std"), value)
+        self._joints = [names.index(name) for name in by_joint]
+        self._factor = torch.tensor([-1.0 / (len(by_joint) * value**2) for value in by_joint.values()]).to(env.device)
+        self._default = env.robot.body_data.default_qpos[:, self._joints]
+
+    @override
+    def __call__(
+        self,
+        env: TermEnv,
+        obs: TensorDict,
+        action: Tensor,
+        info: dict[str, Any],
+        std: PositiveFloat | dict[str, PositiveFloat] = 0.5,
+    ) -> Tensor:
+        qpos = env.robot.get_qpos()[:, constant(tuple(self._joints), env.device)]
+        return torch.exp((qpos - self._default).square() @ self._factor)
+
+
+def feet_air_time(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    sensor: SensorName,
+    threshold: PositiveFloat = 0.5,
+    command: str = "base_velocity",
+) -> Tensor:
+    """Return the sum over the feet that land of (time in the air - threshold), s; 0 where the command is to stand.
+
+    As in Rudin et al., "Learning to walk in minutes using massively parallel deep reinforcement learning", 2021.
+
+    Args:
+        sensor: the feet's contact sensor.
+        threshold: s.
+        command: its name in ``env.commands``.
+    """
+    feet = env.sim.get_contact_sensor(sensor)
+    gained = ((feet.last_air_time - threshold) * feet.first_contact).sum(dim=1)
+    return gained * is_moving(env.command_manager.get_tracked(command))
+
+
+def feet_slide(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName) -> Tensor:
+    """Return the sum of the horizontal speeds of the feet in contact, m/s.
+
+    Args:
+        sensor: the feet's contact sensor.
+    """
+    feet = env.sim.get_contact_sensor(sensor)
+    return (torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2) * feet.in_contact).sum(dim=1)
+
+
+def feet_clearance(
+    env: TermEnv,
+    obs: TensorDict,
+    action: Tensor,
+    info: dict[str, Any],
+    sensor: SensorName,
+    target_height: PositiveFloat = 0.08,
+) -> Tensor:
+    """Return the sum over the feet of (height - target)^2 times their horizontal speed, m^3/s.
+
+    Args:
+        sensor: the feet's contact sensor.
+        target_height: of a foot's origin above the ground, m.
+    """
+    feet = env.sim.get_contact_sensor(sensor)
+    error = (height_above_ground(env, feet.pos) - target_height).square()
+    return (error * torch.linalg.vector_norm(feet.vel[:, :, :2], dim=2)).sum(dim=1)
+
+
+def feet_impact(
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName, max_force: PositiveFloat
+) -> Tensor:
+    """Return the sum of the contact forces on the feet beyond a bound, N.
+
+    Args:
+        sensor: the feet's contact sensor.
+        max_force: N, on one foot.
+    """
+    force = torch.linalg.vector_norm(env.sim.get_contact_sensor(sensor).force, dim=2)
+    return (force - max_force).clamp(min=0.0).sum(dim=1)
+
+
+class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return how well the feet keep the time of a gait, [0, 1]: the mean over the feet.
+
+    A clock tells each foot by s = sin(2 pi (frequency t + offset)) to stand where s < 0 and to swing, at a height of
+    ``swing_height`` s, where s > 0. A standing foot earns 1 for contact without sliding, a swinging one for being
+    without contact at that height; in between, for |s| < 0.5, both count. Where the command is to stand still, all feet
+    are to stand. Rewards of this kind go back to Siekmann et al., "Sim-to-real learning of all common bipedal gaits via
+    periodic reward composition", 2021.
+
+    Args:
+        sensor: the feet's contact sensor.
+        offsets: of each of its feet, in strides; [0.5, 0, 0, 0.5] of FL, FR, RL, RR is a trot.
+        frequency: strides in a second, 1/s.
+        swing_height: of a foot above its height in contact, m.
+        foot_radius: height of a foot's origin in contact, m.
+        command: its name in ``env.commands``.
+    """
+
+    is_stateful = False
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        names, offsets = env.sim.get_contact_sensor(cfg.params["sensor"]).names, cfg.params["offsets"]
+        if len(offsets) != len(names):
+            raise ConfigError(f"params.offsets: has {len(offsets)} values for {len(names)} feet: {', '.join(names)}")
+        self._offsets = torch.tensor(offsets, device=env.device) * (2 * math.pi)
+
+    @override
+    def __call__(
+        self,
+        env: TermEnv,
+        obs: TensorDict,
+        action: Tensor,
+        info: dict[str, Any],
+        sensor: SensorName,
+        offsets: list[float],
+        frequency: PositiveFloat = 2.0,
+        swing_height: PositiveFloat = 0.06,
+        foot_radius: PositiveFloat = 0.022,
+        command: str = "base_velocity",
+    ) -> Tensor:
+        feet = env.sim.get_contact_sensor(sensor)
+        moving = is_moving(env.command_manager.get_tracked(command))[:, None]
+        s = torch.sin(gait_clock(env, frequency)[:, None] + self._offsets) * moving
+        swings = torch.where(moving, (0.5 + s).clamp(0.0, 1.0), 0.0)
+        height = height_above_ground(env, feet.pos) - foot_radius
+        error = height - swing_height * s.clamp(min=0.0)
+        in_air = torch.exp(error.square() * (-1.0 / (0.5 * swing_height) ** 2)) * ~feet.in_contact
+        slide = feet.vel[:, :, :2].square().sum(dim=2)
+        on_ground = torch.exp(slide * (-1.0 / _SLIDE_STD**2)) * feet.in_contact
+        return (swings * in_air + (1.0 - swings) * on_ground).mean(dim=1)
+
+
+_SLIDE_STD = 0.2  # speed at which a foot in contact earns 1 / e, m/s
+
+
+def undesired_contacts(
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], sensor: SensorName
+) -> Tensor:
+    """Return how many links of a contact sensor touch something.
+
+    Args:
+        sensor: the contact sensor.
+    """
+    return env.sim.get_contact_sensor(sensor).in_contact.float().sum(dim=1)
+
+
+def is_alive(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return 1 where the episode has not failed, else 0."""
+    return 1.0 - info["fail"].float()
+
+
+def is_terminated(env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+    """Return 1 where the episode fails in this step, else 0."""
+    return info["fail"].float()

@@ -1,0 +1,46 @@
+"""Conditions that end episodes. Shapes: N environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers.base import Manager, Term
+from embodichain.lab.gym.envs.managers.cfg import TerminationCfg
+from embodichain.lab.gym.envs.managers.checks import build_terms, wrong_return
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+
+
+class TerminationManager(Manager):
+    """Computes the terms ``func(env, **params)``, each [N] bool."""
+
+    def __init__(self, cfgs: Mapping[str, TerminationCfg], env: TermEnv) -> None:
+        self._terms: list[Term[TerminationCfg]] = build_terms(cfgs, env, "env.terminations")
+        super().__init__(env, self._terms)
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether there is any."""
+        return bool(self._terms)
+
+    def compute(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return which episodes fail and which are cut short, [N] bool each, and each term's own [N] by metric name.
+
+        Raises:
+            ConfigError: a term returns another type or shape.
+        """
+        num_envs, device = self._env.num_envs, self._env.device
+        failed, timed_out = torch.zeros(2, num_envs, dtype=torch.bool, device=device).unbind()
+        metrics: dict[str, Tensor] = {}
+        for term in self._terms:
+            value = term.func(self._env, **term.params)
+            if not (isinstance(value, Tensor) and value.dtype == torch.bool and value.shape == (num_envs,)):
+                raise wrong_return(f"env.terminations.{term.name}", term.func, value, f"[N] = [{num_envs}] of bool")
+            if term.cfg.time_out:
+                timed_out = timed_out | value
+            else:
+                failed = failed | value
+            metrics[f"termination/{term.name}"] = value.float()
+        return failed, timed_out, metrics

@@ -1,0 +1,86 @@
+"""Follow a commanded velocity on legs. Shapes: N environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.registry import register_env
+
+
+class LocomotionEnv(EmbodiedEnv):
+    """The robot's base is to move with the velocity of the command ``base_velocity``; its observations are all terms.
+
+    Success means that the robot has not fallen and moves about as commanded: the velocity errors, averaged over the
+    episode so far, are within their thresholds. It does not end the episode.
+    """
+
+    success_terminates = False
+    base_entries = ()
+    command_name: str = "base_velocity"
+    """Of the velocity command."""
+    max_velocity_error: float = 0.3
+    """Largest mean error of success, m/s."""
+    max_yaw_rate_error: float = 0.4
+    """Largest mean error of success, rad/s."""
+    only_positive_rewards: bool = False
+    """Whether a step's reward is at least 0, so that no policy gains from falling early."""
+    _error_sums: Tensor
+    """[N, 2], over the episode."""
+
+    @override
+    def _init_sim_state(self) -> None:
+        self._error_sums = torch.zeros(self.num_envs, 2, device=self.device)
+        super()._init_sim_state()
+
+    @override
+    def _base_obs(self) -> dict[str, Tensor]:
+        return self._images()
+
+    def velocity_errors(self) -> Tensor:
+        """Return the base's errors to the command that the last action followed, [N, 2]: m/s (norm), rad/s."""
+        base, command = self.robot.base, self.command_manager.get_tracked(self.command_name)
+        linear = torch.linalg.vector_norm(base.linear_velocity()[:, :2] - command[:, :2], dim=1)
+        return torch.stack((linear, (base.angular_velocity()[:, 2] - command[:, 2]).abs()), dim=1)
+
+    @override
+    def _update_sim_state(self) -> None:
+        super()._update_sim_state()
+        self._error_sums = self._error_sums + self.velocity_errors()
+
+    @override
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        super()._initialize_episode(env_ids)
+        self._error_sums = self._error_sums.index_fill(0, env_ids, 0.0)
+
+    @override
+    def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return success, failure (never: see the terminations), and the metrics of the present step.
+
+        ``velocity_error_xy`` (m/s), ``velocity_error_yaw`` (rad/s).
+        """
+        linear, yaw = self.velocity_errors().unbind(1)
+        mean = self._error_sums / self.elapsed_steps.clamp(min=1)[:, None]
+        success = (mean[:, 0] < self.max_velocity_error) & (mean[:, 1] < self.max_yaw_rate_error)
+        return success, self._never, {"velocity_error_xy": linear, "velocity_error_yaw": yaw}
+
+    @override
+    def get_info(self, **kwargs: Any) -> dict[str, Any]:
+        info = super().get_info(**kwargs)
+        info["metrics"]["fall_rate"] = info["fail"]
+        return info
+
+    @override
+    def _extend_reward(self, reward: Tensor, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
+        return reward.clamp(min=0.0) if self.only_positive_rewards else reward
+
+
+@register_env("Go2FlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("go2_flat"))
+class Go2FlatEnv(LocomotionEnv):
+    """A quadruped on a plane."""
