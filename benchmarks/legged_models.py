@@ -1,6 +1,7 @@
 """Whether vendors' quadrupeds and humanoids load by path, stand by their drives, and how fast the engine steps them.
 
     python benchmarks/legged_models.py go2 g1
+    python benchmarks/legged_models.py go2 --feet '.*_foot' --solver '{"warm_start": false, "islands": false}'
     python benchmarks/legged_models.py /folder/of/models --without-visuals
     python benchmarks/legged_models.py a1.urdf --pose '.*upper.*=0.9' '.*lower.*=-1.8' --feet '.*toe.*'
 
@@ -37,10 +38,11 @@ import numpy as np
 import torch
 
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
-from embodichain.lab.sim.cfg import JointDrivePropertiesCfg, RobotCfg
+from embodichain.lab.sim.cfg import ConstraintSolverCfg, JointDrivePropertiesCfg, RobotCfg
 from embodichain.lab.sim.objects import Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.validation import from_dict
 
 _DT, _SUBSTEPS = 0.005, 4
 _HIGH = 5.0  # m, for a base above the ground whatever the robot
@@ -81,9 +83,12 @@ def without_visuals(path: str, folder: str) -> str:
     return str(target)
 
 
-def simulation(cfg: RobotCfg, num_envs: int, threads: int) -> SimulationManager:
+def simulation(
+    cfg: RobotCfg, num_envs: int = 1, threads: int = 1, solver: ConstraintSolverCfg | None = None
+) -> SimulationManager:
     """A built scene with one robot."""
-    sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, physics_dt=_DT, num_threads=threads))
+    settings = SimulationManagerCfg(num_envs=num_envs, physics_dt=_DT, num_threads=threads)
+    sim = SimulationManager(replace(settings, solver=solver or settings.solver))
     sim.add_robot(cfg)
     sim.build()
     return sim
@@ -92,7 +97,7 @@ def simulation(cfg: RobotCfg, num_envs: int, threads: int) -> SimulationManager:
 def posed(cfg: RobotCfg, pose: dict[str, float]) -> RobotCfg:
     """The config in the wanted pose, with the lowest shape on the ground, and drives for its weight and height."""
     limp = JointDrivePropertiesCfg(stiffness=0.0, damping=0.0)
-    sim = simulation(replace(cfg, init_pos=(0.0, 0.0, _HIGH), drive_pros=limp), 1, 1)
+    sim = simulation(replace(cfg, init_pos=(0.0, 0.0, _HIGH), drive_pros=limp))
     robot, model = sim.get_robot(cfg.uid), sim.model
     qpos = robot.body_data.default_qpos[0].tolist()
     for pattern, value in pose.items():
@@ -113,7 +118,7 @@ def posed(cfg: RobotCfg, pose: dict[str, float]) -> RobotCfg:
 
 def stands(cfg: RobotCfg) -> bool:
     """Whether it is still on its feet after 2 s."""
-    sim = simulation(cfg, 1, 1)
+    sim = simulation(cfg)
     base = sim.get_robot(cfg.uid)
     start = base.get_local_pose(to_matrix=True)[0]
     sim.update(round(2.0 / _DT))
@@ -122,9 +127,10 @@ def stands(cfg: RobotCfg) -> bool:
     return float(end[2, 3]) > 0.7 * float(start[2, 3]) and lean < math.radians(20)
 
 
-def speed(cfg: RobotCfg, num_envs: int, threads: int, steps: int = 40) -> dict[str, float]:
+def speed(cfg: RobotCfg, args: argparse.Namespace, steps: int = 40) -> dict[str, float]:
     """Medians of control steps per second, of wall time and of CPU time on each thread."""
-    sim = simulation(cfg, num_envs, threads)
+    num_envs, threads = args.num_envs, args.threads
+    sim = simulation(cfg, num_envs, threads, from_dict(ConstraintSolverCfg, json.loads(args.solver), "--solver"))
     robot: Robot = sim.get_robot(cfg.uid)
     generator = torch.Generator().manual_seed(0)
     rest, ids = robot.body_data.default_qpos[:, robot.driven_ids], robot.driven_ids
@@ -146,9 +152,9 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
             path = without_visuals(name, folder) if args.without_visuals else name
             pose = {pattern: float(value) for pattern, _, value in (given.rpartition("=") for given in args.pose)}
             cfg = posed(RobotCfg("robot", fpath=path, fix_base=False, collision_links=args.feet), pose)
-            sim = simulation(cfg, 1, 1)
+            sim = simulation(cfg)
             row |= {"joints": len(sim.get_robot("robot").driven_ids), "mass": float(np.sum(sim.model.body_mass))}
-            row |= {"height": cfg.init_pos[2], "stands": stands(cfg)} | speed(cfg, args.num_envs, args.threads)
+            row |= {"height": cfg.init_pos[2], "stands": stands(cfg)} | speed(cfg, args)
         except (ConfigError, ValueError, FileNotFoundError) as error:
             row["error"] = str(error).splitlines()[0]
     return row
@@ -163,6 +169,7 @@ def main() -> None:
         "--pose", nargs="+", default=[], metavar="JOINTS=RAD", help="joints by pattern, and their angle"
     )
     parser.add_argument("--without-visuals", action="store_true", help="for models whose meshes are not there")
+    parser.add_argument("--solver", default="{}", help="for the speed: what is in sim_cfg.solver, JSON")
     parser.add_argument("--num-envs", type=int, default=256)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()

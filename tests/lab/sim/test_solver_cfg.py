@@ -21,22 +21,22 @@ def model_with(solver: ConstraintSolverCfg, *robots: RobotCfg) -> mujoco.MjModel
 
 
 def test_solver_settings_reach_the_model_and_the_default_is_the_engines() -> None:
-    solver = ConstraintSolverCfg(cone="elliptic", iterations=10, ls_iterations=20, tolerance=1e-6, warm_start=False)
-    model = model_with(solver)
+    model = model_with(ConstraintSolverCfg("elliptic", iterations=10, ls_iterations=20, tolerance=1e-6))
     assert model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
     assert (model.opt.iterations, model.opt.ls_iterations, model.opt.tolerance) == (10, 20, 1e-6)
-    assert model.opt.disableflags == mujoco.mjtDisableBit.mjDSBL_WARMSTART
+    assert model_with(ConstraintSolverCfg(warm_start=False)).opt.disableflags == mujoco.mjtDisableBit.mjDSBL_WARMSTART
+    assert model_with(ConstraintSolverCfg(islands=False)).opt.disableflags == mujoco.mjtDisableBit.mjDSBL_ISLAND
     default, engine = model_with(ConstraintSolverCfg()).opt, mujoco.MjSpec().compile().opt
     for name in ("cone", "iterations", "ls_iterations", "tolerance", "disableflags"):
         assert getattr(default, name) == getattr(engine, name)
 
 
-def test_without_a_warm_start_feet_push_as_hard() -> None:
+def test_without_a_warm_start_and_islands_feet_push_as_hard() -> None:
     drives = JointDrivePropertiesCfg(stiffness=40.0, damping=1.0)
     robot = RobotCfg("r", robot_type="Go2", fix_base=False, drive_pros=drives, collision_links=[".*_foot"])
     forces = []
-    for warm_start in (True, False):
-        model = model_with(ConstraintSolverCfg(warm_start=warm_start), robot)
+    for usual in (True, False):
+        model = model_with(ConstraintSolverCfg(warm_start=usual, islands=usual), robot)
         data = mujoco.MjData(model)
         mujoco.mj_resetDataKeyframe(model, data, 0)
         mujoco.mj_step(model, data, 100)

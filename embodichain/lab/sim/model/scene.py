@@ -340,6 +340,8 @@ def _set_solver(option: mujoco.MjOption, cfg: ConstraintSolverCfg) -> None:
     option.iterations, option.ls_iterations, option.tolerance = cfg.iterations, cfg.ls_iterations, cfg.tolerance
     if not cfg.warm_start:
         option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
+    if not cfg.islands:
+        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
 
 
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
