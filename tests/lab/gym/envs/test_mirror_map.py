@@ -17,8 +17,14 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.observations import flatten_dict_observation
+from embodichain.utils.utility import load_config_file
 from tests.lab.quadruped import SYMMETRY, quadruped, robot_data
-from tests.lab.scenes import cart_cfg
+from tests.lab.scenes import cart_cfg, env_of
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+GO2, GO2_FLAT = (
+    REPOSITORY / name for name in ("embodichain/lab/sim/assets/go2.xml", "configs/agents/rl/go2_flat/gym_config.json")
+)
 
 VECTOR, PSEUDOVECTOR = torch.tensor([1.0, -1.0, 1.0]), torch.tensor([-1.0, 1.0, -1.0])
 MOVE = {"func": "DeltaQposTerm", "params": {"scale": 0.2}}
@@ -81,6 +87,50 @@ def test_mirrored_action_leads_from_the_mirrored_state_to_the_mirrored_next_stat
         torch.testing.assert_close(mirror_map.obs(flat[:1]), flat[1:], atol=1e-6, rtol=1e-6)
     assert (flat[0] - flat[1]).abs().max() > 0.1  # the two motions differ
     assert torch.equal(mirror_map.obs(mirror_map.obs(flat)), flat)
+
+
+GO2_SYMMETRY = {
+    "observations": {
+        **dict.fromkeys(("joints/pos", "joints/vel"), "joints"),
+        **dict.fromkeys(("base/lin_vel", "base/gravity"), "vector"),
+        "base/ang_vel": "pseudovector",
+        "command": "planar_command",
+        "last_action": "action",
+        # A gait's mirror image is half a stride later: the clock's sine and cosine change their signs.
+        "phase": {"permutation": [0, 1], "signs": [-1, -1]},
+    },
+    "actions": {"joint_position": "joints"},
+}
+
+
+def test_go2_and_its_task_are_symmetric_but_for_the_trunks_products_of_inertia(tmp_path: Path) -> None:
+    model, inertia = GO2.read_text(encoding="utf-8"), "0.00012166 0.0014849 -3.12e-05"
+    assert inertia in model
+    (tmp_path / "go2.xml").write_text(model.replace(inertia, "0 0.0014849 0"), encoding="utf-8")
+    data = load_config_file(GO2_FLAT)
+    data.pop("$schema", None)
+    data["robot"]["fpath"] = str(tmp_path / "go2.xml")
+    data["env"] |= {"symmetry": GO2_SYMMETRY, "events": {}}
+    env = env_of(data, 2)
+    mirror_map, backend = env.mirror_map(), env.sim.backend
+    env.reset()
+    command = env.command_manager.get_command("base_velocity")
+    command[1] = command[0] * torch.tensor([1.0, -1.0, -1.0])
+    generator = torch.Generator().manual_seed(0)
+    qpos, qvel = backend.qpos[:1].clone(), torch.randn(1, 18, generator=generator) * 0.3
+    qpos[:, 7:] += torch.randn(1, 12, generator=generator) * 0.1
+    images = mirrored_state(qpos, qvel, mirror_map)
+    backend.write("qpos", slice(0, 19), torch.cat((qpos, images[0])), env.all_env_ids)
+    backend.write("qvel", slice(0, 18), torch.cat((qvel, images[1])), env.all_env_ids)
+    is_clock = torch.arange(mirror_map.obs.size) >= mirror_map.obs.size - 2  # both clocks run alike here
+    for _ in range(10):
+        action = torch.rand(1, 12, generator=generator) * 2 - 1
+        obs, _, _, _, info = env.step(torch.cat((action, mirror_map.action(action))))
+        flat = flatten_dict_observation(obs)
+        difference = (mirror_map.obs(flat[:1]) - flat[1:]).masked_fill(is_clock, 0.0)
+        assert difference.abs().max() < 1e-5
+        for name in info["rewards"].keys() - {"gait"}:
+            torch.testing.assert_close(*info["rewards"][name], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
