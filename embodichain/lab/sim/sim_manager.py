@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.entities import SceneEntities, find_entity
 from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.lab.sim.objects import (
     Articulation,
@@ -32,7 +33,7 @@ from embodichain.lab.sim.objects import (
     StateCache,
     Terrain,
 )
-from embodichain.lab.sim.objects.articulation import BasePose
+from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.renderer import make_drawer
@@ -65,7 +66,7 @@ EntityCfg = (
 )
 
 
-class SimulationManager:
+class SimulationManager(SceneEntities):
     """Owns the scene and the backend. Entities are added first; :meth:`build` then compiles them, once.
 
     Example::
@@ -78,6 +79,7 @@ class SimulationManager:
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
+        super().__init__()
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
@@ -85,17 +87,8 @@ class SimulationManager:
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
-        # By uid; build() fills them.
-        self.rigid_objects: dict[str, RigidObject] = {}
-        self.articulations: dict[str, Articulation] = {}
-        self.robots: dict[str, Robot] = {}
-        self._markers: dict[str, Marker] = {}
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
-        self._groups: dict[str, RigidObjectGroup] = {}
-        self._lights: dict[str, Light] = {}
-        self.sensors: dict[str, Camera] = {}
-        self.contact_sensors: dict[str, ContactSensor] = {}
         self.terrain: Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
@@ -214,9 +207,9 @@ class SimulationManager:
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case ContactSensorCfg():
-                    names, first = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(first).adr[0])
-                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, names, column)
+                    links, sensor = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(sensor).adr[0])
+                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
@@ -269,7 +262,9 @@ class SimulationManager:
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
         movable: dict[str, RigidObject | Articulation] = {**self.rigid_objects, **self.articulations, **self.robots}
-        self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
+        self._detached += [
+            asset for uid in uids if (asset := find_entity(movable, "entity", uid)) not in self._detached
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and of the entities, for a checkpoint."""
@@ -317,47 +312,6 @@ class SimulationManager:
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
 
-    def get_rigid_object(self, uid: str) -> RigidObject:
-        """Return a rigid body; KeyError names the known ones."""
-        return _get(self.rigid_objects, "rigid object", uid)
-
-    def get_articulation(self, uid: str) -> Articulation:
-        """Return an articulation; KeyError names the known ones."""
-        return _get(self.articulations, "articulation", uid)
-
-    def get_robot(self, uid: str) -> Robot:
-        """Return a robot; KeyError names the known ones."""
-        return _get(self.robots, "robot", uid)
-
-    def get_articulation_or_robot(self, uid: str) -> Articulation:
-        """Return an articulation or a robot; KeyError names the known ones."""
-        return _get({**self.articulations, **self.robots}, "articulation or robot", uid)
-
-    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
-        """Return a rigid body, articulation, robot or marker; KeyError names the known ones."""
-        assets: dict[str, RigidObject | Articulation | Marker] = {**self.rigid_objects, **self._markers}
-        return _get(assets | self.articulations | self.robots, "entity", uid)
-
-    def get_marker(self, uid: str) -> Marker:
-        """Return a marker; KeyError names the known ones."""
-        return _get(self._markers, "marker", uid)
-
-    def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
-        """Return a group of rigid bodies; KeyError names the known ones."""
-        return _get(self._groups, "rigid object group", uid)
-
-    def get_light(self, uid: str) -> Light:
-        """Return a light; KeyError names the known ones."""
-        return _get(self._lights, "light", uid)
-
-    def get_sensor(self, uid: str) -> Camera:
-        """Return a camera; KeyError names the known ones."""
-        return _get(self.sensors, "sensor", uid)
-
-    def get_contact_sensor(self, uid: str) -> ContactSensor:
-        """Return a contact sensor; KeyError names the known ones."""
-        return _get(self.contact_sensors, "contact sensor", uid)
-
     def hold_images(self, is_held: bool) -> None:
         """Let cameras return their last images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
@@ -393,12 +347,6 @@ class SimulationManager:
     def _check_unbuilt(self) -> None:
         if self._backend is not None:
             raise RuntimeError("the scene is built already: entities are added before build(), which is called once")
-
-
-def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
-    if uid not in entities:
-        raise KeyError(unknown_name(kind, uid, entities))
-    return entities[uid]
 
 
 def _built(value: T | None) -> T:
