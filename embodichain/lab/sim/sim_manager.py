@@ -254,8 +254,6 @@ class SimulationManager:
 
     def reset(self, env_ids: torch.Tensor) -> None:
         """Put environments [n] into the scene's initial state, except detached entities; on a terrain's first cell."""
-        if self.terrain is not None:
-            self.terrain.record_walked(self._bases(), env_ids, self.backend.diverged())
         states = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
         for asset, state in states:

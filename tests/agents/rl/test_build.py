@@ -89,6 +89,37 @@ def test_memory_of_rollouts_with_final_observations_is_counted(monkeypatch: pyte
     assert wanted[1] - wanted[0] == 400
 
 
+SYMMETRY = {
+    "observations": dict.fromkeys(("robot/qf", "robot/qpos", "robot/qvel"), "joints"),
+    "actions": {"delta_qpos": "joints"},
+}
+
+
+def symmetric_learner(network: dict[str, Any], *overrides: str) -> Any:
+    symmetry = {"algorithm__cfg__symmetry": {"mirror_loss_coef": 0.5}, "trainer__enable_eval": False}
+    run = load_run_config(write_config(Path(), tiny_config(**network, **symmetry)), overrides)
+    env, _ = build_envs(run)
+    return build_learner(run, env, torch.device("cpu"))[1]
+
+
+def test_learner_with_symmetry_gets_the_environments_mirror_map() -> None:
+    algorithm = symmetric_learner({}, f"env.symmetry={json.dumps(SYMMETRY)}")
+    assert algorithm.cfg.symmetry.mirror_loss_coef == 0.5
+    assert algorithm.mirror_map.obs.size == 6
+
+
+def test_symmetry_in_an_environment_that_declares_none_is_refused_before_the_run_begins() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: no mirror map: the config of CartPoleEnv has"):
+        symmetric_learner({})
+
+
+def test_symmetry_of_a_recurrent_policy_is_refused_before_the_run_begins() -> None:
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    policy = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCriticRecurrent have no mirror"):
+        symmetric_learner({"policy": policy}, f"env.symmetry={json.dumps(SYMMETRY)}")
+
+
 def tiny_parts(**changes: Any) -> tuple[Any, ...]:
     run = load_run_config(write_config(Path(), tiny_config(**changes)))
     env, eval_env = build_envs(run)

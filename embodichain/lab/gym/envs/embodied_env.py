@@ -30,8 +30,10 @@ from embodichain.lab.gym.envs.managers import (
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.mirror_map import build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
 
@@ -67,6 +69,7 @@ class EmbodiedEnv(BaseEnv):
             setattr(self, name, value)
         self.output = OutputFolder(Path("outputs"))
         super().__init__(cfg)
+        self._mirror_map = None if cfg.symmetry is None else build_mirror_map(cfg.symmetry, self)
 
     def _setup_robot(self) -> None:
         if self.cfg.robot is None:
@@ -268,6 +271,16 @@ class EmbodiedEnv(BaseEnv):
         """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
         # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
+
+    def mirror_map(self) -> MirrorMap:
+        """Return the left-right mirror images of the flat observation and of actions, on the CPU.
+
+        Raises:
+            ConfigError: one line: the config has no ``env.symmetry``.
+        """
+        if self._mirror_map is None:
+            raise ConfigError(f"no mirror map: the config of {type(self).__name__} has no 'env.symmetry'")
+        return self._mirror_map
 
     def instructions(self) -> list[str]:
         """Return each environment's instruction, N texts; empty if the task has none."""

@@ -18,6 +18,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
+from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.sensors import SensorCfg
@@ -89,6 +90,8 @@ class EmbodiedEnvCfg(EnvCfg):
     """By term name."""
     dataset: dict[str, DatasetCfg] = field(default_factory=dict)
     """Recorders of finished episodes, by name."""
+    symmetry: EnvSymmetryCfg | None = None
+    """The mirror map, for algorithms that use the symmetry of robot and task."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
 

@@ -23,11 +23,9 @@ class Terrain:
         origins: [L, C, 3] where robots start, m: the middles of the cells' platforms.
         levels: [N] int64, the level (row) of each environment.
         columns: [N] int64, its column.
-        walked: [N] m, how far from its start its robot was, along the ground, where its last episode ended; 0 before
-            the first, and where the physics diverged.
     """
 
-    state_names = ("levels", "columns", "walked")
+    state_names = ("levels", "columns")
 
     def __init__(self, surface: TerrainHeights, num_envs: int, device: torch.device) -> None:
         """Put all environments at level 0 and column 0; :meth:`assign` distributes them."""
@@ -35,7 +33,6 @@ class Terrain:
         self.origins: Tensor = torch.tensor(surface.origins, dtype=torch.float32, device=device)
         self.levels = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self.columns = torch.zeros_like(self.levels)
-        self.walked = torch.zeros(num_envs, device=device)
         rows, self._num_x = surface.heights.shape
         self._heights = torch.tensor(surface.heights, device=device).flatten()
         self._last = (self._num_x - 1.0, rows - 1.0)  # number of the last vertex along x and along y
@@ -95,28 +92,20 @@ class Terrain:
         level = torch.where(is_beyond, _draw_level(draw, self.cfg.num_levels), level.clamp(min=0))
         self.levels = self.levels.index_copy(0, env_ids, level)
 
+    def distance_walked(self, base: BasePose) -> Tensor:
+        """Return how far a free base is from its start, along the ground, [N], m."""
+        return torch.linalg.vector_norm((base.get()[:, :3] - self._starts(base))[:, :2], dim=1)
+
     def place(self, bases: Sequence[BasePose], env_ids: Tensor) -> None:
         """Put free bases of robots, at rest, where environments [n] start: their origins and configured poses."""
-        origins = self.env_origins[env_ids]
         for base in bases:
-            row = base.initial.expand(len(env_ids), 7)
-            base.set(torch.cat((row[:, :3] + origins, row[:, 3:]), dim=1), env_ids)
+            turn = base.initial[3:].expand(len(env_ids), 4)
+            base.set(torch.cat((self._starts(base)[env_ids], turn), dim=1), env_ids)
 
-    def record_walked(self, bases: Sequence[BasePose], env_ids: Tensor, diverged: Tensor | None) -> None:
-        """Store how far the first robot of environments [n] is from its start, before it is reset.
-
-        Args:
-            bases: the robots'; without any nothing is stored.
-            diverged: [N] bool, where its place means nothing; None: nowhere.
-        """
-        if not bases:
-            return
-        # The sum as `place` rounds it, so that a robot which has not moved has walked exactly 0.
-        start = bases[0].initial[:2] + self.env_origins[:, :2]
-        walked = (bases[0].get()[:, :2] - start).norm(dim=1)
-        if diverged is not None:
-            walked = torch.where(diverged, 0.0, walked)
-        self.walked = self.walked.index_copy(0, env_ids, walked[env_ids])
+    def _starts(self, base: BasePose) -> Tensor:
+        """Return where a free base starts in each environment, [N, 3], m."""
+        # The scene's initial state has it on the first cell.
+        return self.env_origins + (base.initial[:3] - self.origins[0, 0])
 
 
 def _draw_level(draw: Tensor, count: int) -> Tensor:

@@ -46,7 +46,7 @@ def test_robots_start_on_the_platforms_of_their_cells(env: EmbodiedEnv) -> None:
     torch.testing.assert_close(height, torch.full((8,), 0.1), atol=2e-3, rtol=0.0)  # the ball's radius
 
 
-def test_a_reset_moves_only_its_environments_and_stores_how_far_they_had_come(env: EmbodiedEnv) -> None:
+def test_a_reset_moves_only_its_environments_and_no_other(env: EmbodiedEnv) -> None:
     env.reset()
     terrain = terrain_of(env)
     pose = env.robot.get_local_pose().clone()
@@ -60,27 +60,16 @@ def test_a_reset_moves_only_its_environments_and_stores_how_far_they_had_come(en
     torch.testing.assert_close(position(env)[others], before[others], rtol=0.0, atol=0.0)
 
 
-def test_the_way_of_an_episode_is_stored_at_its_reset(env: EmbodiedEnv) -> None:
+def test_distance_walked_is_from_the_start_of_the_episode(env: EmbodiedEnv) -> None:
     env.reset()
+    assert not terrain_of(env).distance_walked(env.robot.base).any()
     pose = env.robot.get_local_pose().clone()
     pose[3, 0] += 3.0
     pose[3, 1] -= 4.0
     env.robot.set_local_pose(pose, env.all_env_ids)
-    env.reset(options={"reset_ids": [3]})
-    walked = terrain_of(env).walked
+    walked = terrain_of(env).distance_walked(env.robot.base)
     assert walked[3] == pytest.approx(5.0, rel=1e-5)
     assert not walked[[0, 1, 2, 4, 5, 6, 7]].any()
-
-
-def test_the_way_of_a_diverged_episode_is_zero(env: EmbodiedEnv) -> None:
-    env.reset()
-    speed = torch.zeros(8, 7)
-    speed[2] = float("nan")
-    env.sim.backend.write("qvel", slice(0, 7), speed)
-    _, _, terminated, _, info = env.step(torch.zeros(8, 1))
-    assert terminated.tolist() == info["diverged"].tolist() == [i == 2 for i in range(8)]
-    assert not terrain_of(env).walked.any()
-    torch.testing.assert_close(position(env)[2], terrain_of(env).env_origins[2] + START)
 
 
 def test_the_same_seed_starts_on_the_same_cells_and_their_number_does_not_matter(tmp_path: Path) -> None:
@@ -119,7 +108,7 @@ def test_a_resumed_environment_continues_bit_for_bit(tmp_path: Path) -> None:
         env.step(action)
         other.step(action)
     assert torch.equal(state(env), state(other))
-    assert torch.equal(terrain_of(env).walked, terrain_of(other).walked)
+    assert torch.equal(terrain_of(env).levels, terrain_of(other).levels)
 
 
 def test_levels_are_rows_that_a_chosen_reset_restores(env: EmbodiedEnv) -> None:
@@ -162,10 +151,3 @@ def test_warp_walks_the_same_ground(tmp_path: Path) -> None:
     levels = terrain_of(batch).levels.tolist()
     expected = [(level + 1) % 3 if i == 1 else level for i, level in enumerate(levels)]
     assert terrain_of(warp).levels.tolist() == expected
-
-
-def test_what_begins_anew_has_walked_nothing(env: EmbodiedEnv) -> None:
-    assert not terrain_of(env).walked.any()  # though building it has reset it
-    env.reset(seed=1)
-    env.reset(seed=2)
-    assert not terrain_of(env).walked.any()  # though the robots were in other cells

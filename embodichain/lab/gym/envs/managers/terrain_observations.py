@@ -8,9 +8,10 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from embodichain.lab.gym.envs.managers.locomotion_state import ground_height
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
-__all__ = ["base_height", "height_scan"]
+__all__ = ["height_scan"]
 
 
 def height_scan(
@@ -31,19 +32,7 @@ def height_scan(
     """
     row = env.robot.get_local_pose()
     xy = row[:, None, :2] + _turned(_grid(tuple(size), resolution, env.device), row[:, 3:])
-    return torch.clamp(_ground(env, xy) - row[:, 2:3], -clip, clip)
-
-
-def base_height(env: TermEnv) -> Tensor:
-    """Return the height of the robot's base above the ground below it, [N, 1], m."""
-    row = env.robot.get_local_pose()
-    return row[:, 2:3] - _ground(env, row[:, None, :2])
-
-
-def _ground(env: TermEnv, xy: Tensor) -> Tensor:
-    """Return the heights of the ground at points [N, P, 2], [N, P], m."""
-    terrain = env.sim.terrain
-    return torch.zeros_like(xy[..., 0]) if terrain is None else terrain.height_at(xy)
+    return torch.clamp(ground_height(env, xy) - row[:, 2:3], -clip, clip)
 
 
 def _turned(points: Tensor, quat: Tensor) -> Tensor:
