@@ -24,7 +24,10 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
     (
         "sim base",
-        ["lab.sim.cfg", "lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics", "lab.sim.terrain_cfg"],
+        [
+            *("lab.sim.cfg", "lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"),
+            *("lab.sim.solver_cfg", "lab.sim.terrain_cfg"),
+        ],
         ["utils"],
     ),
     ("sim assets", ["lab.sim.assets"], ["utils"]),
