@@ -31,6 +31,11 @@ SECTIONS = [
         "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
     ),
     (
+        "The ground",
+        "terrain_observations",
+        "`env.observations`: what is below the robot; level ground is at 0.",
+    ),
+    (
         "Rewards",
         "rewards locomotion_rewards",
         "`env.rewards`: summands of the reward, [N] each, times their `weight`. F as above.",
@@ -66,6 +71,7 @@ TYPES = {
     "Share": "0 <= float <= 1",
     "Lean": "0 < float < pi",
     "NonNegativeFloat": "float >= 0",
+    "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "PositiveFloat": "float > 0",
     "PositiveInt": "int > 0",
     "NonNegativeInt": "int >= 0",
