@@ -29,7 +29,10 @@ def legs_with(func: str, num_envs: int = N, mode: str = "reset", **params: Any) 
 
 
 def test_velocity_of_the_base_is_drawn_from_its_ranges() -> None:
-    ranges = {"velocity_range": [[0.1, -0.2, 0.0], [0.3, 0.2, 0.0]], "angular_velocity_range": [[0, 0, -1], [0, 0, 2]]}
+    ranges: dict[str, Any] = {
+        "velocity_range": [[0.1, -0.2, 0.0], [0.3, 0.2, 0.0]],
+        "angular_velocity_range": [[0, 0, -1], [0, 0, 2]],
+    }
     base = legs_with("randomize_base_velocity", **ranges).robot.base
     velocity = base.velocity()
     assert_fills(velocity[:, :2], [0.1, -0.2], [0.3, 0.2])
@@ -54,7 +57,10 @@ def test_push_is_added_to_the_velocity_at_its_interval_alone() -> None:
 
 
 def test_pose_of_the_base_is_drawn_around_the_present_one_and_at_rest() -> None:
-    ranges = {"position_range": [[-0.1, 0.0, 0.0], [0.1, 0.0, 0.2]], "rotation_range": [[0, 0, -90], [0, 0, 90]]}
+    ranges: dict[str, Any] = {
+        "position_range": [[-0.1, 0.0, 0.0], [0.1, 0.0, 0.2]],
+        "rotation_range": [[0, 0, -90], [0, 0, 90]],
+    }
     base = legs_with("randomize_base_pose", **ranges).robot.base
     start = float(legs_env(1).robot.base.get()[0, 2])
     assert_fills(base.get()[:, :3:2], [-0.1, start], [0.1, start + 0.2])
@@ -162,7 +168,7 @@ def test_strength_is_a_factor_of_limits_and_gains() -> None:
 
 def test_strength_of_some_motors_leaves_the_others_and_the_factors_of_the_gains() -> None:
     calves = {"uid": "go2", "joint_names": ".*_calf_joint"}
-    gains = {"entity_cfg": ROBOT, "stiffness_range": [2.0, 2.0]}
+    gains: dict[str, Any] = {"entity_cfg": ROBOT, "stiffness_range": [2.0, 2.0]}
     both = event("randomize_joint_drive", **gains) | event(
         "randomize_motor_strength", entity_cfg=calves, strength_range=[0.5, 0.5]
     )
