@@ -6,7 +6,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SensorName
+from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, SensorName
 from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
@@ -57,7 +57,7 @@ def last_action(env: TermEnv) -> Tensor:
     return torch.where(has_acted[:, None], env.last_action, 0.0)
 
 
-def generated_command(env: TermEnv, command: str = "base_velocity") -> Tensor:
+def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return the command that the next action is to follow, [N, C].
 
     Args:
@@ -66,7 +66,7 @@ def generated_command(env: TermEnv, command: str = "base_velocity") -> Tensor:
     return env.command_manager.get_command(command)
 
 
-def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: str = "base_velocity") -> Tensor:
+def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return sine and cosine of the clock of a gait, [N, 2]; 0 where the command is to stand still.
 
     The clock starts at 0 with the episode; ``feet_gait`` rewards feet that keep its time.
