@@ -27,13 +27,8 @@ SECTIONS = [
     ("Commands", "commands", "`env.commands`: what the policy is told to do, drawn anew after each `resampling_time`."),
     (
         "Observations",
-        "observations locomotion_observations",
+        "observations locomotion_observations terrain_observations",
         "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
-    ),
-    (
-        "The ground",
-        "terrain_observations",
-        "`env.observations`: what is below the robot; level ground is at 0.",
     ),
     (
         "Rewards",
@@ -64,6 +59,7 @@ TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
     "CameraEntity": '`{"uid": str}`',
     "CameraName": "str",
+    "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "SensorName": "str",
     "CommandName": "str",
     "PositiveRange": "[low, high] > 0",
@@ -71,7 +67,6 @@ TYPES = {
     "Share": "0 <= float <= 1",
     "Lean": "0 < float < pi",
     "NonNegativeFloat": "float >= 0",
-    "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "PositiveFloat": "float > 0",
     "PositiveInt": "int > 0",
     "NonNegativeInt": "int >= 0",

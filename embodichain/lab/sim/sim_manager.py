@@ -200,8 +200,8 @@ class SimulationManager(SceneEntities):
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case ContactSensorCfg():
-                    links, sensor = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(sensor).adr[0])
+                    links, first_sensor = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(first_sensor).adr[0])
                     self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)

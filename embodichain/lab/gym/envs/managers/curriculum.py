@@ -77,7 +77,7 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VE
     """
     terrain, steps = env.sim.terrain, env.cfg.max_episode_steps
     if terrain is None:
-        raise ConfigError("func: 'terrain_levels' needs the scene's terrain")
+        raise ConfigError("func: 'terrain_levels' needs the scene's 'terrain'")
     if steps is None:
         raise ConfigError("func: 'terrain_levels' needs a time limit: set the environment's max_episode_steps")
     walked = terrain.distance_walked(env.robot.base)
