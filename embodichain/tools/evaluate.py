@@ -88,7 +88,6 @@ def format_evaluation(result: dict[str, Any]) -> str:
         "",
         f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
         f"(95 % interval {low:.1%} to {high:.1%})",
-        *(f"{name}  {value:.4g}" for name, value in result["metrics"].items()),
         "",
         f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",
     ]
@@ -98,4 +97,7 @@ def format_evaluation(result: dict[str, Any]) -> str:
         others = "".join(f"{stats[key]:10.4g}" for key in ("std", "lowest", "highest"))
         lines.append(f"{name:{width}}{stats['mean']:10.4g}  {interval:>22}{others}")
     lines += ["", "rewards are summed over an episode, metrics are means over its steps or taken at its last step"]
+    if result["metrics"]:
+        lines += ["", "metrics, of flags the share of the episodes that end with them:"]
+        lines += [f"{name:{width}}{value:10.4g}" for name, value in result["metrics"].items()]
     return "\n".join(lines)
