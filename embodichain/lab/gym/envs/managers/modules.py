@@ -6,7 +6,11 @@ _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
     "actions": [f"{_MANAGERS}.actions", f"{_MANAGERS}.locomotion_actions"],
     "commands": [f"{_MANAGERS}.commands"],
-    "observations": [f"{_MANAGERS}.observations", f"{_MANAGERS}.locomotion_observations"],
+    "observations": [
+        f"{_MANAGERS}.observations",
+        f"{_MANAGERS}.locomotion_observations",
+        f"{_MANAGERS}.sensor_models",
+    ],
     "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards"],
     "terminations": [f"{_MANAGERS}.terminations"],
     "curriculum": [f"{_MANAGERS}.curriculum"],
