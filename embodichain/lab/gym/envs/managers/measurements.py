@@ -51,6 +51,10 @@ class Recipe:
     steps: list[dict[str, Any]]
     measurements: list[Measurement] = field(default_factory=list)
 
+    def followed_by(self, other: Recipe) -> Recipe:
+        """Return the recipe of both, one after the other."""
+        return Recipe(self.steps + other.steps, self.measurements + other.measurements)
+
 
 def deployed_as(recipe: Callable[..., Recipe]) -> Callable[[Func], Func]:
     """Describe an observation term, a function or a Functor class, for export.
