@@ -101,7 +101,7 @@ def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch:
         "qvel": torch.tensor([[0.1, -0.005]]),
         "qf": torch.zeros(1, 2),
     }
-    exec(SNIPPETS[1], names)
+    exec(SNIPPETS[-1], names)
     assert names["action"].tolist() == [[pytest.approx(-0.3)]]
     assert names["command"].tolist() == [[pytest.approx(-0.03)]]
     spec = json.loads(names["files"]["embodichain"])

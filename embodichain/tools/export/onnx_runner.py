@@ -15,6 +15,7 @@ call. Shapes: N rows, D numbers of an entry, A action size, C commands.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +27,15 @@ class ObservationBuilder:
         last_action: [N, A], which the caller sets after each step; None before the first.
     """
 
-    def __init__(self, spec: dict) -> None:
+    def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
+        self._steps = np.zeros(0, dtype=np.int64)  # [N], of the episode; empty before the first call
         self.reset()
 
     def reset(self, rows: np.ndarray | None = None) -> None:
         """Begin new episodes: in all rows, or in some (indices or a mask)."""
-        if rows is None or self._steps is None:
-            self._steps: np.ndarray | None = None  # [N], of the episode
+        if rows is None or not len(self._steps):
+            self._steps = self._steps[:0]
             self.last_action: np.ndarray | None = None
             self._histories: dict[str, np.ndarray] = {}  # [N, k, D], oldest first, by the input's name
         else:
@@ -45,7 +47,7 @@ class ObservationBuilder:
         Args:
             given: measurements [N, D] by name, and those inputs [N, ...] that are not computed from measurements.
         """
-        if self._steps is None:
+        if not len(self._steps):
             self._steps = np.zeros(len(next(iter(given.values()))), dtype=np.int64)
         inputs = {}
         for name, entry in self._spec["inputs"].items():
@@ -56,7 +58,7 @@ class ObservationBuilder:
         self._steps = self._steps + 1
         return inputs
 
-    def _compute(self, name: str, recipe: list[dict], given: dict[str, np.ndarray]) -> np.ndarray:
+    def _compute(self, name: str, recipe: list[dict[str, Any]], given: dict[str, np.ndarray]) -> np.ndarray:
         """Carry out the steps of a recipe; in float32, like the environment."""
         value = np.zeros(0, dtype=np.float32)
         for step in recipe:
@@ -81,7 +83,7 @@ class ObservationBuilder:
             return np.zeros((len(self._steps), self._spec["action"]["size"]), dtype=np.float32)
         return np.where(self._steps[:, None] > 0, self.last_action, np.float32(0))
 
-    def _gait_clock(self, command: np.ndarray, clock: dict) -> np.ndarray:
+    def _gait_clock(self, command: np.ndarray, clock: dict[str, Any]) -> np.ndarray:
         """Return sine and cosine of a clock that begins with the episode, [N, 2]; 0 where to stand still."""
         cycles = self._steps.astype(np.float32) * np.float32(clock["cycles_per_step"])
         phase = np.modf(cycles)[0] * np.float32(2 * np.pi)
@@ -182,7 +184,9 @@ class PolicyRunner:
         return np.fmin(np.fmax(offset, low), high).astype(np.float32)  # without those that are NaN
 
 
-def _rows(given: dict, needed: dict[str, dict], what: str) -> tuple[dict[str, np.ndarray], bool]:
+def _rows(
+    given: dict[str, np.ndarray], needed: dict[str, dict[str, Any]], what: str
+) -> tuple[dict[str, np.ndarray], bool]:
     """Return the needed arrays with a leading dimension, and whether they had none."""
     rows, is_single = {}, False
     for name, entry in needed.items():

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mujoco
@@ -17,12 +20,13 @@ from embodichain.agents.rl.models import policy_input
 from embodichain.agents.rl.train import main
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
-from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
+from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.parity import ParityError
 from embodichain.tools.export.run import export_run, without_sensor_models
 from embodichain.tools.open_run import open_run
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.pages import REPOSITORY
 
 pytest.importorskip("onnxscript")
 
@@ -184,6 +188,50 @@ def test_rows_begin_episodes_of_their_own(exported: Path) -> None:
         commands = pair.act(both)["command"]
         assert commands[0] == pytest.approx(first.act(STANDING)["command"], abs=1e-6)
         assert commands[1] == pytest.approx(second.act(turned)["command"], abs=1e-6)
+
+
+class Stub:
+    """A robot's software, as the page has it."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.names = [drive["name"] for drive in spec["drives"]]
+        self.targets: Any = None
+
+    def estimated_velocity(self) -> list[float]:
+        return [0.0] * 3
+
+    gyroscope = estimated_velocity
+
+    def gravity(self) -> list[float]:
+        return [0.0, 0.0, -1.0]
+
+    def positions(self, names: list[str]) -> list[float]:
+        assert names == self.names
+        return [0.1] * 12
+
+    def velocities(self, names: list[str]) -> list[float]:
+        return [0.0] * 12
+
+    def set_targets(self, names: list[str], targets: np.ndarray) -> None:
+        self.targets = targets
+
+
+def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs/export.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(exported / "export")
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
+    page_names: dict[str, Any] = {}
+    exec(snippets[1], page_names)
+    robot = Stub(page_names["policy"].spec)
+    page_names["control_step"](robot, [0.5, 0.0, 0.0])
+    assert robot.targets == pytest.approx(runner_of(exported).act(STANDING)["command"])
+    exec(snippets[2], page_names)
+    env: Any = SimpleNamespace(temperatures=torch.ones(1, 2))
+    recipe = recipe_of(env, page_names["motor_temperature"], {})
+    assert recipe is not None
+    assert recipe.steps == [{"measurement": "motor_temperature"}]
+    assert recipe.measurements[0].read().tolist() == [[1.0, 1.0]]
 
 
 def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
