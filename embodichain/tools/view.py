@@ -12,7 +12,7 @@ import torch
 from embodichain.agents.rl.build import without_records
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.tools.agents import HandAgent, action_numbers
@@ -76,8 +76,8 @@ class SceneCamera:
 
     Args:
         env: the environments, of which the first is seen.
-        camera: ``eye``, ``target``, ``up`` and ``intrinsics`` as for ``record_camera_data``; default: a view of all
-            bodies.
+        camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
+            a view of all bodies.
         size: width and height, pixels, both even.
 
     Raises:
@@ -88,10 +88,12 @@ class SceneCamera:
         cfg = env.sim.cfg
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
         self.pose = _pose(env, camera, size)
+        self._env, self._follow_uid = env, camera.get("follow_uid")
 
     def render(self) -> np.ndarray:
         """Return an image of the current state."""
-        return self._renderer.render(0, self.pose)
+        uid = None if self._follow_uid is None else str(self._follow_uid)
+        return self._renderer.render(0, followed(self._env, self.pose, uid, 0))
 
     def close(self) -> None:
         """Release OpenGL."""

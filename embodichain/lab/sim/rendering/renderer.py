@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,11 @@ class CameraPose:
     target: tuple[float, float, float]
     up: tuple[float, float, float]
     intrinsics: tuple[float, float, float, float]
+
+    def shifted(self, x: float, y: float) -> CameraPose:
+        """Return the pose moved horizontally, m: of a camera that goes with a body."""
+        eye, target = ((place[0] + x, place[1] + y, place[2]) for place in (self.eye, self.target))
+        return replace(self, eye=eye, target=target)
 
 
 class Renderer:

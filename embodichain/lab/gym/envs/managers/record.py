@@ -16,6 +16,7 @@ from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg, Vec3
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.gym.envs.managers.trajectory import record_trajectory
+from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import logger
@@ -51,6 +52,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         max_env_num: how many environments, in a grid of images of that resolution.
         max_frames: images after which a video is complete; None: as long as the recording.
         caption: write the environment's instruction under each image, if its task has one.
+        follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
     """
 
     is_global = True
@@ -114,6 +116,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
         max_frames: PositiveInt | None = None,
         caption: bool = False,
+        follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
         if self._folder is None or not self._is_available or self._num_frames == max_frames:
@@ -131,7 +134,8 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 return
         fx, fy, cx, cy = intrinsics or (1.07 * height, 1.07 * height, width / 2, height / 2)
         pose = CameraPose(eye, target, up, (fx, fy, cx, cy))
-        images = [self._renderer.render(i, pose) for i in range(min(max_env_num, env.num_envs))]
+        shown = range(min(max_env_num, env.num_envs))
+        images = [self._renderer.render(i, followed(env, pose, follow_uid, i)) for i in shown]
         if caption:
             texts = env.instructions()
             images = [draw_caption(p, texts[i]) if texts[i] else p for i, p in enumerate(images)]
@@ -157,6 +161,16 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     """As ``record_camera_data``, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
+
+
+def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> CameraPose:
+    """Return the pose of a camera that goes with an entity (None: with nothing) in one environment."""
+    if uid is None:
+        return pose
+    asset = env.sim.get_asset(uid)
+    assert not isinstance(asset, Marker)
+    x, y = asset.get_local_pose()[env_id, :2].tolist()
+    return pose.shifted(x, y)
 
 
 def _grid(images: Sequence[np.ndarray]) -> np.ndarray:

@@ -14,7 +14,17 @@ from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils.configclass import replace
 
-__all__ = ["CartPoleEnv", "Go2FlatEnv", "LocomotionEnv", "OpenDrawerEnv", "PickCubeEnv", "PushColoredCubeEnv", "PushCubeEnv", "ReachEnv", "build_env"]
+__all__ = [
+    "CartPoleEnv",
+    "Go2FlatEnv",
+    "LocomotionEnv",
+    "OpenDrawerEnv",
+    "PickCubeEnv",
+    "PushColoredCubeEnv",
+    "PushCubeEnv",
+    "ReachEnv",
+    "build_env",
+]
 
 
 def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:
