@@ -1,6 +1,6 @@
 """From training to another simulation: policies trained with and without the sim-to-real kit, under a delay.
 
-    python benchmarks/sim_to_real.py configs/agents/rl/go2_flat/train_config_quickstart.json --seeds 1 --envs 200
+    python -m benchmarks.sim_to_real configs/agents/rl/go2_flat/train_config_quickstart.json --seeds 1 --envs 200
 
 Each config is trained as it is ("plain") and with noise on its sensors, delayed actions and varied drives ("kit").
 Both policies are exported. In their own training environment, and in plain MuJoCo by the exported runner, they follow

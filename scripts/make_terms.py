@@ -21,7 +21,11 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     ("Actions", "actions", "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints."),
     ("Observations", "observations", "`env.observations`: entries of the observation, [N, ...] each."),
-    ("Sensor models", "sensor_models", "`env.observations`, mode `modify`: an entry as a real sensor would report it."),
+    (
+        "Sensor models",
+        "sensor_models",
+        "`env.observations`, mode `modify`, in the order of the config: an entry as a real sensor would report it.",
+    ),
     ("Rewards", "rewards", "`env.rewards`: summands of the reward, [N] each, times their `weight`."),
     ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
