@@ -26,6 +26,7 @@ from embodichain.tools.export.parity import ParityError
 from embodichain.tools.export.run import export_run, without_sensor_models
 from embodichain.tools.open_run import open_run
 from tests.agents.rl.fakes import tiny_config, write_config
+from tests.lab.legged_scenes import GO2
 from tests.pages import REPOSITORY
 
 pytest.importorskip("onnxscript")
@@ -33,44 +34,11 @@ pytest.importorskip("onnxscript")
 STEPS = 1000
 
 
-def modify(name: str, func: str, **params: Any) -> dict[str, Any]:
-    return {"func": func, "mode": "modify", "name": name, "params": params}
-
-
-OBSERVATIONS = {
-    "lin_vel": {"func": "base_lin_vel", "name": "base/lin_vel"},
-    "ang_vel": {"func": "base_ang_vel", "name": "base/ang_vel"},
-    "gravity": {"func": "projected_gravity", "name": "base/gravity"},
-    "pos": {"func": "joint_pos_rel", "name": "joints/pos"},
-    "vel": {"func": "joint_vel", "name": "joints/vel"},
-    "last_action": {"func": "last_action"},
-    "command": {"func": "generated_command", "name": "command"},
-    "phase": {"func": "gait_phase", "name": "phase", "params": {"frequency": 1.5}},
-    "noise": modify("base/ang_vel", "observation_noise", bound=0.2),
-    "late": modify("joints/pos", "observation_delay", delay=[0, 2]),
-    "past": modify("joints/pos", "observation_history", length=3),
-    "past_actions": modify("last_action", "observation_history", length=2),
-}
-ENV: dict[str, Any] = {
-    "id": "Go2FlatRL",
-    "max_episode_steps": 10 * STEPS,
-    "env": {
-        "sim_cfg": {"physics_dt": 0.005},
-        "sim_steps_per_control": 4,
-        "actions": {"joints": {"func": "JointPositionTerm", "params": {"scale": 0.25, "delay": [1, 2]}}},
-        "commands": {"base_velocity": {"func": "UniformVelocityCommand", "resampling_time": [1.0, 2.0]}},
-        "observations": OBSERVATIONS,
-        "rewards": {"track": {"func": "track_lin_vel_xy_exp", "weight": 1.0, "params": {"std": 0.5}}},
-    },
-    "robot": {"uid": "go2", "fpath": "go2", "fix_base": False, "drive_pros": {"stiffness": 35.0, "damping": 0.6}},
-}
-
-
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run, of random weights, with the exported policy in ``export``."""
     folder = tmp_path_factory.mktemp("legs")
-    (folder / "env.json").write_text(json.dumps(ENV), encoding="utf-8")
+    (folder / "env.json").write_text(json.dumps(GO2), encoding="utf-8")
     network = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "elu"}}
     config = tiny_config(
         trainer__gym_config=str(folder / "env.json"),
