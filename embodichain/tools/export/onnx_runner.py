@@ -115,6 +115,8 @@ class PolicyRunner:
 
         self.session = onnxruntime.InferenceSession(str(Path(path)), providers=["CPUExecutionProvider"])
         self.spec = json.loads(self.session.get_modelmeta().custom_metadata_map["embodichain"])
+        if action_delay_steps < 0:
+            raise ValueError(f"action_delay_steps must be at least 0, got {action_delay_steps}")
         if action_delay_steps and (self.spec["chunk_length"] > 1 or "command" not in self.spec["outputs"]):
             raise ValueError("action_delay_steps needs a policy of single actions with commands")
         self.builder = ObservationBuilder(self.spec)

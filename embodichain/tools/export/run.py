@@ -32,8 +32,8 @@ def export_run(
     """Write the policy of a run into ``out``, or ``export`` in the run's folder, in one of ``FORMATS``.
 
     Returns:
-        ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs`` and
-        ``outputs``, and the ``files`` written.
+        ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs``,
+        ``measurements`` and ``outputs``, and the ``files`` written.
 
     Raises:
         ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
@@ -65,7 +65,8 @@ def export_run(
         except OSError as error:
             raise ConfigError(f"--out {path}: cannot be written: {error}") from error
     compared = {"observations": len(steps) * envs, "difference": largest}
-    return {**compared, "inputs": list(module.inputs), "outputs": module.outputs, "files": files}
+    names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
+    return {**compared, **names, "files": files}
 
 
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
@@ -188,6 +189,7 @@ def format_export(export: Mapping[str, Any]) -> str:
     lines = [
         f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
         f"inputs     {', '.join(export['inputs'])}",
+        *([f"measured   {', '.join(export['measurements'])}"] if export["measurements"] else []),
         f"outputs    {', '.join(export['outputs'])}",
     ]
     return "\n".join([*lines, *(f"written    {file}" for file in export["files"])])

@@ -204,6 +204,8 @@ def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
     runner = runner_of(exported)
+    with pytest.raises(ValueError, match="action_delay_steps must be at least 0, got -1"):
+        runner_of(exported, -1)
     with pytest.raises(ValueError, match="'joint_vel' is missing in the measurements; needed: "):
         runner.act({name: value for name, value in STANDING.items() if name != "joint_vel"})
     with pytest.raises(ValueError, match=r"'joint_pos' must have the shape \[12\], got \[11\]"):

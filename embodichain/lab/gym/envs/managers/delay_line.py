@@ -34,25 +34,20 @@ def draw_delay(random: CounterRandom, env_ids: Tensor, delay: Delay) -> Tensor:
     return (lowest + random.uniform(env_ids, 0.0, float(highest - lowest + 1), 1)[:, 0].floor()).long()
 
 
+def frames_for(frames: Tensor, value: Tensor, length: int) -> Tensor:
+    """Return frames [N, K, ...] as they are, or K = ``length`` zeros for values [N, ...] where there are none yet."""
+    return frames if frames.shape[1] else value.new_zeros(len(value), length, *value.shape[1:])
+
+
 def push(frames: Tensor, value: Tensor) -> Tensor:
     """Return frames [N, K, ...] with a value [N, ...] as the newest, without the oldest."""
     return torch.cat((frames[:, 1:], value[:, None]), dim=1)
 
 
-def push_or_fill(frames: Tensor, value: Tensor, begins: Tensor, length: int) -> Tensor:
-    """Return :func:`push`'s frames, [N, K, ...]; where ``begins`` [N] bool, the value is all of them.
-
-    Args:
-        frames: [N, K, ...], or [N, 0] before the first value, when every environment begins.
-        length: K.
-    """
-    filled = value[:, None].expand(-1, length, *value.shape[1:])
-    if frames.shape[1] == 0:
-        return filled.clone()
-    return torch.where(begins.view(-1, *[1] * value.dim()), filled, push(frames, value))
-
-
 def read(frames: Tensor, lag: Tensor) -> Tensor:
-    """Return the frame from ``lag`` [N] steps ago, [N, ...], of frames [N, K, ...]; the newest is 0 steps old."""
-    rows = torch.arange(len(frames), device=frames.device)
+    """Return the frames from ``lag`` steps ago, for lags [N] or [N, L]: [N, ...] or [N, L, ...]; 0 is the newest.
+
+    A lag up to the number of values before in the episode reads none of an older one.
+    """
+    rows = torch.arange(len(frames), device=frames.device).view(-1, *[1] * (lag.dim() - 1))
     return frames[rows, frames.shape[1] - 1 - lag]

@@ -16,10 +16,11 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
-from embodichain.lab.gym.envs.managers.delay_line import Delay, draw_delay, push_or_fill, read
+from embodichain.lab.gym.envs.managers.delay_line import Delay, draw_delay, frames_for, push, read
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
 
 __all__ = ["observation_delay", "observation_history", "observation_noise"]
 
@@ -74,21 +75,22 @@ class observation_delay(Functor):  # noqa: N801 (named like a function, as confi
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._frames = torch.zeros(env.num_envs, 0, device=env.device)
-        self._lag = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)
-        self._begins = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
+        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
+        self._lag = torch.zeros_like(self._count)
 
     @override
     def reset(self, env_ids: Tensor) -> None:
         drawn = draw_delay(self.env.random, env_ids, self.cfg.params["delay"])
         self._lag = self._lag.index_copy(0, env_ids, drawn)
-        self._begins = self._begins.index_fill(0, env_ids, True)
+        self._count = self._count.index_fill(0, env_ids, 0)
 
     @override
     def __call__(self, env: TermEnv, data: Tensor, delay: Delay) -> Tensor:
-        self._frames = push_or_fill(self._frames, data, self._begins, 1 + delay[1])
-        self._begins = torch.zeros_like(self._begins)
-        return read(self._frames, self._lag)
+        self._frames = push(frames_for(self._frames, data, 1 + delay[1]), data)
+        lag = torch.minimum(self._lag, self._count)
+        self._count = self._count + 1
+        return read(self._frames, lag)
 
 
 @deployed_as(lambda env, length: Recipe([{"history": length}]))
@@ -103,15 +105,17 @@ class observation_history(Functor):  # noqa: N801 (named like a function, as con
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._frames = torch.zeros(env.num_envs, 0, device=env.device)
-        self._begins = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
+        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
 
     @override
     def reset(self, env_ids: Tensor) -> None:
-        self._begins = self._begins.index_fill(0, env_ids, True)
+        self._count = self._count.index_fill(0, env_ids, 0)
 
     @override
     def __call__(self, env: TermEnv, data: Tensor, length: PositiveInt) -> Tensor:
-        self._frames = push_or_fill(self._frames, data, self._begins, length)
-        self._begins = torch.zeros_like(self._begins)
-        return self._frames.flatten(1)
+        self._frames = push(frames_for(self._frames, data, length), data)
+        lags = constant(tuple(range(length - 1, -1, -1)), env.device)
+        lags = torch.minimum(lags, self._count[:, None])
+        self._count = self._count + 1
+        return read(self._frames, lags).flatten(1)

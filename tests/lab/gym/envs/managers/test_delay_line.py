@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.delay_line import draw_delay, push, push_or_fill, read
+from embodichain.lab.gym.envs.managers.delay_line import draw_delay, frames_for, push, read
 from embodichain.utils.random import CounterRandom
 
 FRAMES = torch.tensor([[[1.0], [2.0], [3.0]], [[4.0], [5.0], [6.0]]])
@@ -21,24 +21,19 @@ def test_newest_frame_pushes_the_oldest_out() -> None:
     assert rows(push(FRAMES, VALUE)) == [[2, 3, 7], [5, 6, 8]]
 
 
-def test_first_value_of_an_episode_fills_all_frames_of_its_environment() -> None:
-    begins = torch.tensor([False, True])
-    assert rows(push_or_fill(FRAMES, VALUE, begins, 3)) == [[2, 3, 7], [8, 8, 8]]
-    assert rows(push_or_fill(torch.zeros(2, 0), VALUE, begins, 3)) == [[7, 7, 7], [8, 8, 8]]  # nothing yet
+def test_frames_are_made_for_the_first_value_whatever_its_shape() -> None:
+    for value in (torch.ones(2), torch.ones(2, 4), torch.ones(2, 4, 5, 3, dtype=torch.uint8)):
+        frames = frames_for(torch.zeros(2, 0), value, 3)
+        assert (frames.shape, frames.dtype) == ((2, 3, *value.shape[1:]), value.dtype)
+        pushed = push(frames, value)
+        assert frames_for(pushed, value, 3) is pushed
+        assert torch.equal(read(pushed, torch.tensor([0, 0])), value)
+        assert not read(pushed, torch.tensor([1, 2])).any()
 
 
-def test_frames_may_be_numbers_or_images() -> None:
-    begins = torch.tensor([False, True])
-    for shape in ((2,), (2, 4, 5, 3)):
-        first = push_or_fill(torch.zeros(2, 0), torch.ones(shape), begins, 3)
-        second = push_or_fill(first, torch.zeros(shape), begins, 3)
-        assert second.shape == (2, 3, *shape[1:])
-        assert second[0].reshape(3, -1).amax(dim=1).tolist() == [1, 1, 0]
-        assert not second[1].any()
-
-
-def test_frame_is_read_at_each_environments_own_lag() -> None:
+def test_frames_are_read_at_each_environments_own_lags() -> None:
     assert read(FRAMES, torch.tensor([0, 2])).tolist() == [[3], [4]]
+    assert rows(read(FRAMES, torch.tensor([[2, 0], [1, 1]]))) == [[1, 3], [5, 5]]
 
 
 def test_delays_are_all_whole_numbers_between_the_bounds() -> None:
