@@ -8,8 +8,8 @@ waking them takes long. The benchmark times one optimizer step of an actor and a
 with one thread and with all cores, for several spin counts, each in a separate process; and, as in a training, with our
 own threads, each of which computes all layers for a part of the rows (``models/mlp_by_rows.py``) and does not spin.
 Each case runs alone, and beside a process that keeps one core busy. The table has the median in ms; the last line is
-JSON. From it are the number of looks in ``embodichain/__init__.py`` and the work that is worth a thread in
-``agents/rl/utils/threads.py``.
+JSON. From it are the spin count in ``embodichain/utils/openmp.py`` and the work that is worth a thread in
+``agents/rl/trainer/threads.py``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import torch
 from busy import company
 from torch import nn
 
-from embodichain.agents.rl.models import MLP, rows_in_threads
-from embodichain.agents.rl.models.mlp_by_rows import mlps_by_rows
+from embodichain.agents.rl.models import MLP
+from embodichain.agents.rl.models.mlp_by_rows import RowThreads, mlps_by_rows
 from embodichain.utils.threads import torch_threads
 
 DEFAULT_SPINS = 300_000  # libgomp's own
@@ -47,12 +47,12 @@ def measure(widths: list[int], batch_sizes: list[int], threads: list[int], repea
             obs = torch.randn(batch_size, 50)
             for by_rows, count in [(False, count) for count in threads] + [(True, threads[-1])]:
                 seconds = []
-                with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
+                with torch_threads(1 if by_rows else count), RowThreads(count) as row_threads:
                     for _ in range(repeats):
                         begun = time.perf_counter()
                         optimizer.zero_grad()
                         if by_rows:
-                            outputs = mlps_by_rows(networks, [obs, obs])
+                            outputs = mlps_by_rows(networks, [obs, obs], row_threads)
                         else:
                             outputs = [network(obs) for network in networks]
                         torch.stack([output.square().mean() for output in outputs]).sum().backward()

@@ -256,6 +256,30 @@ def name_that_is_used_twice(train: Config, env: Config) -> tuple[str, str]:
 
 
 @mistake
+def terrain_without_levels(train: Config, env: Config) -> tuple[str, str]:
+    env["terrain"] = {"kinds": [{"kind": "stairs"}], "num_levels": 0}
+    return "terrain.num_levels", "greater than 0, got 0"
+
+
+@mistake
+def terrain_without_kinds(train: Config, env: Config) -> tuple[str, str]:
+    env["terrain"] = {"kinds": []}
+    return "terrain.kinds", "at least 1 item"
+
+
+@mistake
+def terrain_whose_shares_are_all_zero(train: Config, env: Config) -> tuple[str, str]:
+    env["terrain"] = {"kinds": [{"kind": "stairs", "share": 0.0}]}
+    return "terrain", "at least one share must be above 0"
+
+
+@mistake
+def terrain_whose_cells_are_smaller_than_their_platforms(train: Config, env: Config) -> tuple[str, str]:
+    env["terrain"] = {"kinds": [{"kind": "stairs"}], "cell_size": 1.0}
+    return "terrain", "platform 2.0 m must be smaller than cell_size 1.0 m"
+
+
+@mistake
 def unknown_control_part_of_the_actions(train: Config, env: Config) -> tuple[str, str]:
     env["env"]["control_parts"] = ["leg"]
     return "env.control_parts", "arm"

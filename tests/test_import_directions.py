@@ -22,7 +22,14 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("utils", ["utils"], ["root"]),
     ("datasets", ["datasets"], ["root", "utils"]),
     # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
-    ("sim base", ["lab.sim.cfg", "lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"], ["utils"]),
+    (
+        "sim base",
+        [
+            *("lab.sim.cfg", "lab.sim.solver_cfg", "lab.sim.terrain_cfg", "lab.sim.sensors.cfg"),
+            *("lab.sim.shapes", "lab.sim.types", "lab.sim.math", "lab.sim.kinematics"),
+        ],
+        ["utils"],
+    ),
     ("sim assets", ["lab.sim.assets"], ["utils"]),
     ("sim model", ["lab.sim.model"], ["utils", "sim base", "sim assets"]),
     ("sim backend", ["lab.sim.backend"], ["utils"]),

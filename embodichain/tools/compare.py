@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -17,10 +17,11 @@ from embodichain.tools.report.page import cards, document, table
 from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.tools.statistics import Scores, bootstrap_interval, compare_groups, interquartile_mean
 from embodichain.utils import ConfigError
+from embodichain.utils.plain_data import leaves_by_path
 
+# Of runs in one group. MayChange says another thing: a run may be continued with more iterations or other evaluations,
+# and then is not comparable.
 _IGNORED = ("seed", "exp_name", "gym_config", "events", "use_wandb", "wandb_project_name", "save_freq")
-
-
 _LONGEST_NAME = 60
 
 Groups = dict[str, list[RunData]]
@@ -139,7 +140,7 @@ def group_runs(runs: Sequence[RunData]) -> tuple[Groups, list[str]]:
 
 def _differences(runs: Sequence[RunData]) -> list[str]:
     """Return the settings of each run that differ within its task, by the shortest unique ends of their paths."""
-    flat = [_flat(_settings(run)) for run in runs]
+    flat = [leaves_by_path(_settings(run)) for run in runs]
     texts = []
     for run, own in zip(runs, flat, strict=True):
         alike = [settings for other, settings in zip(runs, flat, strict=True) if task_of(other) == task_of(run)]
@@ -196,13 +197,6 @@ def _settings(run: RunData) -> dict[str, Any]:
         "algorithm": run.config["algorithm"],
         "gym_config": {k: v for k, v in env.items() if k != "$schema"},
     }
-
-
-def _flat(node: Mapping[str, Any], place: str = "") -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for key, value in node.items():
-        rows |= _flat(value, f"{place}{key}.") if isinstance(value, Mapping) else {f"{place}{key}": value}
-    return rows
 
 
 def format_comparison(result: dict[str, Any]) -> str:

@@ -68,13 +68,14 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory in (MISSING, _missing)
 
 
-def changeable(cls: type, prefix: str) -> Iterator[str]:
-    """Yield the dotted paths, below ``prefix``, of the settings marked :data:`MayChange`, nested ones included."""
+def changeable(cls: type, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted paths of the settings marked :data:`MayChange`, nested ones included, below ``prefix``."""
     for name, kind in get_type_hints(cls, include_extras=True).items():
+        path = f"{prefix}.{name}" if prefix else name
         if _MAY_CHANGE in get_args(kind):
-            yield f"{prefix}.{name}"
+            yield path
         elif dataclasses.is_dataclass(kind):
-            yield from changeable(cast(type, kind), f"{prefix}.{name}")
+            yield from changeable(cast(type, kind), path)
 
 
 def _make(cls: type[T], frozen: bool) -> type[T]:

@@ -1,9 +1,10 @@
-"""Limits on the content of config files, for all code that reads them later."""
+"""Plain data of config files: limits on their content, and their values by path."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from embodichain.utils.errors import ConfigError
@@ -77,3 +78,12 @@ def as_json(data: dict[str, Any], place: str) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{place} holds more than a file can say: {error}") from error
     return plain
+
+
+def leaves_by_path(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested mappings by their dotted paths below ``prefix``, such as ``trainer.seed``."""
+    leaves: dict[str, Any] = {}
+    for key, value in node.items():
+        path = f"{prefix}{key}"
+        leaves |= leaves_by_path(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return leaves

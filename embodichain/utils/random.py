@@ -122,6 +122,11 @@ class CounterRandom:
             self.stream_ids.copy_(ids // self._group_size)
         self._update_keys(slice(None))
 
+    @property
+    def enumerates_episodes(self) -> bool:
+        """Whether an evaluation numbers the episodes of all environments through: each is a fixed one by its number."""
+        return self._enumerate
+
     def state_dict(self) -> dict[str, Any]:
         """Return the counters."""
         return declared_state(self)

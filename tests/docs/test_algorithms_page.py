@@ -11,9 +11,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg
+from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, SymmetryCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic
+from embodichain.utils.mirror import Mirror, MirrorMap
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
 
@@ -50,5 +51,8 @@ def test_every_diagnostic_has_its_row() -> None:
     rollout.update(policy.get_action(TensorDict({"obs": torch.randn(2, 4, 2)}, batch_size=[2, 4])))
     rollout["lag"] = torch.ones(2, 4, dtype=torch.int64)  # as of asynchronous collection
     logged = PPO(PPOCfg(lr_schedule="adaptive"), policy).update(rollout)
+    sided = PPO(PPOCfg(symmetry=SymmetryCfg()), policy)
+    sided.use_mirror_map(MirrorMap(Mirror.of([0, 1], [1, -1], "obs"), Mirror.of([0], [-1], "action")))
+    logged |= sided.update(rollout)
     logged |= GRPO(GRPOCfg(group_size=2, kl_coef=0.1), policy).update(rollout)
     assert set(rows(section("Reading the diagnostics"))) == set(logged)

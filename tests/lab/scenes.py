@@ -13,6 +13,7 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim import SimulationManager, SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, JointDrivePropertiesCfg, MarkerCfg, RigidObjectCfg, RobotCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils.configclass import replace
 
 HOME = [0.0, -1.57, 1.57, -1.57, -1.57, 0.0]
@@ -43,9 +44,13 @@ BOX: dict[str, Any] = {
 Entity = RigidObjectCfg | ArticulationCfg | MarkerCfg
 
 
-def simulate(*entities: Entity, num_envs: int = 1, num_threads: int = 1, **cfg: Any) -> SimulationManager:
-    """Build a scene of these things."""
+def simulate(
+    *entities: Entity, num_envs: int = 1, num_threads: int = 1, terrain: TerrainCfg | None = None, **cfg: Any
+) -> SimulationManager:
+    """Build a scene of these things, on a terrain or on level ground."""
     sim = SimulationManager(SimulationManagerCfg(num_envs=num_envs, num_threads=num_threads, **cfg))
+    if terrain is not None:
+        sim.add_terrain(terrain)
     for entity in entities:
         match entity:
             case ArticulationCfg():

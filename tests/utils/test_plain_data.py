@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from embodichain.utils import ConfigError
-from embodichain.utils.plain_data import check_plain
+from embodichain.utils.plain_data import check_plain, leaves_by_path
 
 
 def test_what_configs_hold_is_accepted() -> None:
@@ -47,3 +47,7 @@ def test_values_in_several_places_count_in_each() -> None:
         data = [data, data]
     with pytest.raises(ConfigError, match="too much"):
         check_plain(data)
+
+
+def test_leaves_have_the_paths_that_lead_to_them() -> None:
+    assert leaves_by_path({"a": 1, "b": {"c": [2], "d": {"e": 3, "f": {}}}}) == {"a": 1, "b.c": [2], "b.d.e": 3}

@@ -9,9 +9,9 @@ from functools import partial
 
 import torch
 
-from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
-from embodichain.agents.rl.buffer import VLABuffer, check_sequences
-from embodichain.agents.rl.build_checks import check_built_policy
+from embodichain.agents.rl.algo import PPO, BaseAlgorithm, build_algo
+from embodichain.agents.rl.buffer import VLABuffer
+from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
@@ -24,6 +24,7 @@ from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_i
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import BrowserViewer, Viewer, check_viewer_is_installed
+from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -128,7 +129,8 @@ def build_learner(
 
     Raises:
         ConfigError: the policy does not fit the environment; its chunks or sequences do not fit the rollouts; the
-            rollouts do not fit the memory; a user's policy lacks something; or ``policy.init_from`` cannot be loaded.
+            rollouts do not fit the memory; a user's policy lacks something; ``policy.init_from`` cannot be loaded; or
+            symmetry is asked for, which the environment does not declare or the policy does not allow.
     """
     with torch_threads(1):  # so that the first parameters do not depend on the number of processors
         policy = build_env_policy(run, env, device)
@@ -137,7 +139,9 @@ def build_learner(
     check_built_policy(run, env, policy, device)
     is_shared = get_process_group().world_size > 1
     algorithm = build_algo(run.algorithm_name, run.algorithm, policy, device, distributed=is_shared)
-    check_sequences(policy, run.trainer.buffer_size // policy.chunk_length, algorithm.batch_size)
+    check_rollouts(run, env, algorithm)
+    if isinstance(algorithm, PPO) and algorithm.cfg.symmetry is not None:
+        algorithm.use_mirror_map(mirror_map_of(env))
     return policy, algorithm
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.buffer import check_sequences
 from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.models.block import space_size
@@ -17,14 +19,13 @@ from embodichain.utils.observations import zero_entries
 
 
 def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
-    """Check that a policy fits its environment, the rollouts' length, and the memory of its device.
+    """Check that a policy fits its environment and the rollouts' length.
 
     Raises:
         ConfigError: it does not, or a user's policy lacks something.
     """
     if policy.chunk_length > 1:
         _check_chunks(run, policy.chunk_length)
-    _check_rollout_memory(run, env, policy, device)
     check_policy(
         policy,
         env.flattened_observation_space,
@@ -33,6 +34,30 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Po
         observation_space=env.single_observation_space,
         evaluated=get_algo_class(run.algorithm_name).reads_evaluated,
     )
+
+
+def check_rollouts(run: RunConfig, env: EmbodiedEnv | ProcessEnv, algorithm: BaseAlgorithm) -> None:
+    """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    policy, num_steps = algorithm.policy, run.trainer.buffer_size
+    num_decisions = num_steps // policy.chunk_length
+    rollout = allocate_for(
+        policy,
+        env.num_envs,
+        num_decisions,
+        space_size(env.flattened_observation_space),
+        space_size(env.single_action_space),
+        "meta",  # of which nothing is allocated
+        zero_entries(env.single_observation_space, policy.obs_keys, 0),
+        has_final=algorithm.reads_final_obs,
+    )
+    what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
+    check_memory("trainer.buffer_size", what, rollout.bytes(), algorithm.device)
+    if algorithm.learns_from == "rollouts":
+        check_sequences(policy, num_decisions, algorithm.batch_size)
 
 
 def _check_chunks(run: RunConfig, length: int) -> None:
@@ -48,19 +73,3 @@ def _check_chunks(run: RunConfig, length: int) -> None:
     problems = check_sizes(run.algorithm, run.env.num_envs, size // length)
     if problems:
         raise ConfigError(f"{problems[0]}, since each decision is a chunk of {length} actions (policy.chunk_length)")
-
-
-def _check_rollout_memory(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
-    """Check that a rollout fits into the available memory."""
-    num_steps = run.trainer.buffer_size
-    rollout = allocate_for(
-        policy,
-        env.num_envs,
-        num_steps // policy.chunk_length,
-        space_size(env.flattened_observation_space),
-        space_size(env.single_action_space),
-        "meta",  # of which nothing is allocated
-        zero_entries(env.single_observation_space, policy.obs_keys, 0),
-    )
-    what = f"the {num_steps:,} steps of a rollout in {env.num_envs:,} environments"
-    check_memory("trainer.buffer_size", what, rollout.bytes(), device)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.algo import AlgorithmCfg
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.overrides import (
@@ -48,7 +48,7 @@ class RunConfig:
     Attributes:
         trainer: its ``gym_config`` is the path of the environment's config, or ``{}``.
         algorithm_name, env_id: registered names.
-        algorithm: an instance of the algorithm's ``cfg_class``.
+        algorithm: an instance of the algorithm's ``cfg_class``; a user's own class may lack all but ``device``.
         env, eval_env: the environment's config for training, and for evaluation if enabled.
         resolved: the same as plain data, with every default; it loads as an equal ``RunConfig``.
     """
@@ -56,7 +56,7 @@ class RunConfig:
     trainer: TrainerCfg
     policy: PolicyBlock
     algorithm_name: str
-    algorithm: AlgorithmCfg
+    algorithm: BaseAlgorithmCfg
     env_id: str
     env: EmbodiedEnvCfg
     eval_env: EmbodiedEnvCfg | None
@@ -93,10 +93,10 @@ def load_checkpoint_config(
     return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports, [])
 
 
-def check_sizes(cfg: Any, num_envs: int, num_steps: int) -> list[str]:
-    """Return the errors of an algorithm's settings for rollouts [N, T] of decisions, a line each.
+def check_sizes(cfg: BaseAlgorithmCfg, num_envs: int, num_steps: int) -> list[str]:
+    """Return the errors of an on-policy algorithm's settings for rollouts [N, T] of decisions, a line each.
 
-    Settings of a user's own class are not checked.
+    Settings of other classes are not checked: their minibatches need not be of one rollout.
     """
     return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
 

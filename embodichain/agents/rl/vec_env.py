@@ -13,6 +13,8 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import placed
+from embodichain.utils.mirror import MirrorMap
 
 Step = Callable[[torch.Tensor], tuple[TensorDict, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]]
 """``VecEnv.step`` or ``StepsChunks.step_chunk``."""
@@ -108,6 +110,41 @@ class SavesState(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the state of ``state_dict``."""
+
+
+@runtime_checkable
+class DeclaresSymmetry(Protocol):
+    """Environments of a robot that is its own mirror image; see ``algorithm.cfg.symmetry``."""
+
+    def mirror_map(self) -> MirrorMap:
+        """Return the mirror images of observations [..., O] and actions [..., A].
+
+        Raises:
+            ConfigError: one line: this one's config declares none.
+        """
+
+
+def mirror_map_of(env: VecEnv) -> MirrorMap:
+    """Return an environment's mirror map.
+
+    Raises:
+        ConfigError: one line: the environment declares none, or one of other sizes than its observations and actions.
+    """
+    place, name = "algorithm.cfg.symmetry", type(env).__name__
+    if not isinstance(env, DeclaresSymmetry):
+        raise ConfigError(f"{place}: the environment {name} declares no mirror map: it has no method mirror_map")
+    with placed(f"{place}: "):
+        mirror_map = env.mirror_map()
+    sizes = {
+        "observation": (mirror_map.obs.size, env.flattened_observation_space.shape[-1]),
+        "action": (mirror_map.action.size, (env.action_space.shape or (0,))[-1]),
+    }
+    for what, (size, wanted) in sizes.items():
+        if size != wanted:
+            raise ConfigError(
+                f"{place}: the mirror map of {name} is for {what}s of {size} components, and they have {wanted}"
+            )
+    return mirror_map
 
 
 def step_with(env: VecEnv, chunk_length: int) -> Step:

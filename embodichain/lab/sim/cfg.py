@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from embodichain.lab.sim.shapes import ShapeCfg
+from embodichain.lab.sim.solver_cfg import ConstraintSolverCfg
 from embodichain.utils import configclass
 from embodichain.utils.configclass import MayChange
 from embodichain.utils.validation import RayTracing
@@ -22,6 +23,7 @@ from embodichain.utils.validation import RayTracing
 __all__ = [
     "COMPONENT_TYPES",
     "ArticulationCfg",
+    "ConstraintSolverCfg",
     "EmissionLightCfg",
     "GroupMemberCfg",
     "IndirectLightCfg",
@@ -78,6 +80,8 @@ class SimulationManagerCfg:
     """Length of one physics substep, s."""
     gravity: Vec3 = (0.0, 0.0, -9.81)
     """m/s^2, world frame."""
+    solver: ConstraintSolverCfg = field(default_factory=ConstraintSolverCfg)
+    """Of contact forces."""
     num_threads: MayChange[Annotated[int, Field(ge=0)]] = 0
     """Physics threads; 0: one for each CPU that this process may use."""
     headless: bool = True
@@ -187,6 +191,9 @@ class JointDrivePropertiesCfg:
     """Accepted; MuJoCo has no velocity limit for a joint."""
     friction: PerJoint = 0.0
     """Dry friction, N or Nm."""
+    armature: PerJoint | None = None
+    """Inertia of the rotor, seen at the joint (rotor's inertia times the gear ratio squared), kg or kg m^2; None: the
+    file's, which in a URDF is 0."""
 
 
 @configclass
@@ -244,7 +251,11 @@ class ArticulationCfg(ObjectBaseCfg):
     """Initial joint positions in joint order, m or rad; None: the file's first keyframe, else zero or the limit
     next to it. Those of joints that mimic others follow from these."""
     fix_base: bool = True
-    """Whether the root is fixed to the world."""
+    """Whether the root is fixed to the world. A free root starts at ``init_pos``; with ``init_pos`` at the origin,
+    which is in the ground, at the height and place of the file: those of its first keyframe, else of its root body."""
+    collision_links: list[str] | None = None
+    """What of it touches anything: links, or single collision shapes (many files have feet that are no links), by names
+    or regular expressions; None: all that the file has. Feet alone are faster than all."""
     sense_contacts: list[str] = []
     """Links, by names or regular expressions, for which ``sim.get_contact_force(uid, link)`` can be asked; each sensor
     costs a little in every substep."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +21,19 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
+from embodichain.lab.sim.entities import SceneEntities, find_entity
 from embodichain.lab.sim.model.scene import SceneBuilder
-from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, StateCache
+from embodichain.lab.sim.objects import (
+    Articulation,
+    Light,
+    Marker,
+    RigidObject,
+    RigidObjectGroup,
+    Robot,
+    StateCache,
+    Terrain,
+)
+from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.lab.sim.objects.rigid_object_group import member_cfgs
 from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.renderer import make_drawer
@@ -36,6 +47,7 @@ from embodichain.lab.sim.sensors import (
     StereoCameraCfg,
 )
 from embodichain.lab.sim.shapes import MeshCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
@@ -54,7 +66,7 @@ EntityCfg = (
 )
 
 
-class SimulationManager:
+class SimulationManager(SceneEntities):
     """Owns the scene and the backend. Entities are added first; :meth:`build` then compiles them, once.
 
     Example::
@@ -67,6 +79,7 @@ class SimulationManager:
     """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
+        super().__init__()
         self.cfg = cfg
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
@@ -74,17 +87,9 @@ class SimulationManager:
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
-        # By uid; build() fills them.
-        self.rigid_objects: dict[str, RigidObject] = {}
-        self.articulations: dict[str, Articulation] = {}
-        self.robots: dict[str, Robot] = {}
-        self._markers: dict[str, Marker] = {}
         self._contact_columns: dict[str, slice] = {}
         self._detached: list[RigidObject | Articulation] = []
-        self._groups: dict[str, RigidObjectGroup] = {}
-        self._lights: dict[str, Light] = {}
-        self.sensors: dict[str, Camera] = {}
-        self.contact_sensors: dict[str, ContactSensor] = {}
+        self.terrain: Terrain | None = None  # None: level ground
         self._appearance: Appearance | None = None
         self._drawing: Drawer | None = None
 
@@ -136,6 +141,11 @@ class SimulationManager:
         self._builder.claim(cfg.uid)
         self._cfgs.append(cfg)
 
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Put a terrain in the place of the level ground (before :meth:`build`)."""
+        self._check_unbuilt()
+        self._builder.add_terrain(cfg)
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default light (before :meth:`build`)."""
         self._check_unbuilt()
@@ -173,6 +183,8 @@ class SimulationManager:
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
             self._contact_columns[name] = slice(first, first + 3)
+        if scene.terrain is not None:
+            self.terrain = Terrain(scene.terrain, self.num_envs, self.device)
         self._appearance = Appearance(scene.visual_model, self.num_envs)
         for cfg in self._cfgs:
             match cfg:
@@ -195,9 +207,9 @@ class SimulationManager:
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case ContactSensorCfg():
-                    names, first = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(first).adr[0])
-                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, names, column)
+                    links, sensor = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(sensor).adr[0])
+                    self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)
 
@@ -234,7 +246,7 @@ class SimulationManager:
             sensor.update(substeps * self.cfg.physics_dt, env_ids)
 
     def reset(self, env_ids: torch.Tensor) -> None:
-        """Put environments [n] into the scene's initial state, except detached entities."""
+        """Put environments [n] into the scene's initial state, except detached entities; on a terrain's first cell."""
         states = [(asset, asset.get_state(env_ids)) for asset in self._detached]
         self.backend.reset(env_ids)
         for asset, state in states:
@@ -242,10 +254,17 @@ class SimulationManager:
         for sensor in self.contact_sensors.values():
             sensor.reset(env_ids)
 
+    def place_on_terrain(self, env_ids: torch.Tensor) -> None:
+        """Put the robots with a free base, at rest, where their environments [n] start: origin and ``init_pos``."""
+        if self.terrain is not None:
+            self.terrain.place(self._bases(), env_ids)
+
     def detach_from_reset(self, uids: Sequence[str]) -> None:
         """Let rigid bodies, articulations or robots keep their state at every reset from now on."""
         movable: dict[str, RigidObject | Articulation] = {**self.rigid_objects, **self.articulations, **self.robots}
-        self._detached += [asset for uid in uids if (asset := _get(movable, "entity", uid)) not in self._detached]
+        self._detached += [
+            asset for uid in uids if (asset := find_entity(movable, "entity", uid)) not in self._detached
+        ]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the physics and of the entities, for a checkpoint."""
@@ -273,6 +292,8 @@ class SimulationManager:
         for kind, articulations in (("_articulations", self.articulations), ("_robots", self.robots)):
             for uid, articulation in articulations.items():
                 found |= {f".{kind}.{uid}.drives": articulation.drives, f".{kind}.{uid}._base": articulation.base}
+        if self.terrain is not None:
+            found["terrain"] = self.terrain
         return found
 
     def get_contact_force(self, uid: str, link: str | None = None) -> torch.Tensor:
@@ -291,47 +312,6 @@ class SimulationManager:
         # The engine's sensor has the force of the body on the others.
         return -self.backend.read("sensordata")[:, self._contact_columns[name]]
 
-    def get_rigid_object(self, uid: str) -> RigidObject:
-        """Return a rigid body; KeyError names the known ones."""
-        return _get(self.rigid_objects, "rigid object", uid)
-
-    def get_articulation(self, uid: str) -> Articulation:
-        """Return an articulation; KeyError names the known ones."""
-        return _get(self.articulations, "articulation", uid)
-
-    def get_robot(self, uid: str) -> Robot:
-        """Return a robot; KeyError names the known ones."""
-        return _get(self.robots, "robot", uid)
-
-    def get_articulation_or_robot(self, uid: str) -> Articulation:
-        """Return an articulation or a robot; KeyError names the known ones."""
-        return _get({**self.articulations, **self.robots}, "articulation or robot", uid)
-
-    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
-        """Return a rigid body, articulation, robot or marker; KeyError names the known ones."""
-        assets: dict[str, RigidObject | Articulation | Marker] = {**self.rigid_objects, **self._markers}
-        return _get(assets | self.articulations | self.robots, "entity", uid)
-
-    def get_marker(self, uid: str) -> Marker:
-        """Return a marker; KeyError names the known ones."""
-        return _get(self._markers, "marker", uid)
-
-    def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
-        """Return a group of rigid bodies; KeyError names the known ones."""
-        return _get(self._groups, "rigid object group", uid)
-
-    def get_light(self, uid: str) -> Light:
-        """Return a light; KeyError names the known ones."""
-        return _get(self._lights, "light", uid)
-
-    def get_sensor(self, uid: str) -> Camera:
-        """Return a camera; KeyError names the known ones."""
-        return _get(self.sensors, "sensor", uid)
-
-    def get_contact_sensor(self, uid: str) -> ContactSensor:
-        """Return a contact sensor; KeyError names the known ones."""
-        return _get(self.contact_sensors, "contact sensor", uid)
-
     def hold_images(self, is_held: bool) -> None:
         """Let cameras return their last images without rendering, or render again when they are read."""
         for sensor in self.sensors.values():
@@ -344,6 +324,10 @@ class SimulationManager:
         if self._drawing is not None:
             self._drawing.close()
             self._drawing = None
+
+    def _bases(self) -> list[BasePose]:
+        """Return the free bases of the robots that a reset moves."""
+        return [robot.base for robot in self.robots.values() if robot.base.is_free and robot not in self._detached]
 
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""
@@ -363,12 +347,6 @@ class SimulationManager:
     def _check_unbuilt(self) -> None:
         if self._backend is not None:
             raise RuntimeError("the scene is built already: entities are added before build(), which is called once")
-
-
-def _get(entities: Mapping[str, T], kind: str, uid: str) -> T:
-    if uid not in entities:
-        raise KeyError(unknown_name(kind, uid, entities))
-    return entities[uid]
 
 
 def _built(value: T | None) -> T:

@@ -10,12 +10,11 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import MayChange, changeable
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.plain_data import check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import from_dict
-
-_MAY_CHANGE = ("steps", "save_freq", "device", "num_eval_episodes")  # in a resumed cloning
 
 
 @configclass
@@ -35,7 +34,7 @@ class BCCfg:
     """Environments in which the expert acts."""
     record: str | None = None
     """Folder for a LeRobot dataset of the expert's episodes, with the same rule as ``out``; null: none is written."""
-    steps: PositiveInt = 2000
+    steps: MayChange[PositiveInt] = 2000
     """Gradient steps."""
     batch_size: PositiveInt = 64
     """Frames in one step."""
@@ -45,13 +44,13 @@ class BCCfg:
     """Of AdamW."""
     max_grad_norm: PositiveFloat = 1.0
     """Norm to which the gradient is clipped."""
-    save_freq: PositiveInt = 500
+    save_freq: MayChange[PositiveInt] = 500
     """Gradient steps between two checkpoints, from which ``--resume`` continues."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
     """Of the weights, the minibatches and the expert's episodes."""
-    device: str = "auto"
+    device: MayChange[str] = "auto"
     """Where the model is trained: ``"cpu"``, ``"cuda:0"``, or ``"auto"``: cuda when there is one."""
-    num_eval_episodes: NonNegativeInt = 100
+    num_eval_episodes: MayChange[NonNegativeInt] = 100
     """Episodes of the trained model's evaluation, the same ones as of a training with this seed; 0: no evaluation."""
 
 
@@ -81,11 +80,12 @@ def change_bc_config(saved: Mapping[str, Any], overrides: Sequence[str], place: 
         check_plain(saved)
         before = _check(dict(saved), ())
     now = _check(dict(saved), overrides)
+    may_change = list(changeable(BCCfg))
     raise_problems(
         f"{name}: {value!r} in the run, {getattr(now, name)!r} now; a resumed cloning may change "
-        f"{', '.join(_MAY_CHANGE)}"
+        f"{', '.join(may_change)}"
         for name, value in vars(before).items()
-        if name not in _MAY_CHANGE and getattr(now, name) != value
+        if name not in may_change and getattr(now, name) != value
     )
     return now
 

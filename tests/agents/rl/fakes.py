@@ -14,9 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, register_algo
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models import ActorCritic, Policy
+from embodichain.utils import configclass
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 CART_POLE_ENV = CONFIGS / "agents/rl/basic/cart_pole/gym_config.json"
@@ -53,7 +54,7 @@ def tiny_config(**changes: Any) -> dict[str, Any]:
         if value is None:
             node.pop(key, None)
         else:
-            node[key] = value
+            node[key] = copy.deepcopy(value)
     return config
 
 
@@ -253,6 +254,26 @@ class IdleAlgorithm(BaseAlgorithm):
         normalizer = getattr(self.policy, "normalizer", None)
         self.counts.append(float(getattr(normalizer, "count", 0.0)))
         return {"loss": 10.0 * len(self.rollouts)}
+
+
+@configclass
+class OffPolicyCfg:
+    """No epochs, no minibatches of a rollout."""
+
+    device: str = "cpu"
+    capacity: int = 16
+
+
+@register_algo("off_policy_fake")
+class OffPolicyFake(BaseAlgorithm):
+    """Is built like an algorithm with a replay buffer; learns nothing."""
+
+    learns_from = "replay"
+    cfg_class = OffPolicyCfg
+    reads_final_obs = True
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        return {}
 
 
 class ListSink:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl import build_checks
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.run_config import load_run_config
@@ -19,6 +20,13 @@ from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import tiny_config, write_config
+
+RECURRENT: dict[str, Any] = {
+    "name": "actor_critic_recurrent",
+    "hidden_size": 4,
+    "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
+    "critic": {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +60,64 @@ def test_action_size_that_is_not_the_environments_is_an_error() -> None:
 def test_sequences_that_do_not_fit_the_rollouts_are_refused_before_the_run_begins(
     changes: dict[str, Any], error: str
 ) -> None:
-    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
-    recurrent = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
-    config = tiny_config(policy=recurrent, trainer__enable_eval=False, **changes)
+    config = tiny_config(policy=RECURRENT, trainer__enable_eval=False, **changes)
     run = load_run_config(write_config(Path(), config))
     env, _ = build_envs(run)
     with pytest.raises(ConfigError, match=error):
         build_learner(run, env, torch.device("cpu"))
+
+
+def test_sequences_of_an_off_policy_algorithm_need_not_fit_the_rollouts() -> None:
+    config = tiny_config(
+        policy=RECURRENT | {"sequence_length": 3}, algorithm={"name": "off_policy_fake"}, trainer__enable_eval=False
+    )
+    run = load_run_config(write_config(Path(), config))
+    env, _ = build_envs(run)
+    policy, algorithm = build_learner(run, env, torch.device("cpu"))
+    assert (policy.sequence_length, algorithm.learns_from) == (3, "replay")
+
+
+def test_memory_of_rollouts_with_final_observations_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 environments x (4 + 1) slots x (6 of the observation + 4 of the hidden state) float32: 400 bytes more."""
+    wanted: list[int] = []
+    monkeypatch.setattr(build_checks, "check_memory", lambda place, what, size, device: wanted.append(size))
+    for name in ("ppo", "off_policy_fake"):
+        config = tiny_config(policy=RECURRENT, algorithm={"name": name}, trainer__enable_eval=False)
+        run = load_run_config(write_config(Path(), config))
+        env, _ = build_envs(run)
+        build_learner(run, env, torch.device("cpu"))
+    assert wanted[1] - wanted[0] == 400
+
+
+SYMMETRY = {
+    "observations": dict.fromkeys(("robot/qf", "robot/qpos", "robot/qvel"), "joints"),
+    "actions": {"delta_qpos": "joints"},
+}
+
+
+def symmetric_learner(network: dict[str, Any], *overrides: str) -> Any:
+    symmetry = {"algorithm__cfg__symmetry": {"mirror_loss_coef": 0.5}, "trainer__enable_eval": False}
+    run = load_run_config(write_config(Path(), tiny_config(**network, **symmetry)), overrides)
+    env, _ = build_envs(run)
+    return build_learner(run, env, torch.device("cpu"))[1]
+
+
+def test_learner_with_symmetry_gets_the_environments_mirror_map() -> None:
+    algorithm = symmetric_learner({}, f"env.symmetry={json.dumps(SYMMETRY)}")
+    assert algorithm.cfg.symmetry.mirror_loss_coef == 0.5
+    assert algorithm.mirror_map.obs.size == 6
+
+
+def test_symmetry_in_an_environment_that_declares_none_is_refused_before_the_run_begins() -> None:
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: no mirror map: the config of CartPoleEnv has"):
+        symmetric_learner({})
+
+
+def test_symmetry_of_a_recurrent_policy_is_refused_before_the_run_begins() -> None:
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [4]}}
+    policy = {"name": "actor_critic_recurrent", "hidden_size": 4, "actor": network, "critic": network}
+    with pytest.raises(ConfigError, match=r"^algorithm\.cfg\.symmetry: samples of ActorCriticRecurrent have no mirror"):
+        symmetric_learner({"policy": policy}, f"env.symmetry={json.dumps(SYMMETRY)}")
 
 
 def tiny_parts(**changes: Any) -> tuple[Any, ...]:

@@ -26,7 +26,6 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoi
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed.launch import FailedProcessError
 from embodichain.agents.rl.metrics.sinks import RunLog
-from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
 from embodichain.agents.rl.train import main, parse_args, train_from_config
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
@@ -83,7 +82,8 @@ def test_updates_have_the_threads_that_the_config_says(monkeypatch: pytest.Monke
     update = PPO.update  # of MLPs, whose rows the threads share
 
     def noting(self: PPO, rollout: Any) -> dict[str, float]:
-        seen.append((torch.get_num_threads(), num_row_threads()))
+        policy: Any = self.policy
+        seen.append((torch.get_num_threads(), policy.run_networks.threads.number))
         return update(self, rollout)
 
     monkeypatch.setattr(PPO, "update", noting)

@@ -276,7 +276,10 @@ def test_cart_pole_has_an_eight_metre_rail_and_a_free_pole() -> None:
     np.testing.assert_allclose(model.body_mass[1:], [1.0, 1.0, 0.1])
 
 
-ALL = ["cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "panda", "ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"]
+ALL = [
+    *("cart_pole", "dh_pgi_140_80", "door", "drawer_cabinet", "g1", "go2", "panda"),
+    *("ur10", "ur10e", "ur3", "ur3e", "ur5", "ur5e"),
+]
 
 
 def test_assets_are_found_under_the_names_of_older_configs_in_any_case() -> None:

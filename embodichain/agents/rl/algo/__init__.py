@@ -7,6 +7,7 @@ from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg, gaussian_kl
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
+from embodichain.agents.rl.algo.symmetry import SymmetryCfg
 
 __all__ = [
     "GRPO",
@@ -18,6 +19,7 @@ __all__ = [
     "MetricMeans",
     "OnPolicyAlgorithm",
     "PPOCfg",
+    "SymmetryCfg",
     "build_algo",
     "clipped_surrogate",
     "compute_gae",

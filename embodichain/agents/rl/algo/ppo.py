@@ -5,7 +5,7 @@ Legend: N envs, T rollout steps, B minibatch, L sequence length; ... any shape, 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
@@ -23,10 +23,18 @@ from embodichain.agents.rl.algo.on_policy import (
 )
 from embodichain.agents.rl.algo.optim import MetricMeans, adapted_learning_rate, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
+from embodichain.agents.rl.algo.symmetry import (
+    SymmetryCfg,
+    check_mirrored_policy,
+    mirror_error,
+    mirrored,
+    with_mirrored,
+)
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.profiling import section
 
 
@@ -55,6 +63,9 @@ class PPOCfg(AlgorithmCfg):
     """Correct by importance weights for the older policies of asynchronous collection; no effect without ``lag``."""
     behaviour_weight_cap: PositiveFloat = 5.0
     """The highest importance weight of such a sample."""
+    symmetry: SymmetryCfg | None = None
+    """Learn from mirror images of the samples, in an environment that declares its mirror map; None: from the samples
+    alone."""
 
 
 def value_error(
@@ -135,15 +146,29 @@ class PPO(OnPolicyAlgorithm):
     With chunks of actions, ``logprob_level`` is the level of the ratio r; the advantage is the decision's, and the
     means of r and of the entropy (nats of an action) are over executed actions. With several processes, each one's mean
     has the same weight.
+
+    With ``symmetry`` the means of the loss are also over the mirror images of the samples, and the mirror loss is added
+    to it (see ``algo/symmetry.py``). Divergences and ``clip_fraction`` are those of the samples that were collected.
     """
 
     cfg_class = PPOCfg
     cfg: PPOCfg
+    mirror_map: MirrorMap | None = None
+    """The environment's, on the device; set by ``use_mirror_map``."""
 
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self._adapts = cfg.lr_schedule == "adaptive"
         self.optimizer = self.make_optimizer(self.parameters, self._adapts)
+
+    def use_mirror_map(self, mirror_map: MirrorMap) -> None:
+        """Set the environment's mirror map, which ``cfg.symmetry`` needs before the first update.
+
+        Raises:
+            ConfigError: one line: samples of the policy have no mirror images.
+        """
+        check_mirrored_policy(self.policy)
+        self.mirror_map = mirror_map.to(self.device)
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Improve the policy; see ``BaseAlgorithm.update``.
@@ -151,17 +176,23 @@ class PPO(OnPolicyAlgorithm):
         Returns:
             Means over the minibatches without a skipped step of ``policy_loss``, ``value_loss``, ``entropy``,
             ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
-            ``grad_norm`` (before clipping), with an adaptive rate ``kl``, and with importance weights
-            ``behaviour_weight`` and ``capped_fraction``; ``explained_variance`` of the returns by the rollout's values;
-            ``epochs``, the number made; the last ``learning_rate``; and the policy's diagnostics after the update, such
-            as ``std``.
+            ``grad_norm`` (before clipping), with an adaptive rate ``kl``, with importance weights
+            ``behaviour_weight`` and ``capped_fraction``, and with ``symmetry`` the ``mirror_loss`` without its weight;
+            ``explained_variance`` of the returns by the rollout's values; ``epochs``, the number made; the last
+            ``learning_rate``; and the policy's diagnostics after the update, such as ``std``.
 
         Raises:
             ValueError: the rollout is not of batch size [N, T+1].
-            ConfigError: the rate adapts, and the policy returns no ``mean`` and ``log_std``.
+            ConfigError: the rate adapts or ``symmetry`` is on, and the policy returns no ``mean`` and ``log_std``; or
+                ``symmetry`` is on, and there is no mirror map.
         """
         cfg = self.cfg
         check_rollout(rollout)
+        if cfg.symmetry is not None and self.mirror_map is None:
+            raise ConfigError(
+                "algorithm.cfg.symmetry: needs a mirror map: algorithm.use_mirror_map(env.mirror_map()), before the "
+                "first update"
+            )
         if cfg.lr_schedule == "linear":
             self.optimizer.param_groups[0]["lr"] = cfg.learning_rate * (1 - self.progress)
         batch, explained = self._prepare(rollout.to(self.device))
@@ -188,19 +219,28 @@ class PPO(OnPolicyAlgorithm):
                 ``importance_weight`` if an older policy collected; ``sample_log_prob`` is the proximal policy's.
         """
         cfg = self.cfg
-        new = self.policy.evaluate_actions(batch)
-        rows = compare(batch, new, cfg.logprob_level)
+        samples = self._augmented(batch)
+        new = self.policy.evaluate_actions(samples)
+        rows = compare(samples, new, cfg.logprob_level)
         ratio = (rows.log_prob - rows.old_log_prob).exp()
         objective = rows.weight * clipped_surrogate(ratio, rows.advantage, cfg.clip_coef)
         policy_loss = -masked_mean(objective, rows.mask)
-        old_value = batch.get("old_value", None)
-        value_loss = 0.5 * value_error(new["value"], batch["return"], old_value, cfg.clip_value_coef).mean()
+        old_value = samples.get("old_value", None)
+        value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = masked_mean(rows.entropy, rows.action_mask)
         loss = policy_loss + cfg.vf_coef * value_loss
         if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
             loss = loss - cfg.ent_coef * entropy
+        mirror_loss = {}
+        if cfg.symmetry is not None:
+            mirror_loss["mirror_loss"] = self._mirror_loss(batch, new)
+            loss = loss + cfg.symmetry.mirror_loss_coef * mirror_loss["mirror_loss"]
         with torch.no_grad():
+            if samples is not batch:  # the metrics are those of the samples without their mirror images
+                new, ratio = new[: len(batch)], ratio[: len(batch)]
+                rows = compare(batch, new, cfg.logprob_level)
             metrics = {
+                **{name: value.detach() for name, value in mirror_loss.items()},
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
@@ -208,6 +248,24 @@ class PPO(OnPolicyAlgorithm):
                 "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
             return loss, metrics | self._more_metrics(batch, new, rows)
+
+    def _augmented(self, batch: TensorDict) -> TensorDict:
+        """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
+        symmetry = self.cfg.symmetry
+        if symmetry is None or not symmetry.augmentation:
+            return batch
+        assert self.mirror_map is not None
+        return with_mirrored(batch, self.mirror_map)
+
+    def _mirror_loss(self, batch: TensorDict, new: TensorDict) -> torch.Tensor:
+        """Return the mirror loss of a batch [B]; ``new`` is the policy's evaluation of the augmented samples."""
+        assert self.mirror_map is not None
+        mean = self._of_gaussian(new, "mean", "symmetry:")
+        if len(mean) > len(batch):
+            mean, of_mirrored = mean.chunk(2)
+        else:
+            of_mirrored = self.policy.evaluate_actions(mirrored(batch, self.mirror_map))["mean"]
+        return mirror_error(mean, of_mirrored, self.mirror_map.action)
 
     @section("advantages")
     def _prepare(self, rollout: TensorDict) -> tuple[TensorDict, torch.Tensor]:
@@ -247,12 +305,17 @@ class PPO(OnPolicyAlgorithm):
                 batch["old_value"] = old["value"]
         if self._adapts:
             for name in ("mean", "log_std"):
-                if name not in old.keys():  # noqa: SIM118 (a TensorDict, not a dict)
-                    raise ConfigError(
-                        f"algorithm.cfg.lr_schedule: 'adaptive' needs a Gaussian policy, whose evaluate_actions "
-                        f"returns 'mean' and 'log_std'; that of {type(self.policy).__name__} returns no '{name}'"
-                    )
-                batch[f"old_{name}"] = old[name]
+                batch[f"old_{name}"] = self._of_gaussian(old, name, "lr_schedule: 'adaptive'")
+
+    def _of_gaussian(self, evaluated: TensorDict, name: str, setting: str) -> torch.Tensor:
+        """Return the policy's ``mean`` or ``log_std``; ConfigError: ``setting`` needs it, and there is none."""
+        value: torch.Tensor | None = evaluated.get(name, None)
+        if value is None:
+            raise ConfigError(
+                f"algorithm.cfg.{setting} needs a Gaussian policy, whose evaluate_actions returns 'mean' and "
+                f"'log_std'; that of {type(self.policy).__name__} returns no '{name}'"
+            )
+        return value
 
     def _more_metrics(self, batch: TensorDict, new: TensorDict, rows: Rows) -> dict[str, torch.Tensor]:
         """Return the metrics of an adaptive learning rate and of importance weights."""
@@ -265,6 +328,17 @@ class PPO(OnPolicyAlgorithm):
             metrics["behaviour_weight"] = masked_mean(rows.weight, rows.mask)
             metrics["capped_fraction"] = masked_mean(is_capped.float(), rows.mask)
         return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state and the mirror map, with which an update can be repeated elsewhere."""
+        state = super().state_dict()
+        return state if self.mirror_map is None else state | {"mirror_map": self.mirror_map.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned."""
+        if "mirror_map" in state:
+            self.mirror_map = MirrorMap.from_state(state["mirror_map"]).to(self.device)
+        super().load_state_dict(state)
 
     def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
         """Make one gradient step; ``adapts``: the learning rate first adapts to the KL divergence."""

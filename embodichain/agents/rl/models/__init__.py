@@ -9,7 +9,6 @@ from embodichain.agents.rl.models.checks import check_policy
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg, CNNNetworkCfg
 from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.models.mlp import MLP, MLPCfg, NetworkCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.mlp_by_rows import rows_in_threads
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import (
     EVALUATED,
@@ -68,7 +67,6 @@ __all__ = [
     "load_vla_model",
     "policy_input",
     "register_policy",
-    "rows_in_threads",
     "save_vla_model",
     "valued",
 ]

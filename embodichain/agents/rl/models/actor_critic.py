@@ -17,11 +17,11 @@ from embodichain.agents.rl.models.block import (
     NetworkBlock,
     PolicyCfg,
     PolicySpaces,
+    RunNetworks,
     build_network,
     network_keys,
     run_network,
     run_networks,
-    take_rows,
 )
 from embodichain.agents.rl.models.distributions import (
     LOG_STD_RANGE,
@@ -150,6 +150,10 @@ class ActorCritic(GaussianPolicy):
         squash: maps the normal sample into the action space's bounds; the log-probability is then that of the squashed
             action, and the sample is stored as ``raw_action``.
         chunk_length: H; see ``Policy.chunk_length``.
+
+    Attributes:
+        run_networks: computes both networks in ``evaluate_actions``; the trainer replaces it during an update by one
+            that splits the rows among threads (``trainer/threads.py``).
     """
 
     def __init__(
@@ -168,13 +172,9 @@ class ActorCritic(GaussianPolicy):
         super().__init__(obs_dim, action_dim, normalize_obs, init_log_std, log_std_range, squash, chunk_length)
         self.actor = actor
         self.critic: Any = critic  # a network; None without one
+        self.run_networks: RunNetworks = run_networks
         self.obs_keys = network_keys(*self._networks())
         self.to(device)
-
-    @property
-    def updates_by_rows(self) -> bool:
-        """See ``Policy.updates_by_rows``; so it does if its networks are plain MLPs on the CPU."""
-        return take_rows(*self._networks())
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
         """Choose actions; see ``Policy.forward``. The most likely action is the mean, or the squashed mean."""
@@ -190,7 +190,7 @@ class ActorCritic(GaussianPolicy):
 
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and the states' value; see ``Policy.evaluate_actions``."""
-        mean, *values = run_networks(self._networks(), self.normalizer(td["obs"]), td)
+        mean, *values = self.run_networks(self._networks(), self.normalizer(td["obs"]), td)
         value = values[0].squeeze(-1) if values else mean.new_zeros(mean.shape[:-1])
         return self._evaluate(td, mean, value)
 

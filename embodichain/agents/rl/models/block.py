@@ -5,7 +5,7 @@ Legend: ... any batch dimensions, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -19,7 +19,6 @@ from torch import nn
 from embodichain.agents.rl.models.cnn import CNN, CNNCfg
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
-from embodichain.agents.rl.models.mlp_by_rows import computes_by_rows, is_called_plainly, mlps_by_rows, num_row_threads
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.observations import entry_columns, entry_spaces
@@ -30,18 +29,17 @@ __all__ = [
     "ObsGroupsCfg",
     "PolicyCfg",
     "PolicySpaces",
+    "RunNetworks",
     "build_network",
     "group_columns",
     "network_keys",
     "run_network",
     "run_networks",
     "space_size",
-    "take_rows",
 ]
 
 # Gains of the last layers where orthogonal_init is on; see MLP.
 _OUTPUT_GAINS = {"actor": 0.01, "critic": 1.0}
-_ALL_COLUMNS = nn.Identity()
 
 
 def _kind(block: Any) -> str:
@@ -195,22 +193,12 @@ def run_network(network: nn.Module, obs: torch.Tensor, td: TensorDict) -> torch.
 
 
 def run_networks(networks: Sequence[nn.Module], obs: torch.Tensor, td: TensorDict) -> list[torch.Tensor]:
-    """Return several networks' outputs for the same observation; see ``run_network``.
-
-    With gradients for the parameters alone, MLPs are computed in the threads that ``rows_in_threads`` gives them.
-    """
-    # Anomaly detection is to name the operation that failed, which takes torch's own.
-    if num_row_threads() > 1 and torch.is_grad_enabled() and not (obs.requires_grad or torch.is_anomaly_enabled()):
-        parts = [_columns_and_rest(network) for network in networks]
-        mlps = [rest for _, rest in parts if computes_by_rows(rest)]
-        if len(mlps) == len(networks):
-            return [output.float() for output in mlps_by_rows(mlps, [columns(obs) for columns, _ in parts])]
+    """Return several networks' outputs for the same observation; see ``run_network``."""
     return [run_network(network, obs, td) for network in networks]
 
 
-def take_rows(*networks: nn.Module) -> bool:
-    """Return whether ``run_networks`` can compute all of the networks by rows."""
-    return all(computes_by_rows(_columns_and_rest(network)[1]) for network in networks)
+RunNetworks = Callable[[Sequence[nn.Module], torch.Tensor, TensorDict], list[torch.Tensor]]
+"""What computes ``run_networks``."""
 
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:
@@ -231,13 +219,6 @@ class Columns(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the columns."""
         return obs[..., self.columns]
-
-
-def _columns_and_rest(network: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """Return what takes a network's columns of the observation, and what reads them."""
-    if type(network) is nn.Sequential and isinstance(network[0], Columns) and is_called_plainly(network):
-        return network[0], network[1]
-    return _ALL_COLUMNS, network
 
 
 def _image_shape(key: str, place: str, given: PolicySpaces) -> tuple[int, int, int]:

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from tensordict import TensorDict
 from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import elu_, linear
 from torch.nn.modules.module import _has_any_global_hook
 
+from embodichain.agents.rl.models.block import Columns, run_networks
 from embodichain.agents.rl.models.mlp import MLP
 
-__all__ = ["computes_by_rows", "is_called_plainly", "mlps_by_rows", "num_row_threads", "rows_in_threads"]
+__all__ = ["RowThreads", "RunByRows", "columns_and_mlp", "mlps_by_rows"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,77 +55,99 @@ _ACTIVATIONS: dict[type[nn.Module], _Activation] = {
 }
 
 
-class _Threads(NamedTuple):
-    """How many there are, and those of them that do not call."""
+class RowThreads:
+    """Threads of one torch thread each, the calling one included; a context manager that ends them.
 
-    number: int
-    others: ThreadPoolExecutor
+    Args:
+        number: of threads.
+    """
 
+    def __init__(self, number: int) -> None:
+        self.number = number
+        # It starts a thread with the first item for it; none would be an error.
+        self._others = ThreadPoolExecutor(max(1, number - 1), "rows", torch.set_num_threads, (1,))
 
-_threads: _Threads | None = None  # of the process, as the number of torch's threads is
+    def __enter__(self) -> RowThreads:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._others.shutdown()
 
-@contextmanager
-def rows_in_threads(count: int) -> Iterator[None]:
-    """Let ``mlps_by_rows`` compute with so many threads, of one torch thread each, while this is entered."""
-    global _threads
-    if count == 1:
-        yield
-        return
-    before = _threads
-    with ThreadPoolExecutor(count - 1, "rows", torch.set_num_threads, (1,)) as others:
-        _threads = _Threads(count, others)
-        try:
-            yield
-        finally:
-            _threads = before
-
-
-def num_row_threads() -> int:
-    """Return with how many threads ``mlps_by_rows`` computes."""
-    return 1 if _threads is None else _threads.number
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return the function's results, of the first item from this thread and of the others from the others."""
+        function = torch.no_grad()(function)  # a thread has its own mode
+        others = [self._others.submit(function, item) for item in items[1:]]
+        return [function(items[0]), *(other.result() for other in others)]
 
 
-def computes_by_rows(network: nn.Module) -> TypeGuard[MLP]:
-    """Return whether ``mlps_by_rows`` computes what calling the network does.
+class RunByRows:
+    """Computes in threads what ``run_networks`` does: the outputs of networks, float32.
 
-    It does for an ``MLP`` on the CPU of linear layers with biases, of ELU, ReLU or tanh between them and nothing else,
+    Calls that need torch's own operations, or have a network without ``columns_and_mlp``, are ``run_networks``'s.
+    """
+
+    def __init__(self, threads: RowThreads) -> None:
+        self.threads = threads
+
+    def __call__(self, networks: Sequence[nn.Module], obs: torch.Tensor, td: TensorDict) -> list[torch.Tensor]:
+        """Return the networks' outputs [..., out] for an observation [..., O]; see ``run_networks``."""
+        # Anomaly detection is to name the operation that failed, which takes torch's own.
+        if torch.is_grad_enabled() and not (obs.requires_grad or torch.is_anomaly_enabled()):
+            parts = [part for network in networks if (part := columns_and_mlp(network)) is not None]
+            if len(parts) == len(networks):
+                inputs = [obs if columns is None else columns(obs) for columns, _ in parts]
+                return [output.float() for output in mlps_by_rows([mlp for _, mlp in parts], inputs, self.threads)]
+        return run_networks(networks, obs, td)
+
+
+def columns_and_mlp(network: nn.Module) -> tuple[Columns | None, MLP] | None:
+    """Return a network's ``Columns``, if it has any, and the MLP behind it; None: ``mlps_by_rows`` cannot compute it.
+
+    It computes an ``MLP`` on the CPU of linear layers with biases, of ELU, ReLU or tanh between them and nothing else,
     without what would not be called: hooks, of their own or of all modules, and a ``forward`` of a single object.
     """
-    if type(network) is not MLP or _has_any_global_hook():
-        return False
+    columns: Columns | None = None
+    if type(network) is nn.Sequential and isinstance(network[0], Columns) and _is_called_plainly(network):
+        columns, network = network[0], network[1]
+    return (columns, network) if isinstance(network, MLP) and _computes_by_rows(network) else None
+
+
+def _computes_by_rows(network: MLP) -> bool:
     layers = list(network)
     between = {type(layer) for layer in layers[1::2]}
     return (
-        len(layers) % 2 == 1
+        type(network) is MLP
+        and not _has_any_global_hook()
+        and len(layers) % 2 == 1
         and all(type(x) is nn.Linear and x.bias is not None and x.weight.is_cpu for x in layers[::2])
         and len(between) <= 1
         and between <= _ACTIVATIONS.keys()
         and all(getattr(layer, "alpha", 1.0) == 1.0 for layer in layers[1::2])  # of ELU
-        and all(map(is_called_plainly, (network, *layers)))
+        and all(map(_is_called_plainly, (network, *layers)))
     )
 
 
-def is_called_plainly(module: nn.Module) -> bool:
+def _is_called_plainly(module: nn.Module) -> bool:
     """Return whether calling a module calls its class's ``forward`` and nothing else of the module's own."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return not any(hooks) and "forward" not in vars(module)
 
 
-def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def mlps_by_rows(networks: Sequence[MLP], inputs: Sequence[torch.Tensor], threads: RowThreads) -> list[torch.Tensor]:
     """Return the networks' outputs [..., out] for an input [..., in] each, with the parameters' gradients.
 
     They are those of ``network(input)``, to rounding, under ``torch.autocast`` too. The inputs get no gradient, and
     the outputs cannot be differentiated twice.
 
     Args:
-        networks: each of which ``computes_by_rows``.
+        networks: for which ``columns_and_mlp`` is not None.
         inputs: all with the same leading dimensions.
+        threads: each computes a part of the rows.
     """
     activations = [_ACTIVATIONS[type(network[1])] if len(network) > 1 else None for network in networks]
     parameters = [[p for layer in list(network)[::2] for p in (layer.weight, layer.bias)] for network in networks]
     kinds = list(zip(activations, map(len, parameters), strict=True))
-    outputs = _MLPsByRows.apply(kinds, [x.flatten(0, -2) for x in inputs], *chain(*parameters))
+    outputs = _MLPsByRows.apply(threads, kinds, [x.flatten(0, -2) for x in inputs], *chain(*parameters))
     return [output.unflatten(0, inputs[0].shape[:-1]) for output in outputs]
 
 
@@ -169,18 +192,18 @@ class _MLPsByRows(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, kinds: list[_Kind], inputs: list[torch.Tensor], *parameters: torch.Tensor
+        ctx: Any, threads: RowThreads, kinds: list[_Kind], inputs: list[torch.Tensor], *parameters: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         if torch.is_autocast_enabled("cpu"):
             dtype = torch.get_autocast_dtype("cpu")
             inputs, parameters = [x.to(dtype) for x in inputs], tuple(p.to(dtype) for p in parameters)
         networks = _networks(kinds, iter(parameters))
-        pieces = zip(*(x.chunk(num_row_threads()) for x in inputs), strict=True)
-        values = _in_threads(
+        pieces = zip(*(x.chunk(threads.number) for x in inputs), strict=True)
+        values = threads.map(
             lambda piece: [network.forward(x) for network, x in zip(networks, piece, strict=True)], list(pieces)
         )
         outputs = zip(*([of_network.pop() for of_network in of_piece] for of_piece in values), strict=True)
-        ctx.kinds, ctx.num_pieces = kinds, len(values)
+        ctx.threads, ctx.kinds, ctx.num_pieces = threads, kinds, len(values)
         ctx.save_for_backward(*parameters, *(x for of_piece in values for of_network in of_piece for x in of_network))
         ctx.set_materialize_grads(False)
         return tuple(torch.cat(pieces) for pieces in outputs)
@@ -203,7 +226,7 @@ class _MLPsByRows(torch.autograd.Function):
                 for of_parameter in networks[i].backward(values[i], grad)
             ]
 
-        first, *others = _in_threads(of_piece, list(zip(values, pieces, strict=True)))
+        first, *others = ctx.threads.map(of_piece, list(zip(values, pieces, strict=True)))
         for other in others:
             for total, part in zip(first, other, strict=True):
                 total.add_(part)
@@ -211,17 +234,8 @@ class _MLPsByRows(torch.autograd.Function):
         of_parameters = [
             next(totals) if i in used else None for i, (_, count) in enumerate(ctx.kinds) for _ in range(count)
         ]
-        return None, None, *of_parameters
+        return None, None, None, *of_parameters
 
 
 def _networks(kinds: list[_Kind], parameters: Iterator[torch.Tensor]) -> list[_Layers]:
     return [_Layers(activation, list(islice(parameters, count))) for activation, count in kinds]
-
-
-def _in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the function's results, of the first item from this thread and of each other from one of its own."""
-    if _threads is None:
-        return [function(item) for item in items]
-    function = torch.no_grad()(function)  # a thread has its own mode
-    others = [_threads.others.submit(function, item) for item in items[1:]]
-    return [function(items[0]), *(other.result() for other in others)]

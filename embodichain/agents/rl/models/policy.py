@@ -201,11 +201,6 @@ class Policy(nn.Module, ABC):
         """Call ``forward`` without gradients."""
         return self.forward(td, deterministic)
 
-    @property
-    def updates_by_rows(self) -> bool:
-        """Whether ``evaluate_actions`` divides its rows among the threads of ``rows_in_threads``."""
-        return False
-
     def update_normalizer(self, obs: torch.Tensor) -> None:
         """Merge observations [..., O] into the policy's input statistics, if it has any.
 

@@ -12,6 +12,7 @@ from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_polic
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_cfg_class
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
+from embodichain.utils.plain_data import leaves_by_path
 from embodichain.utils.validation import from_dict
 
 _PLACE = "policy.init_from: "
@@ -60,13 +61,5 @@ def _meaning(cfg: PolicyBlock | None, has_critic: bool) -> dict[str, Any]:
     """Return a block's entries of ``_MEANING`` by their paths, without the critic's if it has none."""
     if cfg is None:
         return {}
-    leaves = _leaves({name: value for name, value in asdict(cfg).items() if name in _MEANING})
+    leaves = leaves_by_path({name: value for name, value in asdict(cfg).items() if name in _MEANING})
     return {path: value for path, value in leaves.items() if has_critic or "critic" not in path.split(".")}
-
-
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested dictionaries by their paths, such as ``network_cfg.activation``."""
-    leaves: dict[str, Any] = {}
-    for key, value in node.items():
-        leaves |= _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return leaves

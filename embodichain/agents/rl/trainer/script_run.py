@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm
+from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.algo.registry import algorithm_data, find_algo_name
 from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
@@ -234,7 +234,7 @@ def _of_policy(policy: Policy) -> Mapping[str, Any]:
 
 def _of_algorithm(algorithm: BaseAlgorithm) -> dict[str, Any]:
     name, cfg = find_algo_name(type(algorithm)), getattr(algorithm, "cfg", None)
-    if name is None or not isinstance(cfg, AlgorithmCfg):
+    if name is None or not isinstance(cfg, algorithm.cfg_class):
         raise ConfigError(f"the algorithm {type(algorithm).__name__} is not registered, or keeps no config in 'cfg'")
     return algorithm_data(name, cfg)
 

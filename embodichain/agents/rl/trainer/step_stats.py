@@ -17,7 +17,7 @@ from torch import Tensor
 from embodichain.agents.rl.buffer import RolloutOrigin
 from embodichain.agents.rl.buffer.layout import env_steps
 from embodichain.agents.rl.distributed import get_process_group
-from embodichain.utils.state import attributes, load_attributes
+from embodichain.utils.state import declared_state, load_declared_state
 
 _WINDOW = 100
 
@@ -45,6 +45,8 @@ class EpisodeStats:
         num_env_sets: sets of N environments that the rollouts come from.
     """
 
+    state_names = ("_return", "_length", "_is_whole", "_returns", "_lengths", "_successes")
+
     def __init__(self, num_envs: int, num_env_sets: int = 1) -> None:
         self._num_envs = num_envs
         self._return = np.zeros(num_env_sets * num_envs)
@@ -62,11 +64,11 @@ class EpisodeStats:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state between two rollouts."""
-        return attributes(self)
+        return declared_state(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load the state of ``state_dict``."""
-        load_attributes(self, state)
+        load_declared_state(self, state)
 
     def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
         """Add a rollout [N, T + 1]; episodes with steps missing before it (``origin``) do not count.

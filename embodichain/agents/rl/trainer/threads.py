@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import torch
 
-from embodichain.agents.rl.models import Policy, rows_in_threads
+from embodichain.agents.rl.models import ActorCritic, Policy
+from embodichain.agents.rl.models.mlp_by_rows import RowThreads, RunByRows, columns_and_mlp
 from embodichain.utils import logger
 from embodichain.utils.threads import torch_threads
 
@@ -35,17 +36,37 @@ def worthwhile_threads(policy: Policy, batch_size: int, rollout_length: int, ava
     rows = max(1, batch_size // length)
     work = 2 * rows * max((p.numel() for p in weights), default=0)
     count = max(1, work // WORK_OF_A_THREAD)
-    if policy.updates_by_rows and count > 2:
+    if _can_split_rows(policy) and count > 2:
         count = max(2, count // 2)  # the more threads, the longer each waits for the interpreter's lock
     return int(min(available, count))
 
 
 @contextmanager
 def update_threads(policy: Policy, count: int) -> Iterator[None]:
-    """Compute with ``count`` threads in the block: each takes rows of a minibatch if the policy supports it."""
-    by_rows = policy.updates_by_rows
-    with torch_threads(1 if by_rows else count), rows_in_threads(count if by_rows else 1):
-        yield
+    """Compute with ``count`` threads in the block.
+
+    If the policy evaluates actions as ``ActorCritic`` does, with networks that ``columns_and_mlp`` knows, each thread
+    takes rows of a minibatch. All other policies get torch's own threads.
+    """
+    if count == 1 or not _can_split_rows(policy):
+        with torch_threads(count):
+            yield
+        return
+    plain = policy.run_networks
+    with torch_threads(1), RowThreads(count) as threads:
+        policy.run_networks = RunByRows(threads)
+        try:
+            yield
+        finally:
+            policy.run_networks = plain
+
+
+def _can_split_rows(policy: Policy) -> TypeGuard[ActorCritic]:
+    return (
+        isinstance(policy, ActorCritic)
+        and type(policy).evaluate_actions is ActorCritic.evaluate_actions
+        and all(columns_and_mlp(x) is not None for x in (policy.actor, policy.critic) if x is not None)
+    )
 
 
 def warn_of_other_threads(before: int, now: int) -> None:

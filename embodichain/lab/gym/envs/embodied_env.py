@@ -30,8 +30,10 @@ from embodichain.lab.gym.envs.managers import (
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
 from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.mirror_map import build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
+from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
 
@@ -67,6 +69,7 @@ class EmbodiedEnv(BaseEnv):
             setattr(self, name, value)
         self.output = OutputFolder(Path("outputs"))
         super().__init__(cfg)
+        self._mirror_map = None if cfg.symmetry is None else build_mirror_map(cfg.symmetry, self)
 
     def _setup_robot(self) -> None:
         if self.cfg.robot is None:
@@ -82,6 +85,8 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_articulation(articulation)
         for group in self.cfg.rigid_object_group:
             self.sim.add_rigid_object_group(group)
+        if self.cfg.terrain is not None:
+            self.sim.add_terrain(self.cfg.terrain)
         for light in self.cfg.light.direct:
             self.sim.add_light(light)
         if self.cfg.light.indirect is not None:
@@ -99,6 +104,7 @@ class EmbodiedEnv(BaseEnv):
         self.robot = self.sim.get_robot(self.cfg.robot.uid)
         self.active_part = self._choose_part()
         self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
+        self._assign_cells(self.all_env_ids)
         self.action_manager = ActionManager(self.cfg.actions, self)
         self.command_manager = CommandManager(self.cfg.commands, self)
         self.event_manager = EventManager(self.cfg.events, self)
@@ -143,7 +149,14 @@ class EmbodiedEnv(BaseEnv):
         return torch.cat([action[name] for name in self.action_manager.terms], dim=-1)
 
     def _restart(self) -> None:
+        self._assign_cells(self.all_env_ids)
         self.event_manager.restart()
+
+    def _assign_cells(self, env_ids: Tensor) -> None:
+        """Distribute environments [n] over the terrain, if there is one, and put their robots there."""
+        if self.sim.terrain is not None:
+            self.sim.terrain.assign(self.random, env_ids)
+            self.sim.place_on_terrain(env_ids)
 
     @section("actions")
     def _step_action(self, action: Tensor) -> None:
@@ -216,6 +229,10 @@ class EmbodiedEnv(BaseEnv):
 
     @override
     def _initialize_episode(self, env_ids: Tensor) -> None:
+        if self.random.enumerates_episodes:
+            self._assign_cells(env_ids)  # an evaluation's episode does not depend on those before it
+        else:
+            self.sim.place_on_terrain(env_ids)
         self.event_manager.apply("reset", env_ids)
         self.event_manager.reset(env_ids)
         self.command_manager.reset(env_ids)
@@ -248,11 +265,22 @@ class EmbodiedEnv(BaseEnv):
                 "environment is built"
             )
         super().number_envs(first_env_id, group_size)
+        self._assign_cells(self.all_env_ids)
 
     def step_chunk(self, action: Tensor | np.ndarray | Mapping[str, Tensor]) -> StepResult:
         """Advance by the control steps of a chunk of actions [N, H, A]: see :class:`ChunkEnv`."""
         # A dataset records the images of every control step.
         return ChunkEnv(self, draws_each_step=self.dataset_manager.is_recording).step(action)
+
+    def mirror_map(self) -> MirrorMap:
+        """Return the left-right mirror images of the flat observation and of actions, on the CPU.
+
+        Raises:
+            ConfigError: one line: the config has no ``env.symmetry``.
+        """
+        if self._mirror_map is None:
+            raise ConfigError(f"no mirror map: the config of {type(self).__name__} has no 'env.symmetry'")
+        return self._mirror_map
 
     def instructions(self) -> list[str]:
         """Return each environment's instruction, N texts; empty if the task has none."""

@@ -18,9 +18,11 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
+from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.sensors import SensorCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.errors import unknown_name
 
@@ -65,6 +67,8 @@ class EmbodiedEnvCfg(EnvCfg):
     """Cameras, whose images are ``sensor/<uid>/...`` in the observation, and contact sensors."""
     light: LightsCfg = field(default_factory=LightsCfg)
     """Lights in place of the default one."""
+    terrain: TerrainCfg | None = None
+    """Uneven ground; None: a plane."""
     control_parts: list[str] | None = None
     """The robot's control parts that the actions move, in this order; None: ``arm`` where the robot has one, else
     all joints that have a drive."""
@@ -86,6 +90,8 @@ class EmbodiedEnvCfg(EnvCfg):
     """By term name."""
     dataset: dict[str, DatasetCfg] = field(default_factory=dict)
     """Recorders of finished episodes, by name."""
+    symmetry: EnvSymmetryCfg | None = None
+    """The mirror map, for algorithms that use the symmetry of robot and task."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
 

@@ -48,6 +48,7 @@ class Assembly:
         ends: the site or body of each part where the next part is mounted.
         home: initial positions that the files give, by short name.
         base_transform: pose of the first part in the articulation's frame, 4x4.
+        start: [7] position and quaternion wxyz of the first part's root, as its file has it.
     """
 
     spec: mujoco.MjSpec
@@ -58,6 +59,7 @@ class Assembly:
     ends: dict[str, str] = field(default_factory=dict)
     home: dict[str, float] = field(default_factory=dict)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
+    start: np.ndarray = field(default_factory=lambda: np.zeros(7))
 
 
 def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
@@ -81,7 +83,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
             else:
                 _attach(result.spec, model.spec, prefix, result.ends[parent], pose)
         else:
-            result.base_transform = pose
+            result.base_transform, result.start = pose, model.start
             if side:
                 result.spec.option = model.spec.option
                 _attach(result.spec, model.spec, prefix, "world", np.eye(4))

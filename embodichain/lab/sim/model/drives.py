@@ -75,9 +75,9 @@ def set_drives(
     Raises:
         ConfigError: a gain is given for a joint that is not there or cannot be driven.
     """
-    stiffness, damping, effort, friction = (
+    stiffness, damping, effort, friction, armature = (
         per_joint(drive, key, list(joints), undriven, place)
-        for key in ("stiffness", "damping", "max_effort", "friction")
+        for key in ("stiffness", "damping", "max_effort", "friction", "armature")
     )
     for name in (name for name in joints if name not in undriven):
         kp, kd, limit, joint = stiffness[name], damping[name], effort[name], joints[name]
@@ -90,6 +90,8 @@ def set_drives(
             actuator.forcerange = [-limit, limit]
         if friction[name]:
             spec.joint(joint).frictionloss = friction[name]
+        if armature[name] is not None:
+            spec.joint(joint).armature = armature[name]
 
 
 def per_joint(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import mujoco
 import numpy as np
@@ -39,6 +39,14 @@ def write_keyframe(model: mujoco.MjModel, init_qpos: Mapping[str, float]) -> Non
         if (mocap := model.body_mocapid[body]) >= 0:
             model.key_mpos[0][3 * mocap : 3 * mocap + 3] = model.body_pos[body]
             model.key_mquat[0][4 * mocap : 4 * mocap + 4] = model.body_quat[body]
+
+
+def shift_free_bases(model: mujoco.MjModel, uids: Collection[str], offset: np.ndarray) -> None:
+    """Move the free bases of articulations by ``offset`` [3], m, in keyframe 0."""
+    for joint in np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE)):
+        if model.body(model.jnt_bodyid[joint]).name.partition("/")[0] in uids:
+            first = model.jnt_qposadr[joint]
+            model.key_qpos[0][first : first + 3] += offset
 
 
 def mimics(model: mujoco.MjModel) -> list[tuple[int, int, np.ndarray]]:

@@ -38,6 +38,7 @@ class ModelFile:
         links: names of the bodies.
         undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
         home: their initial positions where the file says so, rad or m.
+        start: [7] position and quaternion wxyz of the first root body, of the first keyframe where it moves freely.
     """
 
     spec: mujoco.MjSpec
@@ -45,6 +46,7 @@ class ModelFile:
     links: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
+    start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
 
 
 def load_model(name: str, place: str) -> ModelFile:
@@ -80,18 +82,26 @@ def load_model(name: str, place: str) -> ModelFile:
     for number, body in enumerate(spec.bodies):
         body.name = body.name or f"body{number}"
         model.links.append(body.name)
-    model.home = _take_home(spec)
+    model.home, start = _take_home(spec)
     driven = _take_actuators(spec)
     mimics = {e.name1 for e in spec.equalities if e.type == mujoco.mjtEq.mjEQ_JOINT and e.name2 and e.active}
     model.undriven = mimics | (set(model.joints) - driven if driven else set())
     for sensor in list(spec.sensors):
         spec.delete(sensor)
     _hide_collisions(spec)
+    # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
+    spec.nkey, spec.njmax, spec.nconmax = 0, -1, -1
+    for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor"):
+        setattr(spec, f"nuser_{kind}", -1)
     try:
         compiled = spec.compile()
     except ValueError as error:
         raise ConfigError(f"{place}: cannot compile '{name}': {' '.join(str(error).split())}") from error
     _check_finite(compiled, f"{place}: '{name}'")
+    if start is not None:
+        model.start = start
+    elif compiled.nbody > 1:
+        model.start = np.concatenate((compiled.body_pos[1], compiled.body_quat[1]))
     return model
 
 
@@ -208,19 +218,22 @@ def _check_finite(model: mujoco.MjModel, place: str) -> None:
         raise ConfigError(f"{place}: {kind} {what}{owner} must be finite, got {shown}")
 
 
-def _take_home(spec: mujoco.MjSpec) -> dict[str, float]:
-    """Remove the keyframes and return the joints' positions of the first."""
+def _take_home(spec: mujoco.MjSpec) -> tuple[dict[str, float], np.ndarray | None]:
+    """Remove the keyframes; return of the first the joints' positions, and the pose [7] of the first free joint."""
     home: dict[str, float] = {}
+    start: np.ndarray | None = None
     keys = list(spec.keys)
     if keys and len(keys[0].qpos):
         first = 0
         for joint in spec.joints:
             if joint.type in _SCALAR_JOINTS:
                 home[joint.name] = float(keys[0].qpos[first])
+            elif joint.type == mujoco.mjtJoint.mjJNT_FREE and start is None:
+                start = np.array([keys[0].qpos[first + place] for place in range(7)])
             first += _QPOS_SIZE[joint.type]
     for key in keys:
         spec.delete(key)
-    return home
+    return home, start
 
 
 def _take_actuators(spec: mujoco.MjSpec) -> set[str]:

@@ -5,7 +5,6 @@ Everything of an entity is named ``<uid>/...`` in the model, so that two entitie
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import cast
 
 import mujoco
 import numpy as np
-import torch
 
 from embodichain.lab.sim.cfg import (
     ArticulationCfg,
+    ConstraintSolverCfg,
     EmissionLightCfg,
     LightCfg,
     MarkerCfg,
@@ -25,10 +24,10 @@ from embodichain.lab.sim.cfg import (
     RobotCfg,
     SimulationManagerCfg,
 )
-from embodichain.lab.sim.kinematics import pos_quat
-from embodichain.lab.sim.math import quat_from_euler
 from embodichain.lab.sim.model.assembly import Assembly, assemble
+from embodichain.lab.sim.model.base import place_base, quat_of_degrees
 from embodichain.lab.sim.model.checks import check_plane, check_uid, mesh_path
+from embodichain.lab.sim.model.collisions import limit_collisions
 from embodichain.lab.sim.model.drives import (
     match_driven,
     match_names,
@@ -36,11 +35,13 @@ from embodichain.lab.sim.model.drives import (
     set_drives,
     soften_stiff_drives,
 )
-from embodichain.lab.sim.model.initial_state import warn_of_collisions, write_keyframe
+from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
+from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
 from embodichain.lab.sim.sensors.cfg import ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
+from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed, unknown_name
 
@@ -71,6 +72,7 @@ class CompiledScene:
         contact_sensors: the sensors of the net contact force, by ``<uid>`` or ``<uid>/<link>``.
         sensed_links: for each contact sensor of the config its links, and the name of its first sensor in the model.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
+        terrain: the surface of the ground; None: a plane.
     """
 
     model: mujoco.MjModel
@@ -81,6 +83,7 @@ class CompiledScene:
     contact_sensors: dict[str, str] = field(default_factory=dict)
     sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
+    terrain: TerrainHeights | None = None
 
 
 class SceneBuilder:
@@ -92,6 +95,7 @@ class SceneBuilder:
         self._spec.option.gravity = np.array(cfg.gravity)
         # Implicit in the joint velocities, so that stiff drives are stable at the substeps of robot learning.
         self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        _set_solver(self._spec.option, cfg.solver)
         self._uids: set[str] = set()
         self._joints: dict[str, dict[str, str]] = {}
         self._links: dict[str, dict[str, str]] = {}
@@ -103,6 +107,7 @@ class SceneBuilder:
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
+        self._terrain: TerrainHeights | None = None
         add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
 
@@ -163,10 +168,12 @@ class SceneBuilder:
         built = assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
         set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
+        if cfg.collision_links is not None:
+            limit_collisions(spec, built.links, cfg.collision_links, f"{place}.collision_links")
         for geom in spec.geoms:
             if geom.contype or geom.conaffinity:
                 _set_bits(geom, _ROBOT_BITS if isinstance(cfg, RobotCfg) else _ARTICULATION_BITS)
-        self._set_base(cfg, built, place)
+        place_base(self._spec, built, cfg, place)
         self._read_names(cfg, built, place)
         if cfg.init_qpos is not None:
             if len(cfg.init_qpos) != len(names):
@@ -208,6 +215,11 @@ class SceneBuilder:
                     sensor.type = _FRAME_SENSORS[kind]
         self._sensed_links[cfg.uid] = (names, f"{cfg.uid}/force/{names[0]}")
 
+    def add_terrain(self, cfg: TerrainCfg) -> None:
+        """Replace the level ground; robots with a free base start on the first cell."""
+        self._terrain = make_heights(cfg)
+        lay_terrain(self._spec, self._terrain)
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default sun. ConfigError where the uid is taken."""
         self.claim(cfg.uid)
@@ -221,26 +233,6 @@ class SceneBuilder:
         """Reserve a name; ConfigError where it is taken or malformed."""
         check_uid(uid, self._uids)
         self._uids.add(uid)
-
-    def _set_base(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
-        """Put the articulation into the scene, fixed or free."""
-        spec = built.spec
-        free = [joint for joint in spec.joints if joint.type == mujoco.mjtJoint.mjJNT_FREE]
-        if cfg.fix_base:
-            for joint in free:
-                spec.delete(joint)
-        elif not free:
-            roots = list(spec.worldbody.bodies)
-            if len(roots) != 1:
-                raise ConfigError(
-                    f"{place}: fix_base false needs one root, got {', '.join(body.name for body in roots)}"
-                )
-            roots[0].add_freejoint()
-        spec.option = self._spec.option
-        frame = self._spec.worldbody.add_frame(pos=cfg.init_pos, quat=_quat(cfg.init_rot))
-        inner = self._spec.worldbody.add_frame(**pos_quat(built.base_transform))
-        inner.set_frame(frame)
-        self._spec.attach(spec, prefix=f"{cfg.uid}/", frame=inner)
 
     def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Store the names of the articulation's joints, links and parts in the model."""
@@ -292,6 +284,8 @@ class SceneBuilder:
         for name in self._acceleration_drives:
             scale_drive_by_inertia(model, name)
         write_keyframe(model, self._init_qpos)
+        if self._terrain is not None:
+            shift_free_bases(model, self._parts, self._terrain.origins[0, 0])
         softened = soften_stiff_drives(model)
         if softened:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
@@ -307,10 +301,11 @@ class SceneBuilder:
             self._contact_sensors,
             self._sensed_links,
             self._variants,
+            self._terrain,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:
-        body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=_quat(cfg.init_rot))
+        body = self._spec.worldbody.add_body(name=cfg.uid, pos=cfg.init_pos, quat=quat_of_degrees(cfg.init_rot))
         body.mocap = mocap
         return body
 
@@ -339,16 +334,21 @@ def _sense_net_force(sensor: mujoco.MjsSensor) -> None:
     sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
 
 
+def _set_solver(option: mujoco.MjOption, cfg: ConstraintSolverCfg) -> None:
+    cones = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+    option.cone = cones[cfg.cone]
+    option.iterations, option.ls_iterations, option.tolerance = cfg.iterations, cfg.ls_iterations, cfg.tolerance
+    if not cfg.warm_start:
+        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_WARMSTART)
+    if not cfg.islands:
+        option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
+
+
 def _finish_geom(geom: mujoco.MjsGeom, cfg: RigidObjectCfg) -> None:
     geom.rgba = np.array(cfg.rgba)
     geom.friction = np.array([cfg.attrs.dynamic_friction, 0.005, 0.0001])
     geom.margin = cfg.attrs.rest_offset
     _set_bits(geom, _OBJECT_BITS if cfg.attrs.enable_collision else _NO_BITS)
-
-
-def _quat(euler_degrees: Sequence[float]) -> np.ndarray:
-    radians = torch.tensor([math.radians(angle) for angle in euler_degrees], dtype=torch.float64)
-    return quat_from_euler(radians).numpy()
 
 
 def _set_bits(geom: mujoco.MjsGeom, bits: Mapping[str, int]) -> None:

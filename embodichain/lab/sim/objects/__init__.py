@@ -7,6 +7,7 @@ from embodichain.lab.sim.objects.rigid_object import RigidObject
 from embodichain.lab.sim.objects.rigid_object_group import RigidObjectGroup
 from embodichain.lab.sim.objects.robot import Robot
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
+from embodichain.lab.sim.objects.terrain import Terrain
 
 __all__ = [
     "Articulation",
@@ -17,5 +18,6 @@ __all__ = [
     "RigidObjectGroup",
     "Robot",
     "StateCache",
+    "Terrain",
     "cached_per_state",
 ]

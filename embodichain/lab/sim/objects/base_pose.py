@@ -35,7 +35,9 @@ class BasePose:
         self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
-        """The configured pose, [7]: position m, quaternion wxyz."""
+        """The initial pose, [7]: position m, quaternion wxyz."""
+        if self._is_free:  # where the scene put it, which may be the file's own place
+            self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)
         """Of values computed from the present state."""
         self._from_initial = torch.linalg.inv(pose_from_row(self.initial[None]))

@@ -1,4 +1,4 @@
-"""Live view of some environments of a simulation in a viser page, side by side."""
+"""Live view of some environments of a simulation in a viser page, side by side or on one terrain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import numpy as np
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.visible_shapes import body_shapes, geom_looks, seen_box, texture_colours
+from embodichain.lab.sim.rendering.visible_shapes import (
+    body_shapes,
+    geom_looks,
+    has_terrain,
+    seen_box,
+    texture_colours,
+)
 
 MAX_SHOWN = 4
 _GAP = 0.6  # m between neighbours, where arms may reach
@@ -57,7 +63,9 @@ class LiveScene:
         low, high = seen_box(self._model, self._data, geom_looks(self._model, self._textures))
         size, middle = high - low + _GAP, (low + high)[:2] / 2
         count = min(MAX_SHOWN, backend.num_envs)
-        self.places = places_in_grid(count, (size[0], size[1]))
+        # Environments on a terrain share it: their robots are in different cells, or pass through each other.
+        self._is_on_terrain = has_terrain(self._model)
+        self.places = np.zeros((count, 3)) if self._is_on_terrain else places_in_grid(count, (size[0], size[1]))
         self.places[:, :2] -= middle  # the origin need not be in the middle of the scene
         # Infinite planes are cut off just before the next environment.
         self._endless = np.stack([middle - size[:2] / 2 + _LINE, middle + size[:2] / 2 - _LINE])
@@ -75,6 +83,8 @@ class LiveScene:
         for env_id in range(len(self.places)):
             self._load(env_id)
             looks = geom_looks(self._model, self._textures)
+            if self._is_on_terrain and env_id > 0:
+                looks[self._model.geom_bodyid == 0, 3] = 0.0  # the ground is there already
             before = self._looks[env_id]
             changed = np.ones(len(looks), dtype=bool) if before is None else (looks != before).any(axis=1)
             if changed.any():

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from embodichain.lab.sim.model.terrain import GROUND
+
 _GEOM = mujoco.mjtGeom
 _SEGMENTS = 24  # of a circle
 _UNSET = (0.5, 0.5, 0.5, 1.0)  # the colour of a geom that is given none; its material's counts then
@@ -64,15 +66,27 @@ def geom_looks(model: mujoco.MjModel, textures: np.ndarray) -> np.ndarray:
     return np.concatenate([colours, model.geom_size, model.geom_group[:, None]], axis=1)
 
 
+def has_terrain(model: mujoco.MjModel) -> bool:
+    """Return whether the ground is a terrain."""
+    ground = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, GROUND)
+    return ground >= 0 and model.geom_type[ground] == _GEOM.mjGEOM_HFIELD
+
+
 def seen_box(model: mujoco.MjModel, data: mujoco.MjData, looks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners [3] and [3], m, of the box around the origin and all visible geoms except planes."""
+    """Return the corners [3] and [3], m, of the box around the origin and all visible geoms except planes.
+
+    On a terrain it is around the last body and the visible geoms of bodies, which may be far from the origin.
+    """
+    is_on_terrain = has_terrain(model)
     is_inside = _is_seen(looks) & (model.geom_type != _GEOM.mjGEOM_PLANE)
+    if is_on_terrain:
+        is_inside &= model.geom_bodyid > 0
     rotation = data.geom_xmat[is_inside].reshape(-1, 3, 3)
     centre, half = model.geom_aabb[is_inside].reshape(-1, 2, 3).transpose(1, 0, 2)
     middle = data.geom_xpos[is_inside] + np.einsum("gij,gj->gi", rotation, centre)
     reach = np.einsum("gij,gj->gi", np.abs(rotation), half)
-    origin = np.zeros((1, 3))
-    return np.concatenate([middle - reach, origin]).min(axis=0), np.concatenate([middle + reach, origin]).max(axis=0)
+    point = data.xpos[-1:] if is_on_terrain else np.zeros((1, 3))
+    return np.concatenate([middle - reach, point]).min(axis=0), np.concatenate([middle + reach, point]).max(axis=0)
 
 
 def _is_seen(looks: np.ndarray) -> np.ndarray:
@@ -106,7 +120,7 @@ def body_shapes(
 
 
 def _geom_mesh(model: mujoco.MjModel, geom: int, endless: np.ndarray) -> Mesh | None:
-    """Return a geom in its own frame; None for a height field, which is not shown."""
+    """Return a geom in its own frame; None for kinds that no model file has."""
     size = model.geom_size[geom]
     match _GEOM(model.geom_type[geom]):
         case _GEOM.mjGEOM_PLANE:
@@ -129,8 +143,24 @@ def _geom_mesh(model: mujoco.MjModel, geom: int, endless: np.ndarray) -> Mesh | 
             return _joined([_revolve(np.array(outline[i : i + 2])) for i in range(3)])
         case _GEOM.mjGEOM_MESH | _GEOM.mjGEOM_SDF:
             return _mesh(model, int(model.geom_dataid[geom]))
+        case _GEOM.mjGEOM_HFIELD:
+            return _height_field(model, int(model.geom_dataid[geom]))
         case _:
             return None
+
+
+def _height_field(model: mujoco.MjModel, field: int) -> Mesh:
+    """Return the upper surface of a height field, divided into triangles as the engine does for collisions."""
+    rows, columns = int(model.hfield_nrow[field]), int(model.hfield_ncol[field])
+    x, y, elevation, _ = model.hfield_size[field]
+    first = int(model.hfield_adr[field])
+    heights = model.hfield_data[first : first + rows * columns] * elevation
+    across, along = np.meshgrid(np.linspace(-x, x, columns), np.linspace(-y, y, rows))
+    index = np.arange(rows * columns).reshape(rows, columns)
+    corner, right, up, opposite = index[:-1, :-1], index[:-1, 1:], index[1:, :-1], index[1:, 1:]
+    faces = [np.stack(corners, axis=-1) for corners in ((corner, right, opposite), (corner, opposite, up))]
+    vertices = np.stack([across.ravel(), along.ravel(), heights], axis=1)
+    return vertices, np.concatenate(faces).reshape(-1, 3)
 
 
 def _arc(first: float, last: float) -> np.ndarray:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from embodichain.agents.rl.algo import PPOCfg
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.utils import ConfigError
@@ -108,6 +109,7 @@ def test_override_takes_the_place_of_a_value_at_any_depth(tmp_path: Path) -> Non
     assert (cfg.trainer.num_envs, cfg.trainer.enable_eval, cfg.trainer.device) == (256, False, "cpu")
     assert (cfg.trainer.eval_freq, cfg.trainer.seed) == ("5 it", 2)
     assert cfg.resolved["policy"]["actor"]["network_cfg"]["hidden_sizes"] == [8, 8]
+    assert isinstance(cfg.algorithm, PPOCfg)
     assert (cfg.algorithm.n_epochs, cfg.algorithm.batch_size, cfg.algorithm.gamma) == (1, 8, 0.98)
 
 

@@ -11,9 +11,11 @@ from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import MLP, block, build_policy, rows_in_threads
+from embodichain.agents.rl.models import MLP, build_policy
 from embodichain.agents.rl.models import mlp_by_rows as by_rows
-from embodichain.agents.rl.models.mlp_by_rows import computes_by_rows, mlps_by_rows, num_row_threads
+from embodichain.agents.rl.models.block import Columns
+from embodichain.agents.rl.models.mlp_by_rows import RowThreads, columns_and_mlp, mlps_by_rows
+from embodichain.agents.rl.trainer.threads import update_threads
 
 
 def gradients(networks: list[MLP], outputs: list[torch.Tensor], weights: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -31,8 +33,8 @@ def test_outputs_and_gradients_are_autograds(activation, hidden_sizes, threads, 
     x = torch.randn(*leading, 4)
     weights = [torch.randn(*leading, size) for size in (3, 1)]
     expected = [network(x) for network in networks]
-    with rows_in_threads(threads):
-        outputs = mlps_by_rows(networks, [x, x])
+    with RowThreads(threads) as rows:
+        outputs = mlps_by_rows(networks, [x, x], rows)
         found = gradients(networks, outputs, weights)
     torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found, gradients(networks, expected, weights), rtol=1e-5, atol=1e-5)
@@ -44,8 +46,8 @@ def test_gradient_of_a_layer_by_hand() -> None:
     with torch.no_grad():
         for parameter, value in zip(network.parameters(), (2.0, 0.0, 3.0, 0.0), strict=True):
             parameter.fill_(value)
-    with rows_in_threads(2):
-        (y,) = mlps_by_rows([network], [torch.tensor([[1.0], [-1.0]])])
+    with RowThreads(2) as rows:
+        (y,) = mlps_by_rows([network], [torch.tensor([[1.0], [-1.0]])], rows)
         y.sum().backward()
     assert y.flatten().tolist() == [6.0, 0.0]
     assert [float(p.grad) for p in network.parameters() if p.grad is not None] == [3.0, 3.0, 2.0, 2.0]
@@ -57,8 +59,8 @@ def test_bfloat16_is_computed_as_autocast_does() -> None:
     weights = [torch.randn(64, size) / 64 for size in (3, 1)]
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         expected = [network(x) for network in networks]
-        with rows_in_threads(2):
-            outputs = mlps_by_rows(networks, [x, x])
+        with RowThreads(2) as rows:
+            outputs = mlps_by_rows(networks, [x, x], rows)
             found = gradients(networks, outputs, weights)
     assert [output.dtype for output in outputs] == [torch.bfloat16] * 2
     assert {grad.dtype for grad in found} == {torch.float32}
@@ -68,8 +70,8 @@ def test_bfloat16_is_computed_as_autocast_does() -> None:
 
 def test_network_that_the_loss_does_not_need_gets_no_gradient() -> None:
     networks = [MLP(4, size, [5]) for size in (3, 1)]
-    with rows_in_threads(2):
-        _, value = mlps_by_rows(networks, [torch.randn(6, 4)] * 2)
+    with RowThreads(2) as rows:
+        _, value = mlps_by_rows(networks, [torch.randn(6, 4)] * 2, rows)
         value.sum().backward()
     assert all(p.grad is None for p in networks[0].parameters())
     assert all(p.grad is not None for p in networks[1].parameters())
@@ -77,8 +79,8 @@ def test_network_that_the_loss_does_not_need_gets_no_gradient() -> None:
 
 def test_backward_twice_gives_the_same_and_needs_the_graph_kept() -> None:
     network = MLP(4, 3, [5], "elu")
-    with rows_in_threads(2):
-        (y,) = mlps_by_rows([network], [torch.randn(6, 4)])
+    with RowThreads(2) as rows:
+        (y,) = mlps_by_rows([network], [torch.randn(6, 4)], rows)
         first, second = (
             torch.autograd.grad(y.square().sum(), list(network.parameters()), retain_graph=keep)
             for keep in (True, False)
@@ -90,8 +92,8 @@ def test_backward_twice_gives_the_same_and_needs_the_graph_kept() -> None:
 
 def test_parameters_changed_before_the_backward_pass_are_noticed() -> None:
     network = MLP(4, 3, [5], "elu")
-    with rows_in_threads(2):
-        (y,) = mlps_by_rows([network], [torch.randn(6, 4)])
+    with RowThreads(2) as rows:
+        (y,) = mlps_by_rows([network], [torch.randn(6, 4)], rows)
         with torch.no_grad():
             next(network.parameters()).add_(1.0)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -108,10 +110,8 @@ def test_each_thread_has_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         return linear(x, *args)
 
     monkeypatch.setattr(by_rows, "linear", seen)
-    with rows_in_threads(3):
-        assert num_row_threads() == 3
-        mlps_by_rows([MLP(4, 2, [5])], [torch.randn(7, 4)])
-    assert num_row_threads() == 1
+    with RowThreads(3) as rows:
+        mlps_by_rows([MLP(4, 2, [5])], [torch.randn(7, 4)], rows)
     assert rows_of.pop(threading.main_thread().name) == [3, 3]  # a layer each
     assert sorted(chain(*rows_of.values())) == [1, 1, 3, 3]  # the others, or the one of them that was there first
 
@@ -119,8 +119,8 @@ def test_each_thread_has_rows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_so_many_threads_give_the_same_bits_each_time() -> None:
     networks = [MLP(16, size, [64, 64], "elu") for size in (3, 1)]
     x, weights = torch.randn(200, 16), [torch.randn(200, size) for size in (3, 1)]
-    with rows_in_threads(3):
-        first, *others = (gradients(networks, mlps_by_rows(networks, [x, x]), weights) for _ in range(20))
+    with RowThreads(3) as rows:
+        first, *others = (gradients(networks, mlps_by_rows(networks, [x, x], rows), weights) for _ in range(20))
     assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
@@ -129,8 +129,8 @@ def test_layers_may_share_their_parameters() -> None:
     network[2] = network[0]
     x = torch.randn(6, 4)
     expected = torch.autograd.grad(network(x).sum(), list(network.parameters()))
-    with rows_in_threads(2):
-        (y,) = mlps_by_rows([network], [x])
+    with RowThreads(2) as rows:
+        (y,) = mlps_by_rows([network], [x], rows)
         torch.testing.assert_close(torch.autograd.grad(y.sum(), list(network.parameters())), expected)
 
 
@@ -141,8 +141,8 @@ def test_error_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         return x
 
     monkeypatch.setattr(by_rows, "linear", fail)
-    with rows_in_threads(2), pytest.raises(ValueError, match="oh"):
-        mlps_by_rows([MLP(4, 4, [])], [torch.randn(6, 4)])
+    with RowThreads(2) as rows, pytest.raises(ValueError, match="oh"):
+        mlps_by_rows([MLP(4, 4, [])], [torch.randn(6, 4)], rows)
 
 
 def with_hook() -> MLP:
@@ -183,26 +183,26 @@ def with_layer(place: int, layer: nn.Module) -> MLP:
     ],
 )
 def test_what_can_be_computed_by_rows(network: nn.Module, can: bool) -> None:
-    assert computes_by_rows(network) is can
+    assert (columns_and_mlp(network) is not None) is can
 
 
 def test_hook_of_all_modules_is_called() -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
     try:
-        assert not computes_by_rows(MLP(4, 2, [5]))
+        assert columns_and_mlp(MLP(4, 2, [5])) is None
     finally:
         handle.remove()
-    assert computes_by_rows(MLP(4, 2, [5]))
+    assert columns_and_mlp(MLP(4, 2, [5])) is not None
 
 
 def test_network_of_some_columns_keeps_its_own_forward_and_hooks() -> None:
     def network() -> nn.Sequential:
-        return nn.Sequential(block.Columns(torch.tensor([0, 2])), MLP(2, 1, [5]))
+        return nn.Sequential(Columns(torch.tensor([0, 2])), MLP(2, 1, [5]))
 
     own, hooked = network(), network()
     own.forward = lambda x: x  # type: ignore[method-assign]
     hooked.register_forward_hook(lambda *_: None)
-    assert [block.take_rows(each) for each in (network(), own, hooked)] == [True, False, False]
+    assert [columns_and_mlp(each) is not None for each in (network(), own, hooked)] == [True, False, False]
 
 
 BLOCK = {
@@ -228,18 +228,17 @@ def test_policies_take_their_rows_in_threads(monkeypatch: pytest.MonkeyPatch, na
     cfg = {key: value for key, value in BLOCK.items() if name == "actor_critic" or key != "critic"}
     cfg |= {"name": name} | ({} if groups is None else {"obs_groups": groups})
     policy = build_policy(cfg, 8, 2, "cpu", observation_space=observation)
-    assert policy.updates_by_rows
     td = TensorDict({"obs": torch.randn(9, 8), "action": torch.randn(9, 2)}, batch_size=[9])
     used: list[int] = []
 
-    def watched(networks: list[MLP], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def watched(networks: list[MLP], inputs: list[torch.Tensor], rows: RowThreads) -> list[torch.Tensor]:
         used.append(len(networks))
-        return mlps_by_rows(networks, inputs)
+        return mlps_by_rows(networks, inputs, rows)
 
-    monkeypatch.setattr(block, "mlps_by_rows", watched)
+    monkeypatch.setattr(by_rows, "mlps_by_rows", watched)
     expected = evaluated(policy, td)
     assert not used
-    with rows_in_threads(2):
+    with update_threads(policy, 2):
         found = evaluated(policy, td)
         assert used
         with torch.no_grad():

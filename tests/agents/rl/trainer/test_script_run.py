@@ -27,6 +27,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
 from tests.agents.rl.fakes import (
@@ -285,6 +286,13 @@ def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env
         assert str(opened.env.device) == "cpu"
         for name, value in trainer.policy.state_dict().items():
             assert torch.equal(opened.policy.state_dict()[name], value)
+
+
+def test_off_policy_algorithm_of_a_script_is_in_its_config(env: EmbodiedEnv, tmp_path: Path) -> None:
+    algorithm = build_algo("off_policy_fake", {"capacity": 8}, make_policy(env), "cpu")
+    trainer = make_trainer(env, tmp_path, algorithm, batch_size=None)
+    run = load_checkpoint_config(trainer.config, (), ["tests"])
+    assert to_dict(run.algorithm) == {"device": "cpu", "capacity": 8}
 
 
 def test_run_of_a_script_is_resumed_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

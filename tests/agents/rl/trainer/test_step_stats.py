@@ -8,6 +8,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.collector.step_info import StepInfo
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
+from embodichain.utils.state import freeze, thaw
 
 REWARD = "charts/episode_reward_avg_100"
 LENGTH = "charts/episode_length_avg_100"
@@ -49,6 +50,16 @@ def test_episode_that_spans_two_rollouts_is_followed_through_both() -> None:
     assert second[REWARD] == pytest.approx((3 + 7 + 150 + 60) / 4)
     assert second[LENGTH] == pytest.approx((2 + 2 + 5 + 1) / 4)
     assert second[SUCCESS] == pytest.approx((1 + 0 + 1 + 0) / 4)
+
+
+def test_statistics_continue_from_their_state() -> None:
+    first, second = EpisodeStats(1), EpisodeStats(1)
+    feed(first, [[5.0, 1.0, 2.0]], [[1, 0, 0]], [[1, 0, 0]])
+    assert set(first.state_dict()) == {"_return", "_length", "_is_whole", "_returns", "_lengths", "_successes"}
+    second.load_state_dict(thaw(freeze(first.state_dict() | {"_num_envs": 1})))  # as version 0.1 wrote it
+    scalars = feed(second, [[4.0]], [[1]], [[0]])
+    # Episodes of 5 in 1 step, and of 1 + 2 + 4 = 7 in 3 steps.
+    assert (scalars[REWARD], scalars[LENGTH], scalars[SUCCESS]) == (6, 2, 0.5)
 
 
 def test_nothing_is_said_of_episodes_before_one_ended() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models import build_policy
-from embodichain.agents.rl.models.mlp_by_rows import num_row_threads
+from embodichain.agents.rl.models import MLP, Policy, build_policy
+from embodichain.agents.rl.models.actor_critic import ActorCritic, ActorOnly
+from embodichain.agents.rl.models.block import run_networks
+from embodichain.agents.rl.models.mlp_by_rows import RunByRows
 from embodichain.agents.rl.trainer.threads import update_threads, worthwhile_threads
 from embodichain.utils.threads import torch_threads
 from tests.agents.rl.fakes import linear_policy
@@ -67,10 +70,39 @@ def test_number_of_threads_is_given_back() -> None:
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize(("hidden_sizes", "of_torch", "of_rows"), [([4], 1, 3), (None, 3, 1)])
-def test_update_takes_threads_by_rows_where_the_policy_can(hidden_sizes, of_torch: int, of_rows: int) -> None:
-    block = {"name": "actor_only", "actor": {"type": "mlp", "network_cfg": {"hidden_sizes": hidden_sizes}}}
-    policy = build_policy(block, 3, 2, "cpu") if hidden_sizes else linear_policy()
+class OwnEvaluation(ActorOnly):
+    """A user's policy, whose networks are called by its own code."""
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        return super().evaluate_actions(td)
+
+
+def test_update_splits_the_rows_of_plain_mlps_and_nothing_stays() -> None:
+    policy = ActorCritic(3, 2, "cpu", MLP(3, 2, [4]), MLP(3, 1, [4]))
     with update_threads(policy, 3):
-        assert (torch.get_num_threads(), num_row_threads()) == (of_torch, of_rows)
-    assert num_row_threads() == 1
+        assert isinstance(policy.run_networks, RunByRows)
+        assert (torch.get_num_threads(), policy.run_networks.threads.number) == (1, 3)
+    assert policy.run_networks is run_networks
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ActorCritic(3, 2, "cpu", MLP(3, 2, [4]), nn.Linear(3, 1)),
+        ActorOnly(3, 2, "cpu", MLP(3, 2, [4], layer_norm=True)),
+        OwnEvaluation(3, 2, "cpu", MLP(3, 2, [4])),
+        linear_policy(),
+    ],
+)
+def test_update_of_other_networks_and_policies_takes_torchs_threads(policy: Policy) -> None:
+    before = dict(vars(policy))
+    with update_threads(policy, 3):
+        assert torch.get_num_threads() == 3
+        assert vars(policy) == before
+
+
+def test_update_that_fails_gives_the_networks_back() -> None:
+    policy = ActorOnly(3, 2, "cpu", MLP(3, 2, [4]))
+    with pytest.raises(ValueError, match="oh"), update_threads(policy, 2):
+        raise ValueError("oh")
+    assert policy.run_networks is run_networks

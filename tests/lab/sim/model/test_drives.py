@@ -56,7 +56,9 @@ def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
         '<mujoco><worldbody><body><joint name="x/q"/><joint name="p" axis="1 0 0"/><geom size="1"/></body>'
         "</worldbody></mujoco>"
     )
-    drive = JointDrivePropertiesCfg(stiffness={"q": 3.0}, damping=0.5, max_effort=7.0, friction=0.25)
+    drive = JointDrivePropertiesCfg(
+        stiffness={"q": 3.0}, damping=0.5, max_effort=7.0, friction=0.25, armature={"q": 0.5}
+    )
     set_drives(spec, {"q": "x/q", "p": "p"}, {"p"}, drive, "here")
     model = spec.compile()
     assert [model.actuator(i).name for i in range(model.nu)] == ["x/q"]
@@ -64,6 +66,16 @@ def test_drive_is_a_position_actuator_with_the_name_of_its_joint() -> None:
     assert model.actuator_biasprm[0, :3].tolist() == [0, -3, -0.5]
     assert model.actuator_forcerange[0].tolist() == [-7, 7]
     assert model.dof_frictionloss.tolist() == [0.25, 0]
+    assert model.dof_armature.tolist() == [0.5, 0]
+
+
+def test_without_an_armature_that_of_the_file_stays() -> None:
+    spec = mujoco.MjSpec.from_string(
+        '<mujoco><worldbody><body><joint name="p" armature="0.1"/><joint name="q" armature="0.2"/>'
+        '<geom size="1"/></body></worldbody></mujoco>'
+    )
+    set_drives(spec, {"p": "p", "q": "q"}, (), JointDrivePropertiesCfg(armature={"q": 0.0}), "here")
+    assert spec.compile().dof_armature.tolist() == [0.1, 0.0]
 
 
 def test_pattern_without_the_aliases_word_means_names_alone() -> None:

@@ -150,7 +150,13 @@ def test_first_keyframe_is_home_and_is_taken_out(tmp_path: Path) -> None:
         '</body></body></worldbody><keyframe><key qpos="1 2 3 1 0 0 0 0.7"/></keyframe>',
     )
     assert loaded.home == {"a": 0.7}
+    assert loaded.start.tolist() == [1, 2, 3, 1, 0, 0, 0]
     assert loaded.spec.compile().nkey == 0
+
+
+def test_without_a_keyframe_the_start_is_the_pose_of_the_first_body(tmp_path: Path) -> None:
+    loaded = mjcf(tmp_path, '<worldbody><body pos="1 2 3" quat="0 1 0 0"><geom size="0.1"/></body></worldbody>')
+    assert loaded.start.tolist() == pytest.approx([1, 2, 3, 0, 1, 0, 0])
 
 
 def test_ball_joint_is_an_error(tmp_path: Path) -> None:

@@ -134,22 +134,13 @@ def test_robot_touches_objects_and_the_ground_but_not_itself() -> None:
     assert touching == {frozenset({"thing", "arm"})}
 
 
-@pytest.mark.parametrize("own", ["", "<freejoint/>"])
-def test_free_base_falls_and_a_fixed_one_stays_whatever_the_file_says(tmp_path: Path, own: str) -> None:
-    path = tmp_path / "lump.xml"
-    path.write_text(
-        f'<mujoco><worldbody><body name="lump">{own}<geom size="0.1" mass="1"/></body></worldbody></mujoco>'
-    )
-    heights = {}
-    for fix_base in (True, False):
-        scene = compiled(ArticulationCfg(uid="a", fpath=str(path), fix_base=fix_base, init_pos=(0.0, 0.0, 2.0)))
-        data = mujoco.MjData(scene.model)
-        mujoco.mj_resetDataKeyframe(scene.model, data, 0)
-        mujoco.mj_step(scene.model, data, 10)
-        mujoco.mj_forward(scene.model, data)
-        heights[fix_base] = float(data.body("a/lump").xpos[2])
-    # 2 - 9.81 * 0.01^2 * (1 + 2 + ... + 10)
-    assert heights == pytest.approx({True: 2.0, False: 2.0 - 9.81e-4 * 55})
+def test_robot_touches_with_its_collision_links_alone() -> None:
+    feet = compiled(RobotCfg("r", robot_type="Go2", fix_base=False, collision_links=[".*_foot"])).model
+    # The physics has no other shapes than the four feet and the ground.
+    assert sorted(feet.geom(i).name for i in range(feet.ngeom)) == [
+        "ground",
+        *(f"r/{leg}_foot_collision" for leg in ("FL", "FR", "RL", "RR")),
+    ]
 
 
 # --- two models of the same thing -------------------------------------------------------------------------------------
@@ -350,6 +341,10 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
         (
             [ur10(sense_contacts=["wrist_4_link"])],
             r"robot 'arm'\.sense_contacts: unknown link 'wrist_4_link'\. Did you mean 'wrist_3_link'",
+        ),
+        (
+            [RobotCfg("r", robot_type="Go2", collision_links=[".*_feet"])],
+            r"robot 'r'\.collision_links: unknown link or collision shape '\.\*_feet'",
         ),
         ([ArticulationCfg(uid="a", fpath="none")], "articulation 'a': asset 'none'"),
         ([ArticulationCfg(uid="a", fpath=__file__)], "articulation 'a': cannot read"),

@@ -28,6 +28,7 @@ from torch.multiprocessing import get_context
 from embodichain.agents.rl.collector.asynchronous.shared_slots import SlotReader, SlotWriter
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.state import freeze, thaw
 
 MakeEnv = Callable[[], VecEnv]
@@ -63,7 +64,8 @@ class ProcessEnv:
     the other process is raised here, with its traceback as the cause.
 
     Args:
-        make: builds the environments (``VecEnv``, ``SavesState`` and ``StepsChunks``) in the other process; picklable.
+        make: builds the environments (``VecEnv``, ``SavesState``, ``StepsChunks`` and ``DeclaresSymmetry``) in the
+            other process; picklable.
         modules: names of modules to import there first, such as those that register environments.
 
     Raises:
@@ -134,6 +136,10 @@ class ProcessEnv:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
         self._call("load_state_dict", freeze(state))
+
+    def mirror_map(self) -> MirrorMap:
+        """Return the environments' mirror map; see ``DeclaresSymmetry``."""
+        return MirrorMap.from_state(self._call("mirror_map"))
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
         """Let terms write their files below a folder from now on."""
@@ -240,6 +246,8 @@ def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return freeze(env.state_dict())
     if name == "load_state_dict":
         return env.load_state_dict(thaw(args[0]))
+    if name == "mirror_map":
+        return env.mirror_map().state_dict()
     return getattr(env, name)(*args, **kwargs)
 
 

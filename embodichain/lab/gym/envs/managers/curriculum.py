@@ -15,9 +15,10 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.utils import ConfigError
 from embodichain.utils.rows import chosen_rows
 
-__all__ = ["command_range"]
+__all__ = ["command_range", "terrain_levels"]
 
 
 class command_range(Functor):  # noqa: N801 (named like a function, as configs name it)
@@ -57,3 +58,34 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
         self._share = (self._share + change).clamp(initial, 1.0)
         self._term.range_scale = self._share
         return self._share
+
+
+def terrain_levels(env: TermEnv, env_ids: Tensor, command: str = "base_velocity") -> Tensor:
+    """Move environments to harder or easier cells of the terrain, and return the level of each, [N].
+
+    One level up where the robot is more than half a cell from its start; one down where it is less than half of the
+    way that its last command would have led in a whole episode (Rudin et al., "Learning to walk in minutes using
+    massively parallel deep reinforcement learning", 2022). Those that climb beyond the last level come to a random one.
+    An environment whose physics diverged stays.
+
+    Args:
+        command: its name in ``env.commands``; its first two numbers are the velocity along x and y, m/s.
+
+    Raises:
+        ConfigError: the scene has no terrain, or its episodes no time limit.
+    """
+    terrain, steps = env.sim.terrain, env.cfg.max_episode_steps
+    if terrain is None:
+        raise ConfigError("env.curriculum: terrain_levels needs the scene's 'terrain'")
+    if steps is None:
+        raise ConfigError("env.curriculum: terrain_levels needs max_episode_steps, the length of a whole episode")
+    walked = terrain.distance_walked(env.robot.base)
+    commanded = torch.linalg.vector_norm(env.command_manager.get_tracked(command)[:, :2], dim=1) * steps * env.step_dt
+    up = walked > terrain.cfg.cell_size / 2
+    down = (walked < commanded / 2) & ~up
+    diverged = env.sim.backend.diverged()
+    if diverged is not None:
+        up, down = up & ~diverged, down & ~diverged
+    draw = env.random.uniform(env_ids, 0.0, 1.0, 1).squeeze(1)
+    terrain.move(env_ids, up[env_ids], down[env_ids], draw)
+    return terrain.levels.float()

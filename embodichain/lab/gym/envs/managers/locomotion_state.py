@@ -15,7 +15,13 @@ STANDING_COMMAND = 0.1
 
 def height_above_ground(env: TermEnv, pos: Tensor) -> Tensor:
     """Return the height of points above the ground below them, [...], for positions [..., 3], m."""
-    return pos[..., 2]
+    return pos[..., 2] - ground_height(env, pos[..., :2])
+
+
+def ground_height(env: TermEnv, xy: Tensor) -> Tensor:
+    """Return the height of the ground at points [..., 2], [...], m."""
+    terrain = env.sim.terrain
+    return torch.zeros_like(xy[..., 0]) if terrain is None else terrain.height_at(xy)
 
 
 def is_moving(command: Tensor) -> Tensor:

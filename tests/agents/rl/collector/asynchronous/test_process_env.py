@@ -25,9 +25,10 @@ from embodichain.agents.rl.collector.asynchronous import process_env
 from embodichain.agents.rl.collector.asynchronous.shared_slots import MAX_LAYOUTS, SlotReader, SlotWriter
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
-from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv
+from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv, mirror_map_of
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
+from embodichain.utils.mirror import Mirror, MirrorMap
 from embodichain.utils.state import freeze
 from tests.agents.rl.collector.asynchronous.test_async_training import CONFIGS
 from tests.agents.rl.fakes import ChunkedEnv, assert_same, linear_policy, tiny_config, write_config
@@ -43,6 +44,9 @@ class RemoteEnv(ChunkedEnv):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.episode, self.t = state["episode"].clone(), state["t"].clone()
+
+    def mirror_map(self) -> MirrorMap:
+        return MirrorMap(Mirror.of([1, 0], [-1, -1], "obs"), Mirror.of([0], [-1], "action"))
 
     def step(self, action: torch.Tensor) -> Any:
         match float(action[0, 0]):
@@ -182,6 +186,12 @@ def test_error_of_a_step_is_raised_here_with_its_traceback_and_the_next_step_wor
     with pytest.raises(EnvProcessError, match="Unsendable: 1 and 2"):
         shared.step(actions(7.0))
     shared.step(actions())
+
+
+def test_mirror_map_is_that_of_the_other_process(shared: ProcessEnv) -> None:
+    mirror_map = mirror_map_of(shared)
+    assert mirror_map.obs(torch.tensor([1.0, 2.0])).tolist() == [-2.0, -1.0]
+    assert mirror_map.action(torch.tensor([3.0])).tolist() == [-3.0]
 
 
 def test_error_of_a_collectors_environment_reaches_the_learner() -> None:

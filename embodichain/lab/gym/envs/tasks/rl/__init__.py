@@ -5,7 +5,7 @@ from __future__ import annotations
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
-from embodichain.lab.gym.envs.tasks.rl.locomotion import Go2FlatEnv, LocomotionEnv
+from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv

@@ -84,3 +84,13 @@ class LocomotionEnv(EmbodiedEnv):
 @register_env("Go2FlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("go2_flat"))
 class Go2FlatEnv(LocomotionEnv):
     """A quadruped on a plane."""
+
+
+@register_env("Go2RoughRL", max_episode_steps=500, override=True, default_cfg=default_cfg("go2_rough"))
+class Go2RoughEnv(LocomotionEnv):
+    """A quadruped on a terrain whose levels it climbs in training."""
+
+
+@register_env("G1FlatRL", max_episode_steps=500, override=True, default_cfg=default_cfg("g1_flat"))
+class G1FlatEnv(LocomotionEnv):
+    """A humanoid on a plane."""

@@ -1,0 +1,90 @@
+"""Mirror images of transitions, for policies of symmetric robots.
+
+Mittal, Rudin, Klemm, Allshire and Hutter, "Symmetry considerations for learning task symmetric robot policies", ICRA
+2024, compare the two ways: samples of the mirrored behaviour, and a loss for asymmetry (Yu, Turk and Liu, "Learning
+symmetric and low-energy locomotion", 2018).
+
+Legend: B minibatch, A action size; ... any shape, of samples.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import torch
+from pydantic import NonNegativeFloat, model_validator
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import Policy
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.mirror import Mirror, MirrorMap
+
+_LIKE_ACTIONS = ("action", "raw_action")  # raw_action: the sample before tanh, whose limits are symmetric
+
+
+@configclass
+class SymmetryCfg:
+    """How a policy learns from the mirror images of its samples; the environment declares their map."""
+
+    augmentation: bool = True
+    """Learn from each sample and from its mirror image."""
+    mirror_loss_coef: NonNegativeFloat = 0.0
+    """Weight of the mirror loss: the mean squared difference, over samples and action components, between the mean
+    action in the mirrored state and the mirror image of the mean action."""
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Self:
+        if not (self.augmentation or self.mirror_loss_coef):
+            raise ValueError("needs augmentation or a mirror_loss_coef above 0; null is no symmetry")
+        return self
+
+
+def check_mirrored_policy(policy: Policy) -> None:
+    """Check that a policy's samples have mirror images.
+
+    Raises:
+        ConfigError: one line: it is recurrent, reads images, or chooses chunks of actions.
+    """
+    reasons = {
+        "it is recurrent, and its state has none": policy.state_size,
+        f"it reads {', '.join(policy.obs_keys)}": policy.obs_keys,
+        f"it chooses chunks of {policy.chunk_length} actions": policy.chunk_length > 1,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise ConfigError(
+                f"algorithm.cfg.symmetry: samples of {type(policy).__name__} have no mirror images: {reason}"
+            )
+
+
+def mirrored(batch: TensorDict, mirror_map: MirrorMap) -> TensorDict:
+    """Return the mirror images of samples [B]: their observations and actions are mirrored.
+
+    All else stays: a mirror image has the advantage, the return, the value and the old log-probability of its sample.
+    It counts as if the policy had been symmetric when it collected, so that its probability ratio is not 1 before the
+    first step. Observations are raw here: the policy normalises both alike.
+    """
+    images = batch.copy()
+    images["obs"] = mirror_map.obs(batch["obs"])
+    for name in _LIKE_ACTIONS:
+        if name in batch.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            images[name] = mirror_map.action(batch[name])
+    return images
+
+
+def with_mirrored(batch: TensorDict, mirror_map: MirrorMap) -> TensorDict:
+    """Return samples [B] and, behind them, their mirror images: [2 B]."""
+    return TensorDict.cat([batch, mirrored(batch, mirror_map)])
+
+
+def mirror_error(mean: torch.Tensor, mean_of_mirrored: torch.Tensor, mirror: Mirror) -> torch.Tensor:
+    """Return the mean of (mean(mirrored s) - mirrored mean(s))^2 over samples and components, a scalar.
+
+    Both means have gradients: they move towards each other.
+
+    Args:
+        mean: of the actions in states s, [B, A].
+        mean_of_mirrored: of those in the mirrored states, [B, A].
+        mirror: of actions.
+    """
+    return (mean_of_mirrored - mirror(mean)).square().mean()
