@@ -31,6 +31,11 @@ SECTIONS = [
         "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
     ),
     (
+        "Sensor models",
+        "sensor_models",
+        "`env.observations`, mode `modify`, in the order of the config: an entry as a real sensor would report it.",
+    ),
+    (
         "Rewards",
         "rewards locomotion_rewards",
         "`env.rewards`: summands of the reward, [N] each, times their `weight`. F as above.",
@@ -79,6 +84,7 @@ TYPES = {
     "tuple[float, float, float]": "[x, y, z]",
     "tuple[float, float]": "[low, high]",
     "tuple[PositiveInt, PositiveInt]": "[int, int]",
+    "Delay": "[int >= 0, int >= 0]",
     "None": "null",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.device import resolve_device
 
@@ -43,12 +43,14 @@ def open_run(
     device: str = "cpu",
     allowed_imports: Sequence[str] = (),
     overrides: Sequence[str] = (),
+    change: Callable[[EmbodiedEnvCfg], EmbodiedEnvCfg] = lambda cfg: cfg,
 ) -> Iterator[OpenRun]:
     """Build a run's evaluation environment and policy; the environment is closed at the block's end.
 
     Args:
         allowed_imports: prefixes of modules that the run's config may name.
         overrides: of the run's config: ``trainer.seed=3`` and the like.
+        change: returns the config that the environment is built from, for the run's.
 
     Raises:
         ConfigError: the config or something it names cannot be used here, or the checkpoint does not fit the policy.
@@ -57,7 +59,7 @@ def open_run(
     config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)
     assert config.eval_env is not None
     torch_device = resolve_device(device)
-    env = build_env(config.env_id, without_records(config.eval_env))
+    env = build_env(config.env_id, change(without_records(config.eval_env)))
     try:
         policy = build_env_policy(config, env, torch_device)
         with loading(run.checkpoint):

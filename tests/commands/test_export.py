@@ -75,6 +75,7 @@ def test_one_observation_is_enough_and_mistakes_are_named(exported: Path) -> Non
     assert out["action"] == pytest.approx([-0.3], abs=1e-6)
     assert out["command"] == pytest.approx([-0.03], abs=1e-6)
     assert runner({**obs, "robot/qpos": [0.0, 1.0]})["action"] == pytest.approx([-1.0])  # clipped
+    assert runner.act(obs)["action"] == pytest.approx([-0.3], abs=1e-6)  # nothing is computed from measurements
     with pytest.raises(ValueError, match="'robot/qf' is missing in the observation"):
         runner({name: value for name, value in obs.items() if name != "robot/qf"})
     with pytest.raises(ValueError, match=r"'robot/qpos' must have the shape \[2\], got \[3\]"):
@@ -101,7 +102,7 @@ def test_torchscript_is_loaded_as_the_page_has_it(run_folder: Path, monkeypatch:
         "qvel": torch.tensor([[0.1, -0.005]]),
         "qf": torch.zeros(1, 2),
     }
-    exec(SNIPPETS[1], names)
+    exec(SNIPPETS[-1], names)
     assert names["action"].tolist() == [[pytest.approx(-0.3)]]
     assert names["command"].tolist() == [[pytest.approx(-0.03)]]
     spec = json.loads(names["files"]["embodichain"])

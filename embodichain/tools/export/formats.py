@@ -64,7 +64,8 @@ def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
             _exported(module),
             (_example(module),),
             dynamo=True,
-            input_names=list(module.inputs),
+            # Inputs and outputs share one space of names; the runner feeds the inputs by their order.
+            input_names=[f"obs/{name}" if name in module.outputs else name for name in module.inputs],
             output_names=module.outputs,
             external_data=False,
             verbose=False,
@@ -78,8 +79,7 @@ def _load_onnx(path: Path) -> Run:
     runner = load_runner().PolicyRunner(path)
 
     def run(inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        names = [output.name for output in runner.session.get_outputs()]
-        return dict(zip(names, runner.session.run(None, dict(inputs)), strict=True))
+        return runner.run(dict(inputs))
 
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ import torch
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import step_with
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.tools.export.formats import Run
+from embodichain.lab.gym.envs.managers.measurements import Measurement
+from embodichain.tools.export.formats import Run, Spec, load_runner
 from embodichain.tools.export.module import DeployedPolicy
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.observations import select_entries
@@ -31,21 +32,30 @@ class Step:
         inputs: of the exported policy, by name, [N, ...] each; without the hidden state.
         action: the policy's, clipped as the environment does, [N, A], or a chunk [N, H, A].
         begins: environments in which an episode begins with this step, [N] bool.
+        measured: raw measurements by name, [N, D] each.
     """
 
     inputs: dict[str, np.ndarray]
     action: np.ndarray
     begins: np.ndarray
+    measured: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @torch.no_grad()
 def record_steps(
-    env: EmbodiedEnv, policy: Policy, device: torch.device, entries: Sequence[str], count: int, seed: int
+    env: EmbodiedEnv,
+    policy: Policy,
+    device: torch.device,
+    entries: Sequence[str],
+    count: int,
+    seed: int,
+    measurements: Sequence[Measurement] = (),
 ) -> list[Step]:
     """Record at least ``count`` observations, over all environments, with the policy's deterministic actions.
 
     Args:
         entries: of the observation, to record.
+        measurements: to record beside them.
     """
     obs, _ = env.reset(seed=seed)
     state = torch.zeros(env.num_envs, policy.state_size, device=device) if policy.state_size else None
@@ -57,7 +67,8 @@ def record_steps(
         chosen = policy.get_action(policy_input(policy, obs, state, device), deterministic=True)
         selected = select_entries(obs, entries)
         inputs = {name: selected[name].cpu().numpy().copy() for name in entries}
-        steps.append(Step(inputs, np.clip(chosen["action"].cpu().numpy(), low, high), begins))
+        measured = {each.name: each.read().cpu().numpy().copy() for each in measurements}
+        steps.append(Step(inputs, np.clip(chosen["action"].cpu().numpy(), low, high), begins, measured))
         obs, _, terminated, truncated, _ = act(chosen["action"].to(env.device))
         done = terminated | truncated
         begins = done.cpu().numpy()
@@ -100,3 +111,28 @@ def check_parity(run: Run, module: DeployedPolicy, steps: Sequence[Step]) -> flo
             )
         largest = max(largest, difference)
     return largest
+
+
+def check_inputs(spec: Spec, steps: Sequence[Step]) -> None:
+    """Compute the inputs of recorded steps from raw measurements, as the exported runner does.
+
+    Args:
+        spec: what is written beside the policy.
+        steps: from :func:`record_steps`, with the measurements, of an environment without simulated noise and delays.
+
+    Raises:
+        ParityError: an input differs from the environment's entry by more than 1e-5.
+    """
+    builder = load_runner().ObservationBuilder(spec)
+    computed = [name for name, entry in spec["inputs"].items() if "from" in entry]
+    for i, step in enumerate(steps):
+        builder.reset(step.begins)
+        inputs = builder(step.inputs | step.measured)
+        for name in computed:
+            difference = float(np.abs(inputs[name] - step.inputs[name]).max())
+            if not difference <= TOLERANCE:
+                raise ParityError(
+                    f"step {i} of {len(steps)}: '{name}' computed from raw measurements differs from the "
+                    f"environment's by {difference:.3g}, allowed are {TOLERANCE:g}"
+                )
+        builder.last_action = step.action

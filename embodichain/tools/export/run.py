@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.base import CommandMap
+from embodichain.lab.gym.envs.managers.locomotion_actions import JointPositionTerm
+from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
+from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
 from embodichain.tools.export.formats import FORMATS, RUNNER
 from embodichain.tools.export.module import DeployedPolicy, actor_entries
-from embodichain.tools.export.parity import ParityError, check_parity, record_steps
+from embodichain.tools.export.parity import ParityError, check_inputs, check_parity, record_steps
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from embodichain.utils.files import write_atomically, write_json
 from embodichain.utils.machine import describe_machine
 
@@ -26,8 +32,8 @@ def export_run(
     """Write the policy of a run into ``out``, or ``export`` in the run's folder, in one of ``FORMATS``.
 
     Returns:
-        ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs`` and
-        ``outputs``, and the ``files`` written.
+        ``observations`` that it was compared on, the largest ``difference`` of actions, names of ``inputs``,
+        ``measurements`` and ``outputs``, and the ``files`` written.
 
     Raises:
         ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
@@ -36,13 +42,18 @@ def export_run(
     saved = find_run(target)
     chosen = FORMATS[file_format]
     path = out or saved.folder / "export" / f"policy{chosen.suffix}"
-    with open_run(saved, envs, "cpu", allowed_imports) as opened:
+    with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
         entries = actor_entries(opened.config.policy, space, opened.policy)
         terms = list(opened.env.action_manager.terms.values())
         module = DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
-        spec = describe_policy(saved, opened, module)
-        steps = record_steps(opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET)
+        recipes = input_recipes(opened, entries)
+        spec = describe_policy(saved, opened, module, recipes)
+        measurements = measurements_of(recipes)
+        steps = record_steps(
+            opened.env, opened.policy, opened.device, entries, observations, _SEED_OFFSET, measurements
+        )
+        check_inputs(spec, steps)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             chosen.write(module, spec, path)
@@ -54,7 +65,8 @@ def export_run(
         except OSError as error:
             raise ConfigError(f"--out {path}: cannot be written: {error}") from error
     compared = {"observations": len(steps) * envs, "difference": largest}
-    return {**compared, "inputs": list(module.inputs), "outputs": module.outputs, "files": files}
+    names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
+    return {**compared, **names, "files": files}
 
 
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
@@ -68,19 +80,51 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
     return [readable, runner]
 
 
-def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) -> dict[str, Any]:
+def without_sensor_models(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+    """Return an environment's config without simulated noise and delays, of which a robot has its own."""
+    models = (observation_noise, observation_delay)
+    observations = {name: term for name, term in cfg.observations.items() if term.func not in models}
+    actions = {}
+    for name, term in cfg.actions.items():
+        is_delayed = term.func is JointPositionTerm and "delay" in term.params
+        params = {key: value for key, value in term.params.items() if key != "delay"}
+        actions[name] = replace(term, params=params) if is_delayed else term
+    return replace(cfg, observations=observations, actions=actions)
+
+
+def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
+    """Return how inputs follow from raw measurements, by name; those without a description are left out.
+
+    A policy of chunks observes at decisions alone, where histories and clocks need each control step: it has none.
+    """
+    if opened.policy.chunk_length > 1:
+        return {}
+    found = {name: opened.env.observation_manager.recipe(name) for name in entries}
+    return {name: recipe for name, recipe in found.items() if recipe is not None}
+
+
+def measurements_of(recipes: Mapping[str, Recipe]) -> list[Measurement]:
+    """Return each measurement that recipes read, once."""
+    return list({each.name: each for recipe in recipes.values() for each in recipe.measurements}.values())
+
+
+def describe_policy(
+    saved: SavedRun, opened: OpenRun, module: DeployedPolicy, recipes: Mapping[str, Recipe]
+) -> dict[str, Any]:
     """Return the specification that goes into the exported file, as plain data.
 
     ``inputs`` and ``outputs`` are in the order of the file. An entry's ``terms`` are the config's observation terms
-    that compute or modify it; the robot's software has to do the same.
+    that compute or modify it; where ``from`` does not say how it follows from the ``measurements``, the robot's
+    software has to do the same.
     """
     env = opened.env
-    terms = saved.content["config"]["gym_config"].get("env", {}).get("observations", {})
+    config = saved.content["config"]["gym_config"].get("env", {})
     inputs: dict[str, Any] = {}
     for name, (shape, dtype) in module.inputs.items():
-        made_by = [term for term in terms.values() if term.get("name") == name]
-        kind = str(dtype).removeprefix("torch.")
-        inputs[name] = {"shape": list(shape), "dtype": kind, **({"terms": made_by} if made_by else {})}
+        made_by = [term for key, term in config.get("observations", {}).items() if (term.get("name") or key) == name]
+        inputs[name] = {"shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
+        inputs[name] |= {"terms": made_by} if made_by else {}
+        inputs[name] |= {"from": recipes[name].steps} if name in recipes else {}
     low, high = env.single_action_space.low, env.single_action_space.high
     return {
         "task": opened.config.env_id,
@@ -89,17 +133,50 @@ def describe_policy(saved: SavedRun, opened: OpenRun, module: DeployedPolicy) ->
         "env_steps": saved.content["global_step"],
         "control_period_s": env.step_dt,
         "inputs": inputs,
+        "measurements": {each.name: _describe_measurement(each) for each in measurements_of(recipes)},
         "outputs": module.outputs,
         "memory": module.memory,
         "chunk_length": opened.policy.chunk_length,
         "action": {"size": len(low), "low": _plain(low), "high": _plain(high)},
+        "action_terms": config.get("actions", {}),
         "command": [
-            {"name": name, "meaning": found.meaning, "part_of_action": term}
+            part
             for term, found in zip(env.action_manager.terms, module.maps, strict=False)
-            for name in found.names
+            for part in _describe_commands(term, found)
         ],
+        "drives": _describe_drives(env),
         "versions": describe_machine()["versions"],
     }
+
+
+def _describe_measurement(measurement: Measurement) -> dict[str, Any]:
+    names = {"components": measurement.components} if measurement.components else {}
+    shape = list(measurement.read().shape[1:])
+    return {"shape": shape, "dtype": "float32", "meaning": measurement.meaning, **names}
+
+
+def _describe_commands(term: str, found: CommandMap) -> list[dict[str, Any]]:
+    """Return each command of an action term: clip(offset + factor * action, low, high)."""
+    numbers = {name: _plain(getattr(found, name).cpu().numpy()) for name in ("offset", "factor", "low", "high")}
+    return [
+        {"name": name, "meaning": found.meaning, "part_of_action": term}
+        | {key: values[i] for key, values in numbers.items()}
+        for i, name in enumerate(found.names)
+    ]
+
+
+def _describe_drives(env: EmbodiedEnv) -> list[dict[str, Any]]:
+    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd."""
+    robot = env.robot
+    stiffness, damping = (gains.cpu().numpy() for gains in robot.drives.configured_gains)
+    efforts, initial = (values[0].cpu().numpy() for values in (robot.body_data.qf_limits, robot.body_data.default_qpos))
+    numbers = {"stiffness": stiffness, "damping": damping, "max_effort": efforts, "initial_position": initial}
+    ids = robot.get_joint_ids(env.active_part)
+    plain = {key: _plain(values[ids]) for key, values in numbers.items()}
+    return [
+        {"name": robot.joint_names[joint]} | {key: values[i] for key, values in plain.items()}
+        for i, joint in enumerate(ids)
+    ]
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
@@ -112,6 +189,7 @@ def format_export(export: Mapping[str, Any]) -> str:
     lines = [
         f"parity     {export['observations']} observations, actions differ by {export['difference']:.2g} at most",
         f"inputs     {', '.join(export['inputs'])}",
+        *([f"measured   {', '.join(export['measurements'])}"] if export["measurements"] else []),
         f"outputs    {', '.join(export['outputs'])}",
     ]
     return "\n".join([*lines, *(f"written    {file}" for file in export["files"])])

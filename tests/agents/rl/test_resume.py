@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -34,6 +35,7 @@ from tests.agents.rl.fakes import (
     tiny_config,
     write_config,
 )
+from tests.lab.legged_scenes import GO2
 
 TIMES = ("wall_time", "charts/SPS", "time/")
 
@@ -82,6 +84,16 @@ def cart_pole(threads: int) -> dict[str, Any]:
         },
     )
     return config
+
+
+def legs(threads: int) -> dict[str, Any]:
+    """PPO of a quadruped: noise, delays, histories, commands drawn within episodes, contact times."""
+    env = copy.deepcopy(GO2) | {"max_episode_steps": 7}
+    env["env"]["sim_cfg"]["num_threads"] = threads
+    env["env"]["commands"]["base_velocity"]["resampling_time"] = [0.04, 0.1]  # 2 to 5 control steps
+    env["env"]["rewards"]["air"] = {"func": "feet_air_time", "params": {"sensor": "feet"}}
+    env["sensor"] = [{"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]}]
+    return tiny_config(trainer__gym_config=env, trainer__iterations=4, trainer__eval_freq="3 it")
 
 
 def only_run(folder: Path = Path()) -> Path:
@@ -145,7 +157,7 @@ def run_until(config: str, monkeypatch: pytest.MonkeyPatch, step: int = STOP) ->
 
 @pytest.mark.parametrize(
     ("make", "threads", "is_new_process"),
-    [(push_cube, 1, True), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True)],
+    [(push_cube, 1, True), (push_cube, 2, False), (cart_pole, 1, False), (cart_pole, 2, True), (legs, 1, False)],
 )
 def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(
     make: Any, threads: int, is_new_process: bool, monkeypatch: pytest.MonkeyPatch

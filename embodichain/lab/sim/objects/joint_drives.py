@@ -83,6 +83,12 @@ class JointDrives:
             "armature": self._backend.read_model("dof_armature")[:, dofs].float(),
         }
 
+    @property
+    def configured_gains(self) -> tuple[Tensor, Tensor]:
+        """Stiffness (N/m or Nm/rad) and damping (N s/m or Nm s/rad) before any :meth:`scale`, [J] each."""
+        stiffness, damping = self._default_gains[0]
+        return stiffness, damping
+
     def scale(self, stiffness: Tensor, damping: Tensor, joint_ids: Sequence[int], env_ids: Tensor) -> None:
         """Set the gains to factors of the configured ones.
 

@@ -7,7 +7,13 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, SensorName
-from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
+from embodichain.lab.gym.envs.managers.locomotion_state import (
+    STANDING_COMMAND,
+    gait_clock,
+    height_above_ground,
+    is_moving,
+)
+from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe, deployed_as, measured, raw
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.constants import constant
 
@@ -25,21 +31,51 @@ __all__ = [
 ]
 
 
+def _joint_names(env: TermEnv) -> list[str]:
+    return [env.robot.joint_names[joint] for joint in env.robot.get_joint_ids(env.active_part)]
+
+
+def _joint_pos_recipe(env: TermEnv) -> Recipe:
+    part = env.active_part
+    default = env.robot.body_data.default_qpos[0, env.robot.get_joint_ids(part)]
+    pos = Measurement("joint_pos", "joint positions, rad or m", lambda: env.robot.get_qpos(part), _joint_names(env))
+    return Recipe([{"measurement": pos.name}, {"subtract": default.tolist()}], [pos])
+
+
+def _command(env: TermEnv, name: str) -> Measurement:
+    return Measurement(name, f"the command '{name}'", lambda: env.command_manager.get_command(name))
+
+
+def _gait_recipe(env: TermEnv, frequency: float, command: str) -> Recipe:
+    clock = {"command": command, "cycles_per_step": env.step_dt * frequency, "standing_below": STANDING_COMMAND}
+    return Recipe([{"gait_clock": clock}], [_command(env, command)])
+
+
+def _contact_recipe(env: TermEnv, sensor: str) -> Recipe:
+    links = env.sim.get_contact_sensor(sensor).names
+    meaning = "1 where the link touches something, else 0"
+    return raw(Measurement(sensor, meaning, lambda: feet_contact(env, sensor), list(links)))
+
+
+@measured("linear velocity of the base in its own frame, m/s")
 def base_lin_vel(env: TermEnv) -> Tensor:
     """Return the base's linear velocity in the base's frame, [N, 3], m/s."""
     return env.robot.base.linear_velocity()
 
 
+@measured("angular velocity of the base in its own frame, rad/s")
 def base_ang_vel(env: TermEnv) -> Tensor:
     """Return the base's angular velocity in the base's frame, [N, 3], rad/s: what a gyroscope measures."""
     return env.robot.base.angular_velocity()
 
 
+@measured("unit vector downwards in the base's frame")
 def projected_gravity(env: TermEnv) -> Tensor:
     """Return the unit vector downwards in the base's frame, [N, 3]; (0, 0, -1) while the base is level."""
     return env.robot.base.projected_gravity()
 
 
+@deployed_as(_joint_pos_recipe)
 def joint_pos_rel(env: TermEnv) -> Tensor:
     """Return the positions of the joints that act, less their initial ones, [N, J], rad or m."""
     part = env.active_part
@@ -47,17 +83,20 @@ def joint_pos_rel(env: TermEnv) -> Tensor:
     return env.robot.get_qpos(part) - env.robot.body_data.default_qpos[:, ids]
 
 
+@measured("joint velocities, rad/s or m/s", _joint_names)
 def joint_vel(env: TermEnv) -> Tensor:
     """Return the velocities of the joints that act, [N, J], rad/s or m/s."""
     return env.robot.get_qvel(env.active_part)
 
 
+@deployed_as(lambda env: Recipe([{"last_action": True}]))
 def last_action(env: TermEnv) -> Tensor:
     """Return the last action, [N, A]; 0 where an episode begins."""
     has_acted = env.elapsed_steps > 0
     return torch.where(has_acted[:, None], env.last_action, 0.0)
 
 
+@deployed_as(lambda env, command: raw(_command(env, command)))
 def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return the command that the next action is to follow, [N, C].
 
@@ -67,6 +106,7 @@ def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Ten
     return env.command_manager.get_command(command)
 
 
+@deployed_as(_gait_recipe)
 def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return sine and cosine of the clock of a gait, [N, 2]; 0 where the command is to stand still.
 
@@ -81,11 +121,13 @@ def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandNam
     return torch.stack((torch.sin(phase), torch.cos(phase)), dim=1) * moving[:, None]
 
 
+@measured("height of the base's origin above the ground, m")
 def base_height(env: TermEnv) -> Tensor:
     """Return the height of the base's origin above the ground, [N, 1], m."""
     return height_above_ground(env, env.robot.base.get()[:, :3])[:, None]
 
 
+@deployed_as(_contact_recipe)
 def feet_contact(env: TermEnv, sensor: SensorName) -> Tensor:
     """Return 1 for each link of a contact sensor that touches something, else 0: [N, F].
 

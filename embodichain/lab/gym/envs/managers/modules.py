@@ -9,6 +9,7 @@ BLOCK_MODULES = {
     "observations": [
         f"{_MANAGERS}.observations",
         f"{_MANAGERS}.locomotion_observations",
+        f"{_MANAGERS}.sensor_models",
         f"{_MANAGERS}.terrain_observations",
     ],
     "rewards": [f"{_MANAGERS}.rewards", f"{_MANAGERS}.locomotion_rewards"],

@@ -18,6 +18,7 @@ from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import Functor, Manager, Term
 from embodichain.lab.gym.envs.managers.cfg import ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import build_terms, leaving_unchanged, missing_key, wrong_return
+from embodichain.lab.gym.envs.managers.measurements import Recipe, recipe_of
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
@@ -73,6 +74,17 @@ class ObservationManager(Manager):
     def has_state(self) -> bool:
         """Whether any term has state."""
         return bool(self._stateful)
+
+    def recipe(self, entry: str) -> Recipe | None:
+        """Return how an entry follows from raw measurements; None if not all of its terms say so."""
+        found: Recipe | None = None
+        for name, term in self._terms:
+            if name == entry:
+                own = recipe_of(self._env, term.func, term.params)
+                if term.cfg.mode == "modify":
+                    own = None if own is None or found is None else found.followed_by(own)
+                found = own
+        return found
 
     def rewind(self) -> None:
         """Restore the terms' state from before their last call, which the next one replaces."""

@@ -1,0 +1,121 @@
+"""Observation terms that make an entry what a real sensor would report: ``func(env, data, **params)``, mode ``modify``.
+
+They act in the order of the config, so that a history of noisy values is noise first, then history. An exported policy
+computes histories itself; noise and delays are the real sensors' own there. Shapes: N environments, D size of an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.managers.base import Functor
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
+from embodichain.lab.gym.envs.managers.delay_line import Delay, draw_delay, frames_for, push, read
+from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as
+from embodichain.lab.gym.envs.managers.term_env import TermEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.constants import constant
+
+__all__ = ["observation_delay", "observation_history", "observation_noise"]
+
+
+@deployed_as(lambda env, **params: Recipe([]))
+class observation_noise(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Add noise to an entry, drawn anew for each number of it at each control step.
+
+    Either ``bound`` or ``std``, in the entry's unit.
+
+    Args:
+        bound: of uniform noise, from -bound to bound.
+        std: standard deviation of Gaussian noise.
+    """
+
+    cfg: ObservationCfg
+    is_stateful = False  # a draw depends on the episode and its step alone
+
+    @classmethod
+    @override
+    def check_params(cls, params: Mapping[str, Any]) -> list[str]:
+        if (params["bound"] is None) == (params["std"] is None):
+            got = ", ".join(f"{name}={params[name]}" for name in ("bound", "std") if params[name] is not None)
+            return [f"bound: give either bound (uniform noise) or std (Gaussian noise), got {got or 'neither'}"]
+        return []
+
+    @override
+    def __call__(
+        self, env: TermEnv, data: Tensor, bound: PositiveFloat | None = None, std: PositiveFloat | None = None
+    ) -> Tensor:
+        if not data.is_floating_point():
+            raise ConfigError(
+                f"env.observations: observation_noise cannot change '{self.cfg.name}', whose numbers are {data.dtype}: "
+                "only floating-point ones"
+            )
+        ids, size = env.all_env_ids, data[0].numel()
+        if std is not None:
+            noise = std * env.random.normal(ids, size)
+        else:
+            assert bound is not None
+            noise = env.random.uniform(ids, -bound, bound, size)
+        return data + noise.view_as(data)
+
+
+@deployed_as(lambda env, **params: Recipe([]))
+class observation_delay(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return an entry as it was some control steps ago; before the first value has come through, the first value.
+
+    Args:
+        delay: ``[lowest, highest]`` control steps, drawn for each episode.
+    """
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
+        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
+        self._lag = torch.zeros_like(self._count)
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        drawn = draw_delay(self.env.random, env_ids, self.cfg.params["delay"])
+        self._lag = self._lag.index_copy(0, env_ids, drawn)
+        self._count = self._count.index_fill(0, env_ids, 0)
+
+    @override
+    def __call__(self, env: TermEnv, data: Tensor, delay: Delay) -> Tensor:
+        self._frames = push(frames_for(self._frames, data, 1 + delay[1]), data)
+        lag = torch.minimum(self._lag, self._count)
+        self._count = self._count + 1
+        return read(self._frames, lag)
+
+
+@deployed_as(lambda env, length: Recipe([{"history": length}]))
+class observation_history(Functor):  # noqa: N801 (named like a function, as configs name it)
+    """Return an entry's last values side by side, the oldest first, [N, length * D].
+
+    The first observation of an episode stands for those before it.
+
+    Args:
+        length: number of values, the present one included.
+    """
+
+    def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
+        super().__init__(cfg, env)
+        self._frames = torch.zeros(env.num_envs, 0, device=env.device)  # [N, K, ...] from the first call on
+        self._count = torch.zeros(env.num_envs, dtype=torch.int64, device=env.device)  # values of the episode so far
+
+    @override
+    def reset(self, env_ids: Tensor) -> None:
+        self._count = self._count.index_fill(0, env_ids, 0)
+
+    @override
+    def __call__(self, env: TermEnv, data: Tensor, length: PositiveInt) -> Tensor:
+        self._frames = push(frames_for(self._frames, data, length), data)
+        lags = constant(tuple(range(length - 1, -1, -1)), env.device)
+        lags = torch.minimum(lags, self._count[:, None])
+        self._count = self._count + 1
+        return read(self._frames, lags).flatten(1)

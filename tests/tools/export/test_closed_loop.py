@@ -1,0 +1,222 @@
+"""An exported policy on a robot in plain MuJoCo does what the policy does in its environment."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.plain_robot import PlainRobot
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.models import policy_input
+from embodichain.agents.rl.train import main
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
+from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
+from embodichain.tools.export.formats import load_runner
+from embodichain.tools.export.parity import ParityError
+from embodichain.tools.export.run import export_run, without_sensor_models
+from embodichain.tools.open_run import open_run
+from tests.agents.rl.fakes import tiny_config, write_config
+from tests.lab.legged_scenes import GO2
+from tests.pages import REPOSITORY
+
+pytest.importorskip("onnxscript")
+
+STEPS = 1000
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run, of random weights, with the exported policy in ``export``."""
+    folder = tmp_path_factory.mktemp("legs")
+    (folder / "env.json").write_text(json.dumps(GO2), encoding="utf-8")
+    network = {"type": "mlp", "network_cfg": {"hidden_sizes": [16], "activation": "elu"}}
+    config = tiny_config(
+        trainer__gym_config=str(folder / "env.json"),
+        trainer__iterations=1,
+        trainer__enable_eval=False,
+        policy__actor=network,
+        policy__critic=network,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["--config", write_config(folder, config)]) == 0
+        (run,) = (folder / "outputs").iterdir()
+        export_run(str(run), "onnx", None, 16, 2, ())
+    return run
+
+
+def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path) -> None:
+    delay = 1  # control steps
+
+    def change(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+        cfg = without_sensor_models(cfg)
+        cfg.actions["joints"].params["delay"] = (delay, delay)
+        return cfg
+
+    runner = runner_of(exported, delay)
+    largest = {"target": 0.0, "qpos": 0.0, "qvel": 0.0}
+    moved = []
+    with open_run(find_run(str(exported)), 1, change=change) as opened:
+        env, policy = opened.env, opened.policy
+        obs, _ = env.reset(seed=3)
+        robot = PlainRobot(env.sim.model, "go2", runner.spec)
+        copy_state(env, robot)
+        for _ in range(STEPS):
+            command = env.command_manager.get_command("base_velocity")[0].numpy()
+            out = runner.act(robot.measure() | {"base_velocity": command})
+            robot.apply(out["command"])
+            with torch.no_grad():
+                chosen = policy.get_action(policy_input(policy, obs, None, opened.device), deterministic=True)
+            obs, *_ = env.step(chosen["action"])
+            difference("target", largest, env.robot.get_qpos_target()[0], out["command"])
+            difference("qpos", largest, env.sim.backend.qpos[0], robot.data.qpos)
+            difference("qvel", largest, env.sim.backend.qvel[0], robot.data.qvel)
+            moved.append(robot.data.qvel[6:].copy())
+    assert np.std(moved) > 0.2  # rad/s: the legs move
+    # Observations and actions are float32, whose rounding is 1e-7 of positions and targets below 2. In velocities, of
+    # some rad/s and with jumps where feet touch down, it is larger. Measured: 2.4e-7, 1.8e-7, 6e-6.
+    assert largest["target"] < 1e-6
+    assert largest["qpos"] < 1e-6
+    assert largest["qvel"] < 3e-5
+
+
+def runner_of(run: Path, action_delay_steps: int = 0) -> Any:
+    module = load_runner(run / "export/policy_runner.py")
+    return module.PolicyRunner(run / "export/policy.onnx", action_delay_steps=action_delay_steps)
+
+
+def copy_state(env: EmbodiedEnv, robot: PlainRobot) -> None:
+    backend: Any = env.sim.backend
+    mujoco.mj_setState(robot.model, robot.data, backend._batch.state[0], mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
+def difference(name: str, largest: dict[str, float], one: torch.Tensor, other: np.ndarray) -> None:
+    largest[name] = max(largest[name], float(np.abs(one.numpy() - other).max()))
+
+
+STANDING: dict[str, Any] = {
+    "base_lin_vel": [0.0] * 3,
+    "base_ang_vel": [0.0] * 3,
+    "projected_gravity": [0.0, 0.0, -1.0],
+    "joint_pos": [0.1] * 12,
+    "joint_vel": [0.0] * 12,
+    "base_velocity": [0.5, 0.0, 0.0],
+}
+
+
+def test_specification_says_how_each_input_follows_from_measurements(exported: Path) -> None:
+    spec = json.loads((exported / "export/policy.json").read_text(encoding="utf-8"))
+    inputs = {name: entry["from"] for name, entry in spec["inputs"].items()}
+    initial = [drive["initial_position"] for drive in spec["drives"]]
+    assert inputs["base/lin_vel"] == [{"measurement": "base_lin_vel"}]
+    assert inputs["base/ang_vel"] == [{"measurement": "base_ang_vel"}]  # without the noise
+    assert inputs["joints/pos"] == [{"measurement": "joint_pos"}, {"subtract": initial}, {"history": 3}]
+    assert inputs["last_action"] == [{"last_action": True}, {"history": 2}]
+    assert inputs["command"] == [{"measurement": "base_velocity"}]
+    # 0.02 s x 1.5 strides in a second
+    clock = {"command": "base_velocity", "cycles_per_step": pytest.approx(0.03), "standing_below": 0.1}
+    assert inputs["phase"] == [{"gait_clock": clock}]
+    assert set(spec["measurements"]) == set(STANDING)
+    assert spec["measurements"]["joint_pos"]["components"] == [drive["name"] for drive in spec["drives"]]
+    assert spec["drives"][0] | {"stiffness": 35.0, "damping": pytest.approx(0.6)} == spec["drives"][0]
+    assert [(part["offset"], part["factor"]) for part in spec["command"]] == [(start, 0.25) for start in initial]
+    assert spec["command"][0]["low"] is None
+    assert spec["control_period_s"] == pytest.approx(0.02)
+    assert spec["action_terms"]["joints"]["params"]["delay"] == [1, 2]
+
+
+def test_commands_are_held_back_and_begin_at_the_initial_positions(exported: Path) -> None:
+    prompt, late = runner_of(exported), runner_of(exported, 2)
+    initial = [drive["initial_position"] for drive in late.spec["drives"]]
+    commands = [[runner.act(STANDING)["command"] for _ in range(4)] for runner in (prompt, late)]
+    for command, expected in zip(commands[1], [initial, initial, *commands[0][:2]], strict=True):
+        assert command == pytest.approx(np.array(expected))
+    late.reset()
+    assert late.act(STANDING)["command"] == pytest.approx(np.array(initial))
+
+
+def test_rows_begin_episodes_of_their_own(exported: Path) -> None:
+    pair, first, second = (runner_of(exported, 1) for _ in range(3))
+    turned = {name: 2 * np.array(value) for name, value in STANDING.items()}
+    both = {name: np.stack((value, turned[name])) for name, value in STANDING.items()}
+    for step in range(5):
+        if step == 3:
+            pair.reset(np.array([False, True]))
+            second.reset()
+        commands = pair.act(both)["command"]
+        assert commands[0] == pytest.approx(first.act(STANDING)["command"], abs=1e-6)
+        assert commands[1] == pytest.approx(second.act(turned)["command"], abs=1e-6)
+
+
+class Stub:
+    """A robot's software, as the page has it."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.names = [drive["name"] for drive in spec["drives"]]
+        self.targets: Any = None
+
+    def estimated_velocity(self) -> list[float]:
+        return [0.0] * 3
+
+    gyroscope = estimated_velocity
+
+    def gravity(self) -> list[float]:
+        return [0.0, 0.0, -1.0]
+
+    def positions(self, names: list[str]) -> list[float]:
+        assert names == self.names
+        return [0.1] * 12
+
+    def velocities(self, names: list[str]) -> list[float]:
+        return [0.0] * 12
+
+    def set_targets(self, names: list[str], targets: np.ndarray) -> None:
+        self.targets = targets
+
+
+def test_page_drives_a_robot(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs/export.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(exported / "export")
+    monkeypatch.setitem(sys.modules, "policy_runner", load_runner(exported / "export/policy_runner.py"))
+    page_names: dict[str, Any] = {}
+    exec(snippets[1], page_names)
+    robot = Stub(page_names["policy"].spec)
+    page_names["control_step"](robot, [0.5, 0.0, 0.0])
+    assert robot.targets == pytest.approx(runner_of(exported).act(STANDING)["command"])
+    exec(snippets[2], page_names)
+    env: Any = SimpleNamespace(temperatures=torch.ones(1, 2))
+    recipe = recipe_of(env, page_names["motor_temperature"], {})
+    assert recipe is not None
+    assert recipe.steps == [{"measurement": "motor_temperature"}]
+    assert recipe.measurements[0].read().tolist() == [[1.0, 1.0]]
+
+
+def test_missing_and_misshapen_measurements_are_named(exported: Path) -> None:
+    runner = runner_of(exported)
+    with pytest.raises(ValueError, match="action_delay_steps must be at least 0, got -1"):
+        runner_of(exported, -1)
+    with pytest.raises(ValueError, match="'joint_vel' is missing in the measurements; needed: "):
+        runner.act({name: value for name, value in STANDING.items() if name != "joint_vel"})
+    with pytest.raises(ValueError, match=r"'joint_pos' must have the shape \[12\], got \[11\]"):
+        runner.act(STANDING | {"joint_pos": [0.0] * 11})
+
+
+def test_input_that_does_not_follow_from_measurements_as_described_is_found(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = deployed_as(lambda env: Recipe([{"last_action": True}, {"subtract": [0.5] * 12}]))
+    monkeypatch.setattr(last_action, "recipe", vars(wrong(lambda env: None))["recipe"])
+    with pytest.raises(ParityError, match=r"step 0 of 2: 'last_action' computed from raw measurements differs .* 0\.5"):
+        export_run(str(exported), "torchscript", exported / "wrong.pt", 4, 2, ())
+    assert not (exported / "wrong.pt").exists()
