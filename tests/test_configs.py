@@ -172,6 +172,7 @@ IS_NEEDED = re.compile(
     r"required, but missing|is needed, got None|at least one action term is needed|must be 'modify', got 'add'"
     r"|unknown entry|no '\w+' in the scene|no command|no contact sensor|no control part|needs an arm"
     r"|extract tag using discriminator 'shape_type'|does not say of which type it is|eye and target belong together"
+    r"|or an object with one of"
 )
 
 
