@@ -17,21 +17,31 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "terms.md"
 MANAGERS = "embodichain.lab.gym.envs.managers"
-# Heading of the section, module, and what a term of it is in a config.
+# Heading of the section, modules, and what a term of it is in a config.
 SECTIONS = [
-    ("Actions", "actions", "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints."),
-    ("Observations", "observations", "`env.observations`: entries of the observation, [N, ...] each."),
+    (
+        "Actions",
+        "actions locomotion_actions",
+        "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
+    ),
+    ("Commands", "commands", "`env.commands`: what the policy is told to do, drawn anew after each `resampling_time`."),
+    (
+        "Observations",
+        "observations locomotion_observations terrain_observations",
+        "`env.observations`: entries of the observation, [N, ...] each. F is the number of a sensor's links.",
+    ),
     (
         "Sensor models",
         "sensor_models",
         "`env.observations`, mode `modify`, in the order of the config: an entry as a real sensor would report it.",
     ),
     (
-        "The ground",
-        "terrain_observations",
-        "`env.observations`: what is below the robot; level ground is at 0.",
+        "Rewards",
+        "rewards locomotion_rewards",
+        "`env.rewards`: summands of the reward, [N] each, times their `weight`. F as above.",
     ),
-    ("Rewards", "rewards", "`env.rewards`: summands of the reward, [N] each, times their `weight`."),
+    ("Terminations", "terminations", "`env.terminations`: what fails episodes, or with `time_out` truncates them."),
+    ("Curriculum", "curriculum", "`env.curriculum`: what changes with the policy's progress, in training alone."),
     ("Randomisation", "randomization", "`env.events`: draws for the n environments concerned."),
     ("Other events", "events", "`env.events`: what else happens to the n environments concerned."),
     ("Recording", "record", "`env.events`, or `trainer.events` of the train config."),
@@ -55,6 +65,12 @@ TYPES = {
     "CameraEntity": '`{"uid": str}`',
     "CameraName": "str",
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
+    "SensorName": "str",
+    "CommandName": "str",
+    "PositiveShare": "0 < float <= 1",
+    "Share": "0 <= float <= 1",
+    "Lean": "0 < float < pi",
+    "NonNegativeFloat": "float >= 0",
     "PositiveFloat": "float > 0",
     "PositiveInt": "int > 0",
     "NonNegativeInt": "int >= 0",
@@ -75,10 +91,11 @@ TYPES = {
 def page() -> str:
     """Return the whole page."""
     parts = [INTRO]
-    for heading, module, about in SECTIONS:
+    for heading, modules, about in SECTIONS:
         parts.append(f"## {heading}\n\n{about}\n")
-        found = importlib.import_module(f"{MANAGERS}.{module}")
-        parts += [term_text(name, getattr(found, name)) for name in sorted(found.__all__) if is_term(found, name)]
+        for module in modules.split():
+            found = importlib.import_module(f"{MANAGERS}.{module}")
+            parts += [term_text(name, getattr(found, name)) for name in sorted(found.__all__) if is_term(found, name)]
     return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
-from embodichain.agents.rl.trainer.evaluation import Evaluator, wilson_interval
+from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
 from embodichain.tools.open_run import open_run
 from embodichain.utils.errors import CommandFailedError
 
@@ -44,7 +44,8 @@ def evaluate_run(
         BrokenPolicyError: a parameter is not finite.
     """
     saved = find_run(target)
-    columns = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
+    table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
+    columns = table.columns()
     rate = float(columns["success"].mean())
     return {
         "run": str(saved.folder),
@@ -54,6 +55,7 @@ def evaluate_run(
         "seed": seed,
         "success_rate": rate,
         "success_interval_95": list(wilson_interval(rate, episodes)),
+        "metrics": means_of([table.metrics()]),
         "figures": {name: describe(values) for name, values in columns.items() if name != "success"},
     }
 
@@ -66,14 +68,14 @@ def play_episodes(
     device: str,
     allowed_imports: Sequence[str],
     deterministic: bool = True,
-) -> dict[str, np.ndarray]:
-    """Play episodes with a run's policy and return the columns of an ``EpisodeTable`` [E]; see :func:`evaluate_run`."""
+) -> EpisodeTable:
+    """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
     with open_run(saved, min(envs, episodes), device, allowed_imports) as opened:
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
         evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())
         evaluator.run(opened.policy, "", deterministic=deterministic)
-    return evaluator.table.columns()
+    return evaluator.table
 
 
 def format_evaluation(result: dict[str, Any]) -> str:
@@ -86,6 +88,7 @@ def format_evaluation(result: dict[str, Any]) -> str:
         "",
         f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
         f"(95 % interval {low:.1%} to {high:.1%})",
+        *(f"{name}  {value:.4g}" for name, value in result["metrics"].items()),
         "",
         f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",
     ]

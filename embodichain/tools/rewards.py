@@ -69,7 +69,7 @@ def _episodes(
         with np.load(path, allow_pickle=False) as file:
             return dict(file)
     torch.manual_seed(_SEED)
-    columns = play_episodes(saved, episodes, envs, _SEED, device, allowed_imports, deterministic=False)
+    columns = play_episodes(saved, episodes, envs, _SEED, device, allowed_imports, deterministic=False).columns()
     try:
         path.parent.mkdir(exist_ok=True)
         arrays: dict[str, Any] = columns

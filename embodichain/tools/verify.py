@@ -100,7 +100,7 @@ def verify_backends(
 def _build(config: RunConfig, device: str, num_envs: int) -> EmbodiedEnv:
     """Build the environment on a backend, without dataset recording."""
     sim_cfg = replace(config.env.sim_cfg, sim_device=device)
-    env = replace(config.env, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={})
+    env = replace(config.env, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={}, curriculum={})
     return build_env(config.env_id, env)
 
 

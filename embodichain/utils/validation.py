@@ -141,7 +141,10 @@ def _hints(cls: type) -> dict[str, Any]:
 def _describe(item: Any, keys: list[int | str], cls: type, data: Any, noun: str) -> tuple[str, str]:
     """Return the problem, and the got value as text."""
     if item["type"] in _UNKNOWN_KEY:
-        return unknown_key(str(keys[-1]), _known_keys(cls, keys[:-1], data), noun), ""
+        key, known = str(keys[-1]), _known_keys(cls, keys[:-1], data)
+        if key in known:  # of another member of a union
+            return f"unknown {noun} in an object that does not say of which type it is", ""
+        return unknown_key(key, known, noun), ""
     if item["type"] in _ABSENT_KEY and isinstance(item["loc"][-1], int):
         return "too few values", f", got {_short(item['input'])}"
     if item["type"] in _ABSENT_KEY:

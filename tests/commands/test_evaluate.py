@@ -31,6 +31,8 @@ def test_fixed_episodes_give_the_same_figures_for_any_number_of_environments(
     assert first["success_interval_95"] == pytest.approx([4 / (4 + 1.96**2), 1.0])
     assert first["figures"]["length"]["mean"] == STEP_LIMIT
     assert {"return", "rewards/upright", "metrics/pole_angle", "metrics/pole_angle at the end"} <= set(first["figures"])
+    assert first["metrics"] == pytest.approx(second["metrics"], rel=1e-5)
+    assert first["metrics"]["pole_angle"] == first["figures"]["metrics/pole_angle"]["mean"]
     assert not (run_folder / "videos").exists()
 
 
@@ -39,6 +41,7 @@ def test_table_and_another_set_of_episodes(run_folder: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "success rate  100.0% of 2 episodes (95 % interval 34.2% to 100.0%)" in out
     assert "rewards/upright" in out
+    assert "\npole_angle  " in out
 
 
 def test_best_checkpoint_is_the_one_that_is_pointed_to(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

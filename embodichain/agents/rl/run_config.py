@@ -185,7 +185,8 @@ def _assemble(
     num_envs = trainer.num_envs or env.cfg.num_envs
     cfg = replace(env.cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=num_envs)
     group_size = getattr(algorithm, "group_size", 1)
-    eval_env = replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs)
+    # A curriculum follows the training's progress; evaluations are about the task as it is configured.
+    eval_env = replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs, curriculum={})
     record = {
         "trainer": to_dict(trainer),
         "policy": policy_data(policy),

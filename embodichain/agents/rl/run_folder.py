@@ -238,6 +238,7 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
         "success_rate": result.success_rate if result else None,
         "success_interval_95": list(result.success_interval) if result else None,
         "episodes": result.episodes if result else 0,
+        "metrics": result.metrics if result else {},
         "train_seconds": round(trainer.train_seconds, 2),
         "wall_seconds": round(wall_seconds, 2),
         "env_steps": trainer.global_step,
@@ -255,6 +256,8 @@ def print_summary(summary: dict[str, Any]) -> None:
     if rate is not None:
         low, high = interval
         print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
+    for name, value in summary.get("metrics", {}).items():  # runs of older versions have none
+        print(f"{name:15} {value:.4g}")
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
     if "wall_seconds" in summary:  # runs of older versions have none
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")

@@ -54,16 +54,8 @@ from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
 
 T = TypeVar("T")
-EntityCfg = (
-    RigidObjectCfg
-    | ArticulationCfg
-    | RobotCfg
-    | MarkerCfg
-    | LightCfg
-    | RigidObjectGroupCfg
-    | CameraCfg
-    | ContactSensorCfg
-)
+SensorCfg = CameraCfg | ContactSensorCfg
+EntityCfg = RigidObjectCfg | ArticulationCfg | RobotCfg | MarkerCfg | LightCfg | RigidObjectGroupCfg | SensorCfg
 
 
 class SimulationManager(SceneEntities):
@@ -157,12 +149,13 @@ class SimulationManager(SceneEntities):
         self._check_unbuilt()
         self._builder.set_emission_light(cfg)
 
-    def add_sensor(self, cfg: CameraCfg | ContactSensorCfg) -> None:
+    def add_sensor(self, cfg: SensorCfg) -> None:
         """Add a camera, or a contact sensor of an articulation that is there (before :meth:`build`)."""
         self._check_unbuilt()
         if isinstance(cfg, ContactSensorCfg):
             robots = [entity.uid for entity in self._cfgs if isinstance(entity, RobotCfg)]
-            self._builder.add_contact_sensor(cfg, cfg.entity or (robots[0] if robots else "robot"))
+            entity = cfg.entity or (robots[0] if robots else "robot")
+            self._builder.add_contact_sensor(cfg.uid, entity, cfg.link_names)
         else:
             self._builder.claim(cfg.uid)
         self._cfgs.append(cfg)
@@ -189,8 +182,8 @@ class SimulationManager(SceneEntities):
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
-                    names = scene.joints[cfg.uid], scene.links[cfg.uid], scene.parts[cfg.uid]
-                    self.robots[cfg.uid] = Robot(cfg, backend, *names)
+                    parts = scene.parts[cfg.uid]
+                    self.robots[cfg.uid] = Robot(cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid], parts)
                 case ArticulationCfg():
                     self.articulations[cfg.uid] = Articulation(
                         cfg, backend, scene.joints[cfg.uid], scene.links[cfg.uid]
@@ -207,8 +200,8 @@ class SimulationManager(SceneEntities):
                 case StereoCameraCfg():
                     self.sensors[cfg.uid] = StereoCamera(cfg, backend, self._appearance, self._drawer)
                 case ContactSensorCfg():
-                    links, sensor = scene.sensed_links[cfg.uid]
-                    column = int(scene.model.sensor(sensor).adr[0])
+                    links, first_sensor = scene.sensed_links[cfg.uid]
+                    column = int(scene.model.sensor(first_sensor).adr[0])
                     self.contact_sensors[cfg.uid] = ContactSensor(cfg, backend, links, column)
                 case CameraCfg():
                     self.sensors[cfg.uid] = Camera(cfg, backend, self._appearance, self._drawer)

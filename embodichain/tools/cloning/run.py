@@ -275,7 +275,7 @@ def _read_summary(out: Path) -> dict[str, Any] | None:
 def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
     """Return the environment of the expert, with its recording."""
     cfg = plan.cfg
-    env = replace(plan.run.env, num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={})
+    env = replace(plan.run.env, num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={}, curriculum={})
     if plan.record is None:
         return env
     return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, {"save_path": plan.record.name})})
@@ -321,7 +321,7 @@ def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSi
     cfg, run = plan.cfg, plan.run
     if not cfg.num_eval_episodes:
         return None
-    env = build_env(run.env_id, replace(run.env, num_envs=cfg.num_envs, group_size=1, dataset={}))
+    env = build_env(run.env_id, replace(run.env, num_envs=cfg.num_envs, group_size=1, dataset={}, curriculum={}))
     try:
         evaluator = Evaluator(env, cfg.num_eval_episodes, cfg.seed + EVAL_SEED_OFFSET, device, Path())
         return evaluator.run(policy, "bc", stop.check)

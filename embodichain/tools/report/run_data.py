@@ -56,6 +56,7 @@ class _Summary(TypedDict, total=False):
     success_rate: _Share | None
     success_interval_95: Annotated[list[_Share], Field(min_length=2, max_length=2)] | None
     episodes: int
+    metrics: dict[str, float]
     train_seconds: float
     wall_seconds: float
     env_steps: int

@@ -19,6 +19,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.lab.legs import legs_data
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = sorted(REPOSITORY.glob("configs/**/train_config*.json"))
@@ -215,6 +216,16 @@ def test_events_of_training_and_evaluation_go_to_their_own_environment() -> None
     assert run.eval_env is not None
     assert list(run.env.events) == ["start", "nudge"]  # "start" is the environment's own
     assert list(run.eval_env.events) == ["start", "camera"]
+
+
+def test_evaluation_has_no_curriculum(tmp_path: Path) -> None:
+    ranges = {"func": "command_range", "params": {"initial": 0.5}}
+    environment = legs_data({"curriculum": {"ranges": ranges}})
+    run = load_run_config(write_config(tmp_path, tiny_config(trainer__gym_config=environment)))
+    assert run.eval_env is not None
+    assert list(run.env.curriculum) == ["ranges"]
+    assert run.eval_env.curriculum == {}
+    assert run.resolved["gym_config"]["env"]["curriculum"]["ranges"]["params"] == {"initial": 0.5}
 
 
 def test_trainer_decides_seed_and_numbers_of_environments() -> None:

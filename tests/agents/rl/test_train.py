@@ -116,6 +116,8 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     assert 50 < summary["peak_memory_mb"] < 20_000
     assert summary["run_folder"] == str(folder)
     assert summary["video"] is None
+    assert list(summary["metrics"]) == ["pole_angle"]
+    assert 0 < summary["metrics"]["pole_angle"] < 1
 
     content = load_checkpoint(summary["checkpoint"])
     assert Path(summary["checkpoint"]).name == "tiny_step_16.pt"
@@ -200,7 +202,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unknown task": (
         lambda: config_with(trainer__gym_config=broken_env(id="CartPollRL")),
         "env.json: id: unknown environment id 'CartPollRL'. Did you mean 'CartPoleRL'? "
-        "Known: CartPoleRL, OpenDrawerRL, PickCubeRL, PushColoredCubeRL, PushCubeRL, ReachRL",
+        "Known: CartPoleRL, Go2FlatRL, OpenDrawerRL, PickCubeRL, PushColoredCubeRL, PushCubeRL, ReachRL",
     ),
     "wrong type": (
         lambda: config_with(trainer__num_envs="several"),

@@ -41,6 +41,7 @@ class _Evaluation(TypedDict):
     avg_length: float
     episodes: int
     videos: list[str]
+    metrics: NotRequired[dict[str, float]]
 
 
 class _Content(TypedDict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -50,6 +50,8 @@ class Evaluation:
         avg_reward: mean return.
         avg_length: mean length, steps.
         episodes: E.
+        metrics: of the environment by name, means over the episodes: of a number's mean over an episode's steps, and of
+            a flag at its last step, so that it is a share of the episodes.
     """
 
     success_rate: float
@@ -58,6 +60,7 @@ class Evaluation:
     avg_length: float
     episodes: int
     videos: list[Path] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -68,9 +71,10 @@ class Evaluation:
         """Return it as plain data."""
         return asdict(self) | {"videos": list(map(str, self.videos))}
 
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics for the log."""
-        return {f"eval/{name}": getattr(self, name) for name in ("success_rate", "avg_reward", "avg_length")}
+    def scalars(self) -> dict[str, float]:
+        """Return the scalars for the log."""
+        own = {f"eval/{name}": getattr(self, name) for name in ("success_rate", "avg_reward", "avg_length")}
+        return own | {f"eval/metrics/{name}": value for name, value in self.metrics.items()}
 
 
 class EpisodeTable:
@@ -83,6 +87,7 @@ class EpisodeTable:
         self._sums: Tensor | None = None  # [K, N], of unfinished episodes
         self._rows: Tensor | None = None  # [K, E]
         self._ends: Tensor | None = None  # [metrics, E], at the last step
+        self._flags: frozenset[str] = frozenset()  # metrics of type bool
 
     def on_step(self, reward: Tensor, info: dict[str, Any], done: Tensor, episode: Tensor) -> None:
         """Add one step.
@@ -101,6 +106,7 @@ class EpisodeTable:
             self._sums = torch.zeros_like(values)
             self._rows = values.new_zeros(len(columns) + 1, self._num_episodes)
             self._ends = values.new_zeros(len(metrics), self._num_episodes)
+            self._flags = frozenset(name for name, value in metrics.items() if value.dtype == torch.bool)
         assert self._rows is not None
         assert self._ends is not None
         self._sums += values
@@ -119,6 +125,18 @@ class EpisodeTable:
         if self._rows is None:
             return torch.zeros(3, self._num_episodes, dtype=torch.float64)
         return self._rows[[-1, 0, 1]].cpu()
+
+    def metrics(self) -> dict[str, Tensor]:
+        """Return each metric of the episodes, [E] float64 on the CPU; 0 of those not played here.
+
+        Of a number that is the mean over an episode's steps, of a flag its value at the last step.
+        """
+        if self._rows is None or self._ends is None:
+            return {}
+        rows, ends = self._rows.cpu(), self._ends.cpu()
+        names = [name.removeprefix("metrics/") for name in self._names if name.startswith("metrics/")]
+        means = rows[len(self._names) - len(names) : -1] / rows[1].clamp(min=1.0)
+        return {n: end if n in self._flags else mean for n, mean, end in zip(names, means, ends, strict=True)}
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.
@@ -208,12 +226,13 @@ class Evaluator:
                 self.table = EpisodeTable(self.num_episodes)
                 self._play(policy, check_stop, deterministic, on_step)
             results = process_group.sum(self.table.results())
+            metrics = means_of(process_group.gather_data(self.table.metrics()))
         finally:
             with process_group.busy():
                 videos = env.stop_recording() if process_group.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
         interval = wilson_interval(success, self.num_episodes)
-        return Evaluation(success, interval, returns, lengths, self.num_episodes, videos)
+        return Evaluation(success, interval, returns, lengths, self.num_episodes, videos, metrics)
 
     def _play(
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]
@@ -242,6 +261,13 @@ def _numbering(process_group: ProcessGroup) -> dict[str, Any]:
     """Return the options of a reset that number the episodes across environments and processes."""
     share = {} if process_group.world_size == 1 else {"share": (process_group.rank, process_group.world_size)}
     return {"enumerate_episodes": True, **share}
+
+
+def means_of(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Return the means over the episodes of metrics [E], of which each process has those that it has played."""
+    # A process that has played none has no names.
+    names = {name: None for share in shares for name in share}
+    return {name: float(torch.stack([share[name] for share in shares if share]).sum(0).mean()) for name in names}
 
 
 def wilson_interval(rate: float, count: int) -> tuple[float, float]:

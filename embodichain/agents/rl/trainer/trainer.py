@@ -368,4 +368,4 @@ class Trainer:
         progress.evaluating(self.evaluator.num_episodes)
         with self.collector.paused():
             self.last_evaluation = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
-        return self.last_evaluation.metrics()
+        return self.last_evaluation.scalars()

@@ -114,6 +114,7 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
         return SceneNames(None, None, None)
     declared = _declared(env_class, "base_entries", _OBSERVATION_HOOKS)
+    commands = None if any(path.startswith("env.commands") for path in wrong) else frozenset(cfg.commands)
     cameras = [sensor for sensor in cfg.sensor if isinstance(sensor, CameraCfg)]
     entries = None if declared is None else frozenset([*declared, *_images(cameras)])
     added = _declared(env_class, "added_uids", _SCENE_HOOKS)
@@ -122,11 +123,11 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     is_open = any(group.folder_path is not None for group in cfg.rigid_object_group)
     is_whole = MISSING not in uids and not {*SCENE_KEYS, "light.direct"} & set(wrong)
     if added is None or cfg.robot is None or is_open or not is_whole:
-        return SceneNames(None, None, entries)
+        return SceneNames(None, None, entries, commands=commands)
     # What a class adds may be sensors as well.
     seen = frozenset([*added, *(camera.uid for camera in cameras)])
     contacts = frozenset([*added, *(sensor.uid for sensor in cfg.sensor if isinstance(sensor, ContactSensorCfg))])
-    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts)
+    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts, commands)
 
 
 def has_config_robot(env_class: type | None) -> bool:

@@ -28,6 +28,7 @@ from embodichain.lab.sim.model.assembly import Assembly, assemble
 from embodichain.lab.sim.model.base import place_base, quat_of_degrees
 from embodichain.lab.sim.model.checks import check_plane, check_uid, mesh_path
 from embodichain.lab.sim.model.collisions import limit_collisions
+from embodichain.lab.sim.model.contact_sensors import sense_links, sense_net_force
 from embodichain.lab.sim.model.drives import (
     match_driven,
     match_names,
@@ -39,7 +40,6 @@ from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_co
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
 from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
-from embodichain.lab.sim.sensors.cfg import ContactSensorCfg
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
 from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, logger
@@ -54,9 +54,7 @@ _ROBOT_BITS = {"contype": 2, "conaffinity": 5}
 _ARTICULATION_BITS = {"contype": 4, "conaffinity": 3}
 _NO_BITS = {"contype": 0, "conaffinity": 0}
 
-_NET_FORCE = 3  # the contact sensor's way to reduce several contacts to one
 _GEOM = mujoco.mjtGeom
-_FRAME_SENSORS = {"pos": mujoco.mjtSensor.mjSENS_FRAMEPOS, "vel": mujoco.mjtSensor.mjSENS_FRAMELINVEL}
 
 
 @dataclass
@@ -188,32 +186,16 @@ class SceneBuilder:
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
-    def add_contact_sensor(self, cfg: ContactSensorCfg, entity: str) -> None:
-        """Sense force, position and velocity of an articulation's links, all forces first.
+    def add_contact_sensor(self, uid: str, entity: str, link_names: Sequence[str]) -> None:
+        """Sense force, position and velocity of an articulation's links.
 
         Raises:
             ConfigError: the uid is taken, or a link does not exist.
         """
-        self.claim(cfg.uid)
-        place = f"sensor '{cfg.uid}'"
+        self.claim(uid)
         if entity not in self._links:
-            raise ConfigError(f"{place}: {unknown_name('robot or articulation', entity, self._links)}")
-        bodies = {name: (mujoco.mjtObj.mjOBJ_XBODY, full) for name, full in self._links[entity].items()}
-        prefix = f"{entity}/"
-        geoms = [geom.name for geom in self._spec.geoms if geom.name.startswith(prefix) and geom.contype]
-        frames = {name.removeprefix(prefix): (mujoco.mjtObj.mjOBJ_GEOM, name) for name in geoms} | bodies
-        names = match_names(cfg.link_names, list(frames), f"{place}.link_names", "link")
-        for kind in ("force", "pos", "vel"):
-            for name in names:
-                objtype, full = frames[name]
-                sensor = self._spec.add_sensor(name=f"{cfg.uid}/{kind}/{name}", objname=full)
-                sensor.objtype = objtype
-                if kind == "force":
-                    _sense_net_force(sensor)
-                    sensor.objtype = objtype if name not in bodies else mujoco.mjtObj.mjOBJ_BODY
-                else:
-                    sensor.type = _FRAME_SENSORS[kind]
-        self._sensed_links[cfg.uid] = (names, f"{cfg.uid}/force/{names[0]}")
+            raise ConfigError(f"sensor '{uid}'.entity: {unknown_name('robot or articulation', entity, self._links)}")
+        self._sensed_links[uid] = sense_links(self._spec, uid, link_names, self._links[entity], f"{entity}/")
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
         """Replace the level ground; robots with a free base start on the first cell."""
@@ -260,7 +242,7 @@ class SceneBuilder:
         self._contact_sensors[name] = f"{body}/contacts"
         sensor = self._spec.add_sensor(name=self._contact_sensors[name])
         sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, body
-        _sense_net_force(sensor)
+        sense_net_force(sensor)
 
     def compile(self) -> CompiledScene:
         """Compile the model; what MuJoCo has no counterpart for is listed in one warning.
@@ -326,12 +308,6 @@ class SceneBuilder:
                     path = mesh_path(shape.fpath)
                 self._spec.add_mesh(name=body.name, file=str(path))
                 return body.add_geom(type=_GEOM.mjGEOM_MESH, meshname=body.name)
-
-
-def _sense_net_force(sensor: mujoco.MjsSensor) -> None:
-    """Let a sensor have the sum of the forces of all its object's contacts, as one."""
-    sensor.type = mujoco.mjtSensor.mjSENS_CONTACT
-    sensor.intprm = [1 << int(mujoco.mjtConDataField.mjCONDATA_FORCE), _NET_FORCE, 1]
 
 
 def _set_solver(option: mujoco.MjOption, cfg: ConstraintSolverCfg) -> None:

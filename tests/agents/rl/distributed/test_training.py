@@ -114,10 +114,10 @@ def test_another_number_of_processes_goes_on_with_new_episodes_and_says_so(
 
 
 def evaluate(rank: int, folder: Path) -> list[float]:
-    """Success, return and length of an evaluation of 5 episodes, by a policy that is the same on all."""
+    """Success, return, length and metric of an evaluation of 5 episodes, by a policy that is the same on all."""
     summary = train(rank, folder, str(folder / "train_config.json"), overrides=["algorithm.cfg.learning_rate=1e-30"])
     row = rows(folder / summary["run_folder"])[-1]
-    return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length")]
+    return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 
 def test_split_evaluation_is_that_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def evaluate_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]
     path, change = str(folder / "train_config.json"), "algorithm.cfg.learning_rate=1e-30"
     summary = train_from_config(path, False, [change, "trainer.exp_name=alone"])
     row = rows(folder / summary["run_folder"])[-1]
-    return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length")]
+    return [row[f"eval/{name}"] for name in ("success_rate", "avg_reward", "avg_length", "metrics/pole_angle")]
 
 
 def interrupt(rank: int, folder: Path, where: str) -> tuple[int, int]:

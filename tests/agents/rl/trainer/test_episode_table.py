@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator
+from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of
 from tests.agents.rl.fakes import ScriptedEnv, linear_policy
 
 
@@ -45,3 +45,30 @@ def test_of_a_chunk_only_the_steps_that_were_made_count() -> None:
     assert columns["metrics/m"].tolist() == [15.0, 17.5]  # (10 + 20) / 2 and (3 x 10 + 40) / 4
     assert columns["metrics/m at the end"].tolist() == [20, 40]
     assert columns["success"].tolist() == [1, 0]
+
+
+def test_metric_of_an_episode_is_a_numbers_mean_or_a_flags_last_value() -> None:
+    table = EpisodeTable(3)
+    no_rewards = {"rewards": {}, "success": torch.tensor([False, False])}
+    steps = [  # number, flag and end of two environments
+        ([1.0, 5.0], [True, False], [False, False]),
+        ([2.0, 7.0], [False, True], [True, True]),
+        ([4.0, 9.0], [True, False], [True, False]),  # the second environment's second episode is not of the three
+    ]
+    episode = torch.tensor([0, 1])
+    for number, flag, end in steps:
+        metrics = {"error": torch.tensor(number), "fall_rate": torch.tensor(flag)}
+        done = torch.tensor(end)
+        table.on_step(torch.zeros(2), no_rewards | {"metrics": metrics}, done, episode)
+        episode = episode + 2 * done
+    metrics = table.metrics()
+    assert metrics["error"].tolist() == [1.5, 6.0, 4.0]  # (1 + 2) / 2, (5 + 7) / 2, 4
+    assert metrics["fall_rate"].tolist() == [0.0, 1.0, 1.0]
+    assert means_of([metrics]) == {"error": pytest.approx(11.5 / 3), "fall_rate": pytest.approx(2 / 3)}
+
+
+def test_metrics_of_several_processes_are_over_the_episodes_of_all() -> None:
+    # Of four episodes the first process has played two, the second two, the third none.
+    shares = [{"error": torch.tensor([1.0, 0.0, 3.0, 0.0])}, {"error": torch.tensor([0.0, 2.0, 0.0, 6.0])}, {}]
+    assert means_of(shares) == {"error": 3.0}
+    assert means_of([{}, {}]) == {}

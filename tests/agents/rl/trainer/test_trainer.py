@@ -209,6 +209,7 @@ def test_names_of_what_is_logged(tmp_path: Path) -> None:
         "eval/avg_reward",
         "eval/avg_length",
         "eval/success_rate",
+        "eval/metrics/place",
     }
     events = read_tensorboard(tmp_path / "logs")
     assert specified <= set(events)
@@ -241,6 +242,7 @@ def test_logged_figures_are_those_of_the_episodes(tmp_path: Path) -> None:
     assert row["eval/avg_length"] == 2.0
     assert row["eval/avg_reward"] == pytest.approx((1 + 4 + 9) / 3)
     assert row["eval/success_rate"] == pytest.approx(2 / 3)
+    assert row["eval/metrics/place"] == pytest.approx(1 / 3)  # environments 0, 1, 0
     assert row["charts/SPS"] == pytest.approx(8 / row["time/train_seconds"])
     assert row["time/train_seconds"] == pytest.approx(sum(row[part] for part in PARTS_OF_TRAINING))
 

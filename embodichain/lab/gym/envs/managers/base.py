@@ -205,16 +205,20 @@ class CommandTerm(Functor):
         """Let a control step pass, after its physics."""
         self.tracked = self.command
         self.time_left = self.time_left - self.env.step_dt
-        with self.env.choose(self.time_left <= 0.0) as due:
+        # Times are rounded to whole steps, so that sums of them need not be exact.
+        with self.env.choose(self.time_left < 0.5 * self.env.step_dt) as due:
             if len(due):
                 self._draw(due)
         self.follow()
 
     def reset(self, env_ids: Tensor) -> None:
         """Draw commands for environments [n], whose episodes begin."""
+        others = self.command
         self._draw(env_ids)
         self.follow()
-        self.tracked = self.tracked.index_copy(0, env_ids, self.command[env_ids])
+        rows = self.command[env_ids]
+        self.command = others.index_copy(0, env_ids, rows)
+        self.tracked = self.tracked.index_copy(0, env_ids, rows)
 
     def _draw(self, env_ids: Tensor) -> None:
         shortest, longest = self.cfg.resampling_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PositiveFloat
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
@@ -14,12 +14,14 @@ __all__ = [
     "GROUND_UID",
     "ActionTermCfg",
     "CommandCfg",
+    "CommandName",
     "CurriculumCfg",
     "DatasetCfg",
     "EventCfg",
     "FunctorCfg",
     "Interval",
     "ObservationCfg",
+    "PositiveShare",
     "Range",
     "Range1",
     "Range2",
@@ -27,6 +29,7 @@ __all__ = [
     "RewardCfg",
     "SceneEntityCfg",
     "SensorName",
+    "Share",
     "TerminationCfg",
     "Vec3",
 ]
@@ -36,6 +39,8 @@ GROUND_UID = "default_plane"
 ALL_SENSORS = "all_sensors"
 """Stands for every camera where a term takes cameras by name."""
 Floats = tuple[float, ...]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 Vec3 = tuple[float, float, float]
 
 
@@ -69,6 +74,8 @@ Range3 = Annotated[tuple[Vec3, Vec3], AfterValidator(_check_range)]
 """The same for three axes."""
 Range1 = Annotated[tuple[float, float], AfterValidator(_check_bounds)]
 """``[lowest, highest]`` of one number."""
+Times = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_check_bounds)]
+"""``[shortest, longest]`` time, s."""
 Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 """``[lowest, highest]`` of one number, not the same."""
 
@@ -116,6 +123,18 @@ class ContactSensorUid(str):
 
 SensorName = Annotated[str, AfterValidator(ContactSensorUid)]
 """A parameter that must name a contact sensor."""
+
+
+class CommandKey(str):
+    """The name of a command."""
+
+    __slots__ = ()
+
+
+BASE_VELOCITY = CommandKey("base_velocity")
+"""The command that terms of locomotion follow by default."""
+CommandName = Annotated[str, AfterValidator(CommandKey)]
+"""A parameter that must name a command of ``env.commands``."""
 
 
 @configclass
@@ -173,8 +192,8 @@ class EventCfg(FunctorCfg):
 class CommandCfg(FunctorCfg):
     """One command: what the policy is told to do."""
 
-    resampling_time: Range1 = (10.0, 10.0)
-    """``[shortest, longest]`` time until it is drawn anew within an episode, s."""
+    resampling_time: Times = (10.0, 10.0)
+    """``[shortest, longest]`` time until it is drawn anew within an episode, s, in whole control steps."""
 
 
 @configclass

@@ -24,6 +24,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
     CameraEntityCfg,
     CameraUid,
     CommandCfg,
+    CommandKey,
     ContactSensorUid,
     CurriculumCfg,
     DatasetCfg,
@@ -93,6 +94,7 @@ class SceneNames:
         entries: the base observation's, by slash-separated name.
         cameras: the uids of cameras.
         contact_sensors: the uids of contact sensors.
+        commands: the names in ``env.commands``.
     """
 
     uids: frozenset[str] | None
@@ -100,13 +102,14 @@ class SceneNames:
     entries: frozenset[str] | None = None
     cameras: frozenset[str] | None = None
     contact_sensors: frozenset[str] | None = None
+    commands: frozenset[str] | None = None
 
     @classmethod
     def of(cls, env: TermEnv) -> SceneNames:
         """Return the names of a built scene."""
         parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
-        sensors = {"cameras": frozenset(env.sim.sensors), "contact_sensors": frozenset(env.sim.contact_sensors)}
-        return cls(frozenset(env.sim.entity_uids), parts, **sensors)
+        cameras, contacts = frozenset(env.sim.sensors), frozenset(env.sim.contact_sensors)
+        return cls(frozenset(env.sim.entity_uids), parts, None, cameras, contacts, frozenset(env.cfg.commands))
 
 
 def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
@@ -229,6 +232,10 @@ def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> 
             if names.contact_sensors is None:
                 continue
             known, what, of = names.contact_sensors, "contact sensor", "scene"
+        elif isinstance(value, CommandKey):
+            if names.commands is None:
+                continue
+            known, what, of = names.commands, "command", "config's env.commands"
         elif key == "part_name" or key.endswith("_part_name"):
             if names.parts is None:
                 continue
@@ -256,7 +263,7 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
                 yield f"{path}.uid", key, item.uid
             elif isinstance(item, dict):
                 yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
-            elif isinstance(item, ContactSensorUid) or _is_name(key, item):
+            elif isinstance(item, ContactSensorUid | CommandKey) or _is_name(key, item):
                 yield path, key, item
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
+import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.base import CommandTerm, Manager
@@ -12,6 +14,7 @@ from embodichain.lab.gym.envs.managers.checks import build_terms
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.rows import changing_rows
 
 
 class CommandManager(Manager):
@@ -41,7 +44,15 @@ class CommandManager(Manager):
         if not self.terms:
             return
         env = self._env
-        with env.random.stream("commands", tick=env.elapsed_steps):
+        with env.random.stream("commands", tick=env.elapsed_steps), self._changing_stepping():
             for name, term in self.terms.items():
                 env.random.turn_to(f"commands.{name}")
                 term.advance()
+
+    def _changing_stepping(self) -> AbstractContextManager[None]:
+        """Restrict changes to the environments that step: within a chunk of actions not all of them."""
+        env = self._env
+        if len(env.stepping_ids) == env.num_envs:
+            return nullcontext()
+        stepping = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
+        return changing_rows(self.functors, stepping.index_fill(0, env.stepping_ids, True))

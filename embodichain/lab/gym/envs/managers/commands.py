@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import NonNegativeFloat
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import CommandTerm
-from embodichain.lab.gym.envs.managers.cfg import Range1
+from embodichain.lab.gym.envs.managers.cfg import Range1, Share
 
 __all__ = ["UniformVelocityCommand"]
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class UniformVelocityCommand(CommandTerm):

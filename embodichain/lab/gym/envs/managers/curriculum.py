@@ -5,15 +5,13 @@ Shapes: N environments, n in ``env_ids``.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 import torch
-from pydantic import Field, PositiveFloat
+from pydantic import PositiveFloat
 from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, FunctorCfg, PositiveShare
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.rows import chosen_rows
@@ -34,33 +32,36 @@ class command_range(Functor):  # noqa: N801 (named like a function, as configs n
         long_share: of the time limit, from which an episode counts as long.
     """
 
-    is_global = True
-
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        self._term: Any = env.command_manager.get_term(cfg.params.get("command", "base_velocity"))
-        self._share = torch.tensor(cfg.params.get("initial", 0.3), device=env.device)
-        self._term.range_scale = self._share
+        self._share: Tensor | None = None  # []; None before the first call
 
     @override
     def __call__(
         self,
         env: TermEnv,
         env_ids: Tensor,
-        command: str = "base_velocity",
-        initial: Annotated[float, Field(gt=0.0, le=1.0)] = 0.3,
+        command: CommandName = BASE_VELOCITY,
+        initial: PositiveShare = 0.3,
         step: PositiveFloat = 0.1,
-        long_share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.8,
+        long_share: PositiveShare = 0.8,
     ) -> Tensor:
-        limit = env.cfg.max_episode_steps or 1
+        limit = env.cfg.max_episode_steps
+        if limit is None:
+            raise ConfigError("func: 'command_range' needs a time limit: set the environment's max_episode_steps")
+        term = env.command_manager.get_term(command)
+        if not hasattr(term, "range_scale"):
+            raise ConfigError(f"params.command: '{command}' has no ranges to widen: {type(term).__name__}")
+        if self._share is None:
+            self._share = torch.tensor(initial, device=env.device)
         is_long = env.elapsed_steps[env_ids] >= long_share * limit
         change = ((2.0 * is_long.float() - 1.0) * chosen_rows(env_ids)).sum() * (step / env.num_envs)
         self._share = (self._share + change).clamp(initial, 1.0)
-        self._term.range_scale = self._share
+        term.range_scale = self._share
         return self._share
 
 
-def terrain_levels(env: TermEnv, env_ids: Tensor, command: str = "base_velocity") -> Tensor:
+def terrain_levels(env: TermEnv, env_ids: Tensor, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Move environments to harder or easier cells of the terrain, and return the level of each, [N].
 
     One level up where the robot is more than half a cell from its start; one down where it is less than half of the
@@ -76,9 +77,9 @@ def terrain_levels(env: TermEnv, env_ids: Tensor, command: str = "base_velocity"
     """
     terrain, steps = env.sim.terrain, env.cfg.max_episode_steps
     if terrain is None:
-        raise ConfigError("env.curriculum: terrain_levels needs the scene's 'terrain'")
+        raise ConfigError("func: 'terrain_levels' needs the scene's 'terrain'")
     if steps is None:
-        raise ConfigError("env.curriculum: terrain_levels needs max_episode_steps, the length of a whole episode")
+        raise ConfigError("func: 'terrain_levels' needs a time limit: set the environment's max_episode_steps")
     walked = terrain.distance_walked(env.robot.base)
     commanded = torch.linalg.vector_norm(env.command_manager.get_tracked(command)[:, :2], dim=1) * steps * env.step_dt
     up = walked > terrain.cfg.cell_size / 2

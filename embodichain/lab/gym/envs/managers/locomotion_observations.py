@@ -6,7 +6,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import SensorName
+from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, SensorName
 from embodichain.lab.gym.envs.managers.locomotion_state import (
     STANDING_COMMAND,
     gait_clock,
@@ -96,7 +96,7 @@ def last_action(env: TermEnv) -> Tensor:
 
 
 @deployed_as(lambda env, command: raw(_command(env, command)))
-def generated_command(env: TermEnv, command: str = "base_velocity") -> Tensor:
+def generated_command(env: TermEnv, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return the command that the next action is to follow, [N, C].
 
     Args:
@@ -106,7 +106,7 @@ def generated_command(env: TermEnv, command: str = "base_velocity") -> Tensor:
 
 
 @deployed_as(_gait_recipe)
-def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: str = "base_velocity") -> Tensor:
+def gait_phase(env: TermEnv, frequency: PositiveFloat = 2.0, command: CommandName = BASE_VELOCITY) -> Tensor:
     """Return sine and cosine of the clock of a gait, [N, 2]; 0 where the command is to stand still.
 
     The clock starts at 0 with the episode; ``feet_gait`` rewards feet that keep its time.

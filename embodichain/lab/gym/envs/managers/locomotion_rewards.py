@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SensorName
+from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, FunctorCfg, PositiveShare, SensorName
 from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.model.drives import match_names
@@ -52,7 +52,7 @@ def track_lin_vel_xy_exp(
     action: Tensor,
     info: dict[str, Any],
     std: PositiveFloat = 0.5,
-    command: str = "base_velocity",
+    command: CommandName = BASE_VELOCITY,
 ) -> Tensor:
     """Return exp(-|v - c|^2 / std^2) of the base's velocity v and the commanded one c, forwards and to the left.
 
@@ -70,7 +70,7 @@ def track_ang_vel_z_exp(
     action: Tensor,
     info: dict[str, Any],
     std: PositiveFloat = 0.5,
-    command: str = "base_velocity",
+    command: CommandName = BASE_VELOCITY,
 ) -> Tensor:
     """Return exp(-(w - c)^2 / std^2) of the base's yaw rate w and the commanded one c.
 
@@ -152,7 +152,7 @@ class joint_acc_l2(Functor):  # noqa: N801 (named like a function, as configs na
 
 
 def joint_pos_limits(
-    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveFloat = 0.95
+    env: TermEnv, obs: TensorDict, action: Tensor, info: dict[str, Any], soft_share: PositiveShare = 0.95
 ) -> Tensor:
     """Return how far the joints are outside the middle part of their ranges, summed, rad or m.
 
@@ -206,7 +206,7 @@ def feet_air_time(
     info: dict[str, Any],
     sensor: SensorName,
     threshold: PositiveFloat = 0.5,
-    command: str = "base_velocity",
+    command: CommandName = BASE_VELOCITY,
 ) -> Tensor:
     """Return the sum over the feet that land of (time in the air - threshold), s; 0 where the command is to stand.
 
@@ -303,7 +303,7 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
         frequency: PositiveFloat = 2.0,
         swing_height: PositiveFloat = 0.06,
         foot_radius: PositiveFloat = 0.022,
-        command: str = "base_velocity",
+        command: CommandName = BASE_VELOCITY,
     ) -> Tensor:
         feet = env.sim.get_contact_sensor(sensor)
         moving = is_moving(env.command_manager.get_tracked(command))[:, None]

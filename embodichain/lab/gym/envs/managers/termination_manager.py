@@ -26,7 +26,7 @@ class TerminationManager(Manager):
         return bool(self._terms)
 
     def compute(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return which episodes fail and which are cut short, [N] bool each, and each term's own [N] by metric name.
+        """Return which episodes fail and which are cut short, and each term's value by metric name, [N] bool each.
 
         Raises:
             ConfigError: a term returns another type or shape.
@@ -42,5 +42,5 @@ class TerminationManager(Manager):
                 timed_out = timed_out | value
             else:
                 failed = failed | value
-            metrics[f"termination/{term.name}"] = value.float()
+            metrics[f"termination/{term.name}"] = value
         return failed, timed_out, metrics

@@ -15,8 +15,10 @@ from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 __all__ = ["bad_orientation", "base_height_below", "illegal_contact"]
 
+Lean = Annotated[float, Field(gt=0.0, lt=math.pi)]
 
-def bad_orientation(env: TermEnv, limit_angle: Annotated[float, Field(gt=0.0, lt=math.pi)] = 1.0) -> Tensor:
+
+def bad_orientation(env: TermEnv, limit_angle: Lean = 1.0) -> Tensor:
     """Return where the robot's base leans by more than an angle, [N] bool.
 
     Args:

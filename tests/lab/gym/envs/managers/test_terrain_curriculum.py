@@ -71,8 +71,8 @@ def test_random_level_beyond_the_last_is_drawn_by_the_environment(tmp_path: Path
 
 def test_scene_without_terrain_or_time_limit_is_one_line(tmp_path: Path) -> None:
     env: Any = ball_env(tmp_path, terrain=None)
-    with pytest.raises(ConfigError, match=r"terrain_levels needs the scene's 'terrain'$"):
+    with pytest.raises(ConfigError, match=r"'terrain_levels' needs the scene's 'terrain'$"):
         terrain_levels(env, torch.arange(8))
     env = env_that_walked(tmp_path, [0.0] * 5, max_episode_steps=None)
-    with pytest.raises(ConfigError, match=r"terrain_levels needs max_episode_steps"):
+    with pytest.raises(ConfigError, match=r"'terrain_levels' needs a time limit"):
         terrain_levels(env, torch.arange(5))

@@ -16,7 +16,9 @@ from embodichain.utils.configclass import replace
 
 __all__ = [
     "CartPoleEnv",
+    "G1FlatEnv",
     "Go2FlatEnv",
+    "Go2RoughEnv",
     "LocomotionEnv",
     "OpenDrawerEnv",
     "PickCubeEnv",

@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 
@@ -23,7 +24,7 @@ class LocomotionEnv(EmbodiedEnv):
 
     success_terminates = False
     base_entries = ()
-    command_name: str = "base_velocity"
+    command_name: str = BASE_VELOCITY
     """Of the velocity command."""
     max_velocity_error: float = 0.3
     """Largest mean error of success, m/s."""
@@ -38,6 +39,7 @@ class LocomotionEnv(EmbodiedEnv):
     def _init_sim_state(self) -> None:
         self._error_sums = torch.zeros(self.num_envs, 2, device=self.device)
         super()._init_sim_state()
+        self.command_manager.get_term(self.command_name)  # or an error that says what is missing
 
     @override
     def _base_obs(self) -> dict[str, Tensor]:

@@ -1,0 +1,268 @@
+"""Every reward of legs by hand, from states that are set. Shapes: N = 2 environments, F = 4 feet."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.lab.gym.envs.managers import locomotion_rewards as rewards
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
+from embodichain.utils import ConfigError
+from tests.lab.legs import legs_env, place_base, set_command, set_feet
+
+NO_OBS = TensorDict({}, batch_size=[2])
+NO_ACTION = torch.zeros(2, 12)
+LEVEL = [[0.0, 0.0, 0.0]] * 2
+UP = [[0.0, 0.0, 1.0]] * 2
+
+
+@pytest.fixture(scope="module")
+def built() -> LocomotionEnv:
+    return legs_env(2)
+
+
+@pytest.fixture
+def env(built: LocomotionEnv) -> LocomotionEnv:
+    built.reset(seed=1)
+    return built
+
+
+def value(env: LocomotionEnv, term: Any, action: Tensor = NO_ACTION, info: Any = None, **params: Any) -> Any:
+    result = term(env, NO_OBS, action, {} if info is None else info, **params)
+    assert result.shape == (2,)
+    return pytest.approx(result.tolist(), abs=1e-5, rel=1e-5)
+
+
+def functor(cls: Any, env: LocomotionEnv, **params: Any) -> Any:
+    return cls(FunctorCfg(func=cls, params=params), env)
+
+
+def move(env: LocomotionEnv, velocity: list[list[float]], angles: list[list[float]] = LEVEL) -> None:
+    """Set the bases' velocities: linear in the world's frame, angular in the base's."""
+    place_base(env, UP, angles)
+    env.robot.base.set_velocity(torch.tensor(velocity), env.all_env_ids)
+
+
+def test_tracking_of_the_velocity_is_a_bell_of_the_error(env: LocomotionEnv) -> None:
+    set_command(env, [[0.5, 0.1, 9.0], [0.0, 0.0, 9.0]])
+    move(env, [[0.2, 0.5, 7.0, 0.0, 0.0, 0.0], [0.0] * 6])
+    # errors 0.3, 0.4: exp(-(0.09 + 0.16) / 0.5^2) = exp(-1)
+    assert value(env, rewards.track_lin_vel_xy_exp, std=0.5) == [math.exp(-1.0), 1.0]
+
+
+def test_tracking_is_of_the_command_that_the_last_action_followed(env: LocomotionEnv) -> None:
+    term = env.command_manager.get_term("base_velocity")
+    term.tracked, term.command = torch.zeros(2, 3), torch.ones(2, 3)
+    move(env, [[0.0] * 6] * 2)
+    assert value(env, rewards.track_lin_vel_xy_exp) == [1.0, 1.0]
+    assert value(env, rewards.track_ang_vel_z_exp) == [1.0, 1.0]
+
+
+def test_tracking_of_the_yaw_rate_is_a_bell_of_the_error(env: LocomotionEnv) -> None:
+    set_command(env, [[9.0, 9.0, 0.5], [9.0, 9.0, -0.5]])
+    move(env, [[0.0] * 5 + [1.0], [0.0] * 5 + [-0.5]])
+    # 0.5^2 / 0.25^2 = 4
+    assert value(env, rewards.track_ang_vel_z_exp, std=0.25) == [math.exp(-4.0), 1.0]
+
+
+def test_velocity_along_z_is_the_bases_own(env: LocomotionEnv) -> None:
+    # Nose down by 0.5 rad, a velocity along the world's x is sin(0.5) upwards.
+    move(env, [[0.0, 0.0, -2.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]], [[0.0] * 3, [0.0, 0.5, 0.0]])
+    assert value(env, rewards.lin_vel_z_l2) == [4.0, math.sin(0.5) ** 2]
+
+
+def test_roll_and_pitch_rates_are_summed(env: LocomotionEnv) -> None:
+    move(env, [[0.0, 0.0, 0.0, 3.0, 4.0, 7.0], [0.0] * 6])
+    assert value(env, rewards.ang_vel_xy_l2) == [25.0, 0.0]
+
+
+def test_orientation_is_the_sine_of_the_lean_squared(env: LocomotionEnv) -> None:
+    place_base(env, UP, [[0.3, 0.0, 2.0], [0.0, -0.5, 0.0]])
+    assert value(env, rewards.flat_orientation_l2) == [math.sin(0.3) ** 2, math.sin(0.5) ** 2]
+
+
+def test_height_is_compared_with_the_target(env: LocomotionEnv) -> None:
+    place_base(env, [[0.0, 0.0, 0.5], [4.0, 4.0, 0.2]], LEVEL)
+    assert value(env, rewards.base_height_l2, target_height=0.3) == [0.04, 0.01]
+
+
+def test_action_rate_begins_anew_with_each_episode(env: LocomotionEnv) -> None:
+    term = functor(rewards.action_rate_l2, env)
+    actions = torch.zeros(3, 2, 12)
+    actions[0, :, 0] = 9.0
+    actions[1, :, :2] = torch.tensor([6.0, 4.0])
+    actions[2, :, 0] = 6.0
+    env.elapsed_steps = torch.tensor([1, 5])
+    assert value(env, term, actions[0]) == [0.0, 81.0]
+    env.elapsed_steps = torch.tensor([2, 6])
+    assert value(env, term, actions[1]) == [25.0, 25.0]  # 3, 4
+    env.elapsed_steps = torch.tensor([3, 1])
+    assert value(env, term, actions[2]) == [16.0, 0.0]
+
+
+def test_torques_are_those_of_the_drives(env: LocomotionEnv) -> None:
+    # Stiffness 35 Nm/rad: 0.1 rad from the target are 3.5 Nm, at rest.
+    targets = env.robot.get_qpos().clone()
+    targets[0, :2] += 0.1
+    env.robot.set_qpos(targets)
+    assert value(env, rewards.joint_torques_l2) == [2 * 3.5**2, 0.0]
+
+
+def test_joint_velocities_are_summed(env: LocomotionEnv) -> None:
+    qvel = torch.zeros(2, 12)
+    qvel[0, [0, 11]] = torch.tensor([3.0, -4.0])
+    env.robot.set_qvel(qvel)
+    move(env, [[9.0] * 6] * 2)  # the base does not count
+    assert value(env, rewards.joint_vel_l2) == [25.0, 0.0]
+
+
+def test_accelerations_are_means_over_the_step_from_the_velocity_at_its_start(env: LocomotionEnv) -> None:
+    term = functor(rewards.joint_acc_l2, env)
+    qvel = torch.zeros(2, 12)
+    qvel[:, 0] = 0.4
+    env.robot.set_qvel(qvel)
+    term.reset(torch.tensor([1]))  # begins with 0.4 rad/s, environment 0 with 0
+    qvel[:, 0] = 0.6
+    env.robot.set_qvel(qvel)
+    # 0.6 / 0.02 s = 30 and 0.2 / 0.02 = 10
+    assert value(env, term) == [900.0, 100.0]
+    assert value(env, term) == [0.0, 0.0]
+
+
+def test_joint_limits_count_from_the_softer_ones_on(env: LocomotionEnv) -> None:
+    low, high = env.robot.body_data.qpos_limits[0].unbind(dim=1)
+    middle, width = (low + high) / 2, high - low
+    qpos = middle.repeat(2, 1)
+    qpos[0, 0] += 0.5 * width[0]  # at the limit: 0.05 of the width beyond the inner 0.9
+    qpos[0, 1] -= 0.47 * width[1]  # 0.02 of the width beyond
+    qpos[1, 2] += 0.44 * width[2]  # inside
+    env.robot.set_qpos(qpos, target=False)
+    expected = 0.05 * float(width[0]) + 0.02 * float(width[1])
+    assert value(env, rewards.joint_pos_limits, soft_share=0.9) == [expected, 0.0]
+
+
+def test_posture_is_a_bell_with_a_width_for_each_joint(env: LocomotionEnv) -> None:
+    qpos = env.robot.body_data.default_qpos.clone()
+    hips = [name.endswith("hip_joint") for name in env.robot.joint_names]
+    qpos[0, hips] += 0.1
+    qpos[1] += 0.2
+    env.robot.set_qpos(qpos, target=False)
+    # 4 hips of 12 joints: exp(-4 / 12 * (0.1 / 0.5)^2); all: exp(-(0.2 / 0.5)^2)
+    whole = functor(rewards.posture, env, std=0.5)
+    assert value(env, whole) == [math.exp(-0.04 / 3), math.exp(-0.16)]
+    # The hips alone, 0.2: exp(-0.25), exp(-1)
+    of_hips = functor(rewards.posture, env, std={".*_hip_joint": 0.2})
+    assert value(env, of_hips) == [math.exp(-0.25), math.exp(-1.0)]
+    # A later pattern replaces an earlier one: hips 0.1, others 0.4.
+    both = functor(rewards.posture, env, std={".*": 0.4, ".*_hip_joint": 0.1})
+    assert value(env, both) == [math.exp(-1 / 3), math.exp(-(4 * 4.0 + 8 * 0.25) / 12)]
+
+
+def test_posture_of_a_joint_that_is_not_there_is_an_error(env: LocomotionEnv) -> None:
+    with pytest.raises(ConfigError, match=r"params.std: unknown joint '.\*_hip'. .*Known: FL_calf_joint"):
+        functor(rewards.posture, env, std={".*_hip": 0.2})
+
+
+def test_air_time_counts_where_feet_land(env: LocomotionEnv) -> None:
+    set_command(env, [[0.5, 0.0, 0.0], [0.5, 0.0, 0.0]])
+    set_feet(
+        env.sim.get_contact_sensor("feet"),
+        last_air_time=[[0.3, 0.1, 0.9, 0.4]],
+        first_contact=[[True, True, False, False], [False] * 4],
+    )
+    # (0.3 - 0.25) + (0.1 - 0.25)
+    assert value(env, rewards.feet_air_time, sensor="feet", threshold=0.25) == [-0.1, 0.0]
+    set_command(env, [[0.0, 0.05, 0.0], [0.5, 0.0, 0.0]])
+    assert value(env, rewards.feet_air_time, sensor="feet", threshold=0.25) == [0.0, 0.0]
+
+
+def test_feet_slide_where_they_touch(env: LocomotionEnv) -> None:
+    vel = [[3.0, 4.0, 9.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 2.0]]
+    set_feet(env.sim.get_contact_sensor("feet"), vel=vel, in_contact=[[True, False, True, True], [False] * 4])
+    assert value(env, rewards.feet_slide, sensor="feet") == [5.5, 0.0]
+
+
+def test_clearance_is_wanted_where_feet_move(env: LocomotionEnv) -> None:
+    pos = [[0.0, 0.0, 0.18], [0.0, 0.0, 0.08], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    vel = [[3.0, 4.0, 9.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.0], [0.0, 0.0, 2.0]]
+    set_feet(env.sim.get_contact_sensor("feet"), pos=pos, vel=vel)
+    # 0.1^2 * 5 + 0 * 1 + 0.08^2 * 0.5 + 0
+    assert value(env, rewards.feet_clearance, sensor="feet", target_height=0.08) == [0.0532, 0.0532]
+
+
+def test_impact_is_force_beyond_the_bound(env: LocomotionEnv) -> None:
+    force = [[0.0, 30.0, 40.0], [0.0, 0.0, 100.0], [0.0, 0.0, 5.0], [0.0] * 3]
+    set_feet(env.sim.get_contact_sensor("feet"), force=force)
+    assert value(env, rewards.feet_impact, sensor="feet", max_force=45.0) == [60.0, 60.0]  # 5 + 55
+
+
+def test_links_that_touch_are_counted(env: LocomotionEnv) -> None:
+    set_feet(env.sim.get_contact_sensor("feet"), in_contact=[[True, False, True, True], [False] * 4])
+    assert value(env, rewards.undesired_contacts, sensor="feet") == [3.0, 0.0]
+
+
+def test_alive_and_terminated_are_opposites(env: LocomotionEnv) -> None:
+    info = {"fail": torch.tensor([True, False])}
+    assert value(env, rewards.is_alive, info=info) == [0.0, 1.0]
+    assert value(env, rewards.is_terminated, info=info) == [1.0, 0.0]
+
+
+GAIT: dict[str, Any] = {
+    "sensor": "feet", "offsets": [0.5, 0.0, 0.0, 0.5], "frequency": 2.0, "swing_height": 0.08, "foot_radius": 0.02,
+}  # fmt: skip
+
+
+def test_gait_in_the_middle_of_a_swing_wants_two_feet_up_and_two_down(env: LocomotionEnv) -> None:
+    term = functor(rewards.feet_gait, env, **GAIT)
+    set_command(env, [[0.5, 0.0, 0.0]] * 2)
+    env.elapsed_steps = torch.tensor([6, 31])  # 0.24 and 1.24 strides
+    s = math.sin(2 * math.pi * 0.24)  # 0.998: FR and RL swing, FL and RR stand
+    up = 0.02 + 0.08 * s
+    feet = env.sim.get_contact_sensor("feet")
+    # As wanted in environment 0; in environment 1 the same feet are on the ground, and those that stand slide.
+    set_feet(
+        feet,
+        pos=[[[0.0, 0.0, 0.02], [0.0, 0.0, up], [0.0, 0.0, up], [0.0, 0.0, 0.02]], [[0.0, 0.0, 0.02]] * 4],
+        vel=[[[0.0] * 3] * 4, [[0.2, 0.0, 0.0], [0.0] * 3, [0.0] * 3, [0.0, 0.2, 0.0]]],
+        in_contact=[[True, False, False, True], [True] * 4],
+    )
+    # Those that stand and slide at 0.2 m/s earn exp(-1) each, those that should swing nothing.
+    assert value(env, term, **GAIT) == [1.0, math.exp(-1.0) / 2]
+
+
+def test_gait_between_swing_and_stance_counts_both(env: LocomotionEnv) -> None:
+    term = functor(rewards.feet_gait, env, **GAIT)
+    set_command(env, [[0.5, 0.0, 0.0]] * 2)
+    env.elapsed_steps = torch.tensor([0, 0])  # s = 0 for all: swings 0.5, stands 0.5
+    feet = env.sim.get_contact_sensor("feet")
+    set_feet(
+        feet,
+        pos=[[0.0, 0.0, 0.02]] * 4,
+        vel=[[0.0] * 3] * 4,
+        in_contact=[[True] * 4, [False] * 4],
+    )
+    assert value(env, term, **GAIT) == [0.5, 0.5]
+    set_feet(feet, pos=[[0.0, 0.0, 0.06]] * 4)
+    # 0.04 m too high, half of the swing height: exp(-1) in the air, and it does not matter on the ground
+    assert value(env, term, **GAIT) == [0.5, 0.5 * math.exp(-1.0)]
+
+
+def test_gait_of_a_robot_that_is_to_stand_is_to_stand(env: LocomotionEnv) -> None:
+    term = functor(rewards.feet_gait, env, **GAIT)
+    set_command(env, [[0.0, 0.0, 0.0]] * 2)
+    env.elapsed_steps = torch.tensor([6, 6])
+    feet = env.sim.get_contact_sensor("feet")
+    set_feet(feet, vel=[[0.0] * 3] * 4, in_contact=[[True] * 4, [True, False, False, True]])
+    assert value(env, term, **GAIT) == [1.0, 0.5]
+
+
+def test_offsets_of_the_wrong_number_are_an_error_that_names_the_feet(env: LocomotionEnv) -> None:
+    message = "params.offsets: has 2 values for 4 feet: FL_foot, FR_foot, RL_foot, RR_foot"
+    with pytest.raises(ConfigError, match=message):
+        functor(rewards.feet_gait, env, **GAIT | {"offsets": [0.0, 0.5]})

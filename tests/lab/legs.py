@@ -1,0 +1,64 @@
+"""A quadruped for the tests of legs. Shapes: N environments, n in ``env_ids``, F feet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
+from embodichain.lab.sim.math import quat_from_euler
+from embodichain.lab.sim.sensors import ContactSensor
+from embodichain.utils.configclass import replace
+
+FEET = ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
+GO2: dict[str, Any] = {
+    "uid": "go2",
+    "fpath": "go2",
+    "fix_base": False,
+    "drive_pros": {"stiffness": 35.0, "damping": 0.6},
+}
+ENV: dict[str, Any] = {
+    "sim_cfg": {"physics_dt": 0.005, "num_threads": 1},
+    "actions": {"joint_position": {"func": "JointPositionTerm", "params": {"scale": 0.25}}},
+    "commands": {"base_velocity": {"func": "UniformVelocityCommand", "resampling_time": [0.06, 0.2]}},
+    "observations": {"command": {"func": "generated_command"}, "velocity": {"func": "base_lin_vel"}},
+}
+SENSORS: list[dict[str, Any]] = [{"sensor_type": "Contact", "uid": "feet", "link_names": [".*_foot"]}]
+
+
+def legs_data(env: Mapping[str, Any] | None = None, **top: Any) -> dict[str, Any]:
+    """Return a config in the file's format; a control step is 0.02 s."""
+    own = ENV | dict(env or {})
+    return {"id": "Go2FlatRL", "robot": GO2, "sensor": SENSORS, "max_episode_steps": 50, "env": own} | top
+
+
+def legs_env(num_envs: int = 2, env: Mapping[str, Any] | None = None, seed: int = 1, **top: Any) -> LocomotionEnv:
+    """Build a quadruped's environment."""
+    cfg = replace(config_to_cfg(legs_data(env, **top)), num_envs=num_envs, seed=seed)
+    built = build_env("Go2FlatRL", base_env_cfg=cfg)
+    assert isinstance(built, LocomotionEnv)
+    return built
+
+
+def place_base(env: LocomotionEnv, positions: Sequence[Sequence[float]], angles: Sequence[Sequence[float]]) -> None:
+    """Put the bases at positions (m), turned by roll, pitch, yaw (rad); one row for each environment."""
+    row = torch.cat((torch.tensor(positions), quat_from_euler(torch.tensor(angles))), dim=1)
+    env.robot.base.set(row, env.all_env_ids)
+
+
+def set_command(env: LocomotionEnv, rows: Sequence[Sequence[float]]) -> None:
+    """Set the present command, which the last action followed too, [N, 3]."""
+    term = env.command_manager.get_term("base_velocity")
+    term.command = term.tracked = torch.tensor(rows)
+
+
+def set_feet(sensor: ContactSensor, **values: Any) -> None:
+    """Set what a sensor has measured, by attribute: nested lists, of which one row counts for all environments."""
+    for name, value in values.items():
+        now: Tensor = getattr(sensor, name)
+        setattr(sensor, name, torch.tensor(value).to(now.dtype).expand_as(now).clone())
