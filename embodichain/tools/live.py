@@ -21,6 +21,7 @@ from embodichain.agents.rl.trainer.viewer import (
     page_address,
 )
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers import CommandTerm
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.tools.agents import HandAgent
 from embodichain.utils import logger
@@ -28,6 +29,7 @@ from embodichain.utils import logger
 _LISTED = 5  # episodes on the page
 _IDLE = 0.05  # s between checks for a click while paused
 _SPEEDS = (0.1, 4.0)
+_NOTCHES = 40  # of a command's slider
 
 
 def play_live(env: EmbodiedEnv, policy: Policy, device: torch.device, seed: int, episodes: int | None = None) -> None:
@@ -43,7 +45,8 @@ class LiveTask:
     """Plays a task in the browser.
 
     It pauses while no page is open. The page has buttons to pause, to make one step and to begin the next episode, a
-    slider for the speed relative to simulated time, and the metrics of the step.
+    slider for the speed relative to simulated time, and the metrics of the step. If the task has commands, each has a
+    switch and sliders to steer by hand.
 
     Args:
         policy: acts deterministically.
@@ -66,6 +69,7 @@ class LiveTask:
         self._speed = gui.add_slider("Speed", *_SPEEDS, step=0.1, initial_value=1.0)
         if isinstance(policy, HandAgent):
             policy.place_sliders(gui)
+        self._steering = Steering(env.command_manager.terms, gui)
         self._metrics = gui.add_html("")
         self._scene = LiveScene(self._server, env.sim.backend, env.sim.appearance)
         self.url = page_address(self._server)
@@ -104,6 +108,7 @@ class LiveTask:
 
     @torch.no_grad()
     def _step(self) -> None:
+        self._steering.apply()
         if not self._plan:
             step = self._policy.get_action(
                 policy_input(self._policy, self._obs, self._state, self._device), deterministic=True
@@ -161,6 +166,34 @@ class LiveTask:
     def _ask_episode(self, event: Any) -> None:
         self._wants_episode = True
         self._clicked.set()
+
+
+class Steering:
+    """Sliders that replace the drawn commands of an environment while their switch is on.
+
+    Args:
+        terms: the environment's commands by name; those without ``numbers`` have no sliders.
+        gui: of a viser server.
+    """
+
+    def __init__(self, terms: Mapping[str, CommandTerm], gui: Any) -> None:
+        self._panels: list[tuple[CommandTerm, Any, list[Any]]] = []
+        for name, term in terms.items():
+            if not term.numbers:
+                continue
+            with gui.add_folder(f"Command {name}"):
+                switch = gui.add_checkbox("Steer by hand", initial_value=False)
+                bounds = zip(term.numbers, *term.limits(), strict=True)
+                sliders = [
+                    gui.add_slider(label, low, high, (high - low) / _NOTCHES or 1.0, min(max(0.0, low), high))
+                    for label, low, high in bounds
+                ]
+            self._panels.append((term, switch, sliders))
+
+    def apply(self) -> None:
+        """Give the environment the sliders' commands, or let it draw its own."""
+        for term, switch, sliders in self._panels:
+            term.hold([slider.value for slider in sliders] if switch.value else None)
 
 
 def _rows(values: Mapping[str, torch.Tensor]) -> list[tuple[str, str]]:

@@ -25,6 +25,7 @@ from embodichain.tools.live import LiveTask
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
 from tests.agents.rl.fakes import CART_POLE_ENV
+from tests.lab.legs import legs_env
 
 CPU = torch.device("cpu")
 Start = Callable[..., tuple[str, threading.Thread, list[int]]]
@@ -200,3 +201,40 @@ def test_browser_drives_a_robot_by_hand_until_it_is_interrupted(
     thread.join(20)
     assert codes == [0]
     assert "slider_to_cart: change of joint position" in capsys.readouterr().out
+
+
+class _Gui:
+    """A panel without a browser."""
+
+    def __init__(self) -> None:
+        self.sliders: list[SimpleNamespace] = []
+        self.switches: list[SimpleNamespace] = []
+
+    def add_folder(self, label: str) -> Any:
+        return nullcontext()
+
+    def add_checkbox(self, label: str, initial_value: bool) -> SimpleNamespace:
+        self.switches.append(SimpleNamespace(label=label, value=initial_value))
+        return self.switches[-1]
+
+    def add_slider(self, label: str, low: float, high: float, step: float, value: float) -> SimpleNamespace:
+        self.sliders.append(SimpleNamespace(label=label, low=low, high=high, value=value))
+        return self.sliders[-1]
+
+
+def test_a_command_is_steered_by_hand_while_its_switch_is_on() -> None:
+    legs = legs_env(1)
+    legs.reset()
+    gui, term = _Gui(), legs.command_manager.get_term("base_velocity")
+    steering = live.Steering(legs.command_manager.terms, gui)
+    drawn = term.command
+    steering.apply()
+    assert torch.equal(term.command, drawn)
+    assert [slider.label for slider in gui.sliders] == list(term.numbers)
+    gui.switches[0].value, gui.sliders[0].value = True, 0.75
+    steering.apply()
+    assert term.command.tolist() == [[0.75, 0.0, 0.0]]
+    gui.switches[0].value = False
+    steering.apply()
+    legs.step(torch.zeros(1, 12))
+    assert term.command.tolist() != [[0.75, 0.0, 0.0]]

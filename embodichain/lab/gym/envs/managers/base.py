@@ -176,6 +176,7 @@ class CommandTerm(Functor):
 
     Attributes:
         size: C, the length of the command.
+        numbers: name and unit of each of its C numbers, for sliders.
         command: [N, C], which the next action is to follow.
         tracked: [N, C], which the last action followed: rewards and metrics are about this one.
         time_left: [N], until the next draw, s.
@@ -183,9 +184,11 @@ class CommandTerm(Functor):
 
     cfg: CommandCfg
     size: ClassVar[int]
+    numbers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, cfg: CommandCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
+        self._held: Tensor | None = None
         self.command: Tensor = torch.zeros(env.num_envs, self.size, device=env.device)
         self.tracked: Tensor = self.command
         self.time_left: Tensor = torch.zeros(env.num_envs, device=env.device)
@@ -201,9 +204,23 @@ class CommandTerm(Functor):
     def follow(self) -> None:
         """Change ``command`` with the present state, where it depends on it; called after each draw and each step."""
 
+    def limits(self) -> tuple[list[float], list[float]]:
+        """Return the lowest and the highest value of each number, for sliders."""
+        raise NotImplementedError
+
+    def hold(self, command: Sequence[float] | None) -> None:
+        """Give all environments this command (C numbers) from now on, in place of drawn ones; None: draw again."""
+        was_held, self._held = self._held is not None, None if command is None else self.command.new_tensor(command)
+        if self._held is not None:
+            self.command = self._held.expand_as(self.command)
+        elif was_held:
+            self.time_left = torch.zeros_like(self.time_left)
+
     def advance(self) -> None:
         """Let a control step pass, after its physics."""
         self.tracked = self.command
+        if self._held is not None:
+            return
         self.time_left = self.time_left - self.env.step_dt
         # Times are rounded to whole steps, so that sums of them need not be exact.
         with self.env.choose(self.time_left < 0.5 * self.env.step_dt) as due:
@@ -215,7 +232,10 @@ class CommandTerm(Functor):
         """Draw commands for environments [n], whose episodes begin."""
         others = self.command
         self._draw(env_ids)
-        self.follow()
+        if self._held is None:
+            self.follow()
+        else:
+            self.command = self._held.expand_as(self.command)
         rows = self.command[env_ids]
         self.command = others.index_copy(0, env_ids, rows)
         self.tracked = self.tracked.index_copy(0, env_ids, rows)

@@ -32,6 +32,7 @@ class UniformVelocityCommand(CommandTerm):
     """
 
     size: ClassVar[int] = 3
+    numbers: ClassVar[tuple[str, ...]] = ("forwards, m/s", "to the left, m/s", "yaw rate, rad/s")
 
     @override
     def configure(
@@ -52,6 +53,10 @@ class UniformVelocityCommand(CommandTerm):
         self._stiffness = heading_stiffness
         self._heading = torch.zeros(self.num_envs, device=self.device)
         self._stands = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+
+    @override
+    def limits(self) -> tuple[list[float], list[float]]:
+        return self._low.tolist(), self._high.tolist()
 
     @override
     def draw(self, env_ids: Tensor) -> Tensor:

@@ -86,3 +86,29 @@ def test_headings_fill_their_range_and_follow_the_base() -> None:
     torch.testing.assert_close(term.command[:, 2], term._heading - env.robot.base.heading())
     env.step(torch.zeros(200, 12))
     torch.testing.assert_close(term.command[:, 2], term._heading - env.robot.base.heading())
+
+
+def test_held_command_stays_through_draws_and_new_episodes_until_it_is_let_go() -> None:
+    """Commands are drawn anew after 0.06 to 0.2 s, 3 to 10 control steps, and episodes begin at 5."""
+    env = legs_env(2, max_episode_steps=5)
+    env.reset()
+    term = env.command_manager.get_term("base_velocity")
+    drawn = term.command
+    term.hold([0.5, 0.0, -0.25])
+    for _ in range(12):
+        env.step(torch.zeros(2, 12))
+        assert term.command.tolist() == [[0.5, 0.0, -0.25]] * 2
+    assert term.tracked.tolist() == [[0.5, 0.0, -0.25]] * 2
+    term.hold(None)
+    env.step(torch.zeros(2, 12))
+    assert not torch.equal(term.command, drawn)
+    assert not torch.equal(term.command, term.tracked)
+
+
+def test_sliders_of_a_velocity_command_have_its_ranges() -> None:
+    command = {"func": "UniformVelocityCommand", "params": {"lin_vel_x": [-0.5, 1.0], "ang_vel_z": [-0.8, 0.8]}}
+    term = legs_env(env={"commands": {"base_velocity": command}}).command_manager.get_term("base_velocity")
+    assert term.numbers == ("forwards, m/s", "to the left, m/s", "yaw rate, rad/s")
+    low, high = term.limits()
+    assert low == pytest.approx([-0.5, -0.5, -0.8])
+    assert high == pytest.approx([1.0, 0.5, 0.8])
