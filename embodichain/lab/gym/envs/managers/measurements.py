@@ -80,8 +80,8 @@ def measured(meaning: str, components: Callable[[TermEnv], list[str]] = lambda e
     """
 
     def decorate(term: Func) -> Func:
-        def recipe(env: TermEnv) -> Recipe:
-            return raw(Measurement(term.__name__, meaning, lambda: term(env), components(env)))
+        def recipe(env: TermEnv, **params: Any) -> Recipe:
+            return raw(Measurement(term.__name__, meaning, lambda: term(env, **params), components(env)))
 
         return deployed_as(recipe)(term)
 

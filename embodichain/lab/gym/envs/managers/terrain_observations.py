@@ -9,11 +9,13 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.locomotion_state import ground_height
+from embodichain.lab.gym.envs.managers.measurements import measured
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 
 __all__ = ["height_scan"]
 
 
+@measured("heights of the ground below a grid of points around the robot, relative to its base, m")
 def height_scan(
     env: TermEnv,
     size: tuple[PositiveFloat, PositiveFloat] = (1.6, 1.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -76,3 +77,16 @@ def test_recipes_follow_one_another() -> None:
     one, other = (Measurement(name, "", lambda: torch.zeros(2, 1)) for name in "ab")
     both = Recipe([{"measurement": "a"}], [one]).followed_by(Recipe([{"history": 2}], [other]))
     assert both == Recipe([{"measurement": "a"}, {"history": 2}], [one, other])
+
+
+@measured("position of one joint, rad or m")
+def one_position(env: EmbodiedEnv, joint: int, factor: float = 2.0) -> Tensor:
+    return factor * env.robot.get_qpos()[:, joint : joint + 1]
+
+
+def test_measured_term_is_read_with_its_parameters() -> None:
+    found = recipe(x={"func": one_position, "name": "x", "params": {"joint": 1}})
+    assert found is not None
+    (measurement,) = found.measurements
+    assert measurement.name == "one_position"
+    assert measurement.read().tolist() == [[pytest.approx(0.14)]] * 2  # 2 x 0.07, the initial position
