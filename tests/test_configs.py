@@ -171,8 +171,8 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
 IS_NEEDED = re.compile(
     r"required, but missing|is needed, got None|at least one action term is needed|must be 'modify', got 'add'"
     r"|unknown entry|no '\w+' in the scene|no command|no contact sensor|no control part|needs an arm"
-    r"|extract tag using discriminator 'shape_type'|does not say of which type it is|eye and target belong together"
-    r"|or an object with one of"
+    r"|extract tag using discriminator '(shape_type|kind)'|does not say of which type it is"
+    r"|eye and target belong together|or an object with one of"
 )
 
 
