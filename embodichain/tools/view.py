@@ -77,7 +77,7 @@ class SceneCamera:
     Args:
         env: the environments, of which the first is seen.
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
-            a view of all bodies.
+            a view of all bodies, or of the robot, moving with it, if its base is free.
         size: width and height, pixels, both even.
 
     Raises:
@@ -87,6 +87,8 @@ class SceneCamera:
     def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
         cfg = env.sim.cfg
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
+        if "eye" not in camera and env.robot.base.is_free:
+            camera = {"follow_uid": env.robot.uid}
         self.pose = _pose(env, camera, size)
         self._env, self._follow_uid = env, camera.get("follow_uid")
 
@@ -113,7 +115,12 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
             fx, fy = (float(f) * scale for f in np.asarray(given)[:2])
             intrinsics = (fx, fy, width / 2, height / 2)
         return CameraPose(_vector(camera["eye"]), _vector(camera["target"]), up, intrinsics)
-    places = env.sim.backend.read("xpos")[0, 1:].double().cpu().numpy()  # [bodies, 3], without the world
+    places = env.sim.backend.read("xpos")[0].double().cpu().numpy()  # [bodies, 3]
+    if "follow_uid" in camera:
+        base = env.robot.base.get()[0, :2].double().cpu().numpy()
+        places = places[env.robot.base.bodies] - [*base, 0.0]
+    else:
+        places = places[1:]  # without the world
     low, high = places.min(axis=0), places.max(axis=0)
     centre, radius = (low + high) / 2, max(float(np.linalg.norm(high - low)) / 2, _LEAST_RADIUS)
     return CameraPose(_vector(centre + 2.6 * radius * _DIRECTION), _vector(centre), up, intrinsics)
