@@ -231,9 +231,16 @@ def position_of_two_numbers(train: Config, env: Config) -> tuple[str, str]:
     return "robot.init_pos", "too few values, got [0.0, 0.5]"
 
 
+def an_entry(env: Config) -> str:
+    """Return the name of an entry of the observation; legged tasks have their terms' alone."""
+    return "command" if "commands" in env["env"] else "robot/qpos"
+
+
 @mistake
 def asset_that_is_not_there(train: Config, env: Config) -> tuple[str, str]:
-    env["robot"]["urdf_cfg"]["components"][0]["urdf_path"] = "nowhere.urdf"
+    hand = {"component_type": "hand", "urdf_path": "nowhere.urdf"}
+    parts = env["robot"].setdefault("urdf_cfg", {"components": [hand]})["components"]
+    parts[0]["urdf_path"] = "nowhere.urdf"
     return "robot.urdf_cfg.components[0].urdf_path", "Bundled: "
 
 
@@ -330,7 +337,7 @@ def change_without_its_mode(train: Config, env: Config) -> tuple[str, str]:
 
 @mistake
 def functor_that_changes_nothing_for_a_change(train: Config, env: Config) -> tuple[str, str]:
-    env["env"]["observations"]["more"] = {"func": "target_position", "mode": "modify", "name": "robot/qpos"}
+    env["env"]["observations"]["more"] = {"func": "target_position", "mode": "modify", "name": an_entry(env)}
     return "env.observations.more.func", "does not take env, data"
 
 
@@ -381,9 +388,10 @@ def control_part_that_the_robot_does_not_have(train: Config, env: Config) -> tup
 
 @mistake
 def change_of_an_entry_that_is_not_there(train: Config, env: Config) -> tuple[str, str]:
-    func = {"func": "normalize_robot_joint_data", "mode": "modify", "name": "robot/qpso"}
+    name = an_entry(env)
+    func = {"func": "normalize_robot_joint_data", "mode": "modify", "name": name[:-1]}
     env["env"]["observations"]["more"] = func
-    return "env.observations.more.name", "Did you mean 'robot/qpos'?"
+    return "env.observations.more.name", f"Did you mean '{name}'?"
 
 
 @mistake

@@ -344,7 +344,8 @@ class EmbodiedEnv(BaseEnv):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         for name, manager in self._managers().items():
-            manager.load_state_dict(state["managers"][name])
+            if name in state["managers"]:  # checkpoints of version 0.1 have fewer
+                manager.load_state_dict(state["managers"][name])
 
     def _managers(self) -> dict[str, Manager]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Manager)}

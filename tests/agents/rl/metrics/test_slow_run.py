@@ -57,7 +57,8 @@ def test_quickstart_is_named_from_the_working_directory_where_it_is_there(monkey
 
 
 def _task_ids() -> list[str]:
-    return ["CartPoleRL", "OpenDrawerRL", "PickCubeRL", "PushCubeRL", "ReachRL"]
+    arms = ["CartPoleRL", "OpenDrawerRL", "PickCubeRL", "PushCubeRL", "ReachRL"]
+    return [*arms, "G1FlatRL", "Go2FlatRL", "Go2RoughRL"]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"trainer": 3}', '{"trainer": {"gym_config": {}}}'])
