@@ -23,6 +23,7 @@ from embodichain.utils.observations import entry_columns, entry_spaces
 
 _DIRECTION = np.array([-1.0, 1.0, 0.8]) / 2.64**0.5  # from what is seen to the camera
 _LEAST_RADIUS = 0.4  # m
+_HEAD = 0.1  # m: the links' shapes reach above their origins, a head the most
 _FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 
@@ -119,6 +120,7 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
     if "follow_uid" in camera:
         base = env.robot.base.get()[0, :2].double().cpu().numpy()
         places = places[env.robot.base.bodies] - [*base, 0.0]
+        places[:, 2] += _HEAD
     else:
         places = places[1:]  # without the world
     low, high = places.min(axis=0), places.max(axis=0)
