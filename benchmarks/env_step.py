@@ -2,6 +2,7 @@
 
     python benchmarks/env_step.py
     python benchmarks/env_step.py --task CartPoleRL --num-envs 64 --rounds 10
+    python benchmarks/env_step.py --task Go2FlatRL Go2RoughRL G1FlatRL --num-envs 1024 --rounds 6
 
 ``env.step`` does everything: action terms, physics, observations, rewards, resets. The bare step is ``Batch.step`` on
 the same compiled model, for the same substeps, from the same states and under the same position targets, which are
@@ -34,7 +35,13 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.utility import load_json
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "agents" / "rl"
-TASKS = {"PushCubeRL": "push_cube", "CartPoleRL": "basic/cart_pole"}
+TASKS = {
+    "PushCubeRL": "push_cube",
+    "CartPoleRL": "basic/cart_pole",
+    "Go2FlatRL": "go2_flat",
+    "Go2RoughRL": "go2_rough",
+    "G1FlatRL": "g1_flat",
+}
 STATE = ("qpos", "qvel", "ctrl", "qacc_warmstart")
 WARM_UP_STEPS = 100
 
