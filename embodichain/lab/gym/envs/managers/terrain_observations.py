@@ -33,15 +33,16 @@ def height_scan(
         clip: largest height above or below the base, m.
     """
     row = env.robot.get_local_pose()
-    xy = row[:, None, :2] + _turned(_grid(tuple(size), resolution, env.device), row[:, 3:])
+    xy = row[:, None, :2] + _turned(_grid(tuple(size), resolution, env.device), env.robot.base.rotation()[:, :2, 0])
     return torch.clamp(ground_height(env, xy) - row[:, 2:3], -clip, clip)
 
 
-def _turned(points: Tensor, quat: Tensor) -> Tensor:
-    """Return points [P, 2] turned by the heading of quaternions [N, 4] (wxyz), [N, P, 2]."""
-    w, x, y, z = quat.unbind(-1)
-    # The robot's x axis seen from above; upright, where it has no direction there, all points are below the base.
-    ahead = torch.stack((1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z)), dim=-1)
+def _turned(points: Tensor, ahead: Tensor) -> Tensor:
+    """Return points [P, 2] turned by headings, [N, P, 2].
+
+    Args:
+        ahead: [N, 2] the robot's x axis seen from above; where that is a point, so is the grid, below the base.
+    """
     cos, sin = torch.nn.functional.normalize(ahead, dim=-1)[:, :, None].unbind(1)
     px, py = points.unbind(-1)
     return torch.stack((cos * px - sin * py, sin * px + cos * py), dim=-1)

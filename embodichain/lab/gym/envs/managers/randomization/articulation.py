@@ -7,8 +7,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.managers.cfg import PositiveRange, Range, Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number, draw_pose
+from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
-from embodichain.lab.sim.model.drives import match_names
 from embodichain.lab.sim.objects.base_pose import BasePose
 from embodichain.utils import ConfigError
 
@@ -76,7 +76,7 @@ def randomize_joint_velocity(
         entity_cfg: the robot, of which ``joint_names`` names some joints; None: the environment's first.
     """
     robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
-    ids = _joints(robot.joint_names, entity_cfg, "randomize_joint_velocity")
+    ids = named_joints(robot.joint_names, entity_cfg, "randomize_joint_velocity")
     robot.set_qvel(draw(env, env_ids, qvel_range, len(ids)), ids, env_ids)
 
 
@@ -144,7 +144,7 @@ def randomize_motor_strength(
         strength_range: ``[lowest, highest]`` factor, above 0.
     """
     articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    ids = _joints(articulation.joint_names, entity_cfg, "randomize_motor_strength")
+    ids = named_joints(articulation.joint_names, entity_cfg, "randomize_motor_strength")
     articulation.drives.set_strength(env.random.uniform(env_ids, *strength_range, len(ids)), ids, env_ids)
 
 
@@ -160,12 +160,3 @@ def _draw_velocity(env: TermEnv, env_ids: Tensor, linear: Range3, angular: Range
     """Return linear and angular velocities, [n, 6]."""
     low, high = ((*a, *b) for a, b in zip(linear, angular, strict=True))
     return draw(env, env_ids, (low, high), 6)
-
-
-def _joints(names: list[str], entity_cfg: SceneEntityCfg | None, place: str) -> list[int]:
-    """Return the joints that an entity's ``joint_names`` name, or all."""
-    if entity_cfg is None or entity_cfg.joint_names is None:
-        return list(range(len(names)))
-    given = entity_cfg.joint_names
-    patterns = [given] if isinstance(given, str) else given
-    return [names.index(name) for name in match_names(patterns, names, f"{place}: entity_cfg.joint_names")]

@@ -88,12 +88,7 @@ def randomize_joint_drive(
         damping_range: ``[lowest, highest]`` factor of the damping; up to 2 a drive stays stable in any pose.
     """
     articulation: Articulation = env.sim.get_articulation_or_robot(entity_cfg.uid)
-    names = entity_cfg.joint_names
-    ids = articulation.get_joint_ids()
-    if names is not None:
-        patterns = [names] if isinstance(names, str) else names
-        chosen = match_names(patterns, articulation.joint_names, "randomize_joint_drive: entity_cfg.joint_names")
-        ids = [articulation.joint_names.index(name) for name in chosen]
+    ids = named_joints(articulation.joint_names, entity_cfg, "randomize_joint_drive")
     each = len(ids)
     ends = zip(stiffness_range, damping_range, strict=True)
     bounds = [[stiffness] * each + [damping] * each for stiffness, damping in ends]
@@ -150,6 +145,15 @@ def _draw_scale(env: TermEnv, env_ids: Tensor, bounds: Range, is_same: bool) -> 
     if is_same:
         return draw(env, env_ids, [bound[:1] for bound in bounds], 1).expand(-1, 3)
     return draw(env, env_ids, bounds, 3)
+
+
+def named_joints(names: list[str], entity_cfg: SceneEntityCfg | None, place: str) -> list[int]:
+    """Return the indices of the joints that an entity's ``joint_names`` name, or of all."""
+    if entity_cfg is None or entity_cfg.joint_names is None:
+        return list(range(len(names)))
+    given = entity_cfg.joint_names
+    patterns = [given] if isinstance(given, str) else given
+    return [names.index(name) for name in match_names(patterns, names, f"{place}: entity_cfg.joint_names")]
 
 
 def entity_uid(entity: SceneEntityCfg | Mapping[str, Any]) -> str:

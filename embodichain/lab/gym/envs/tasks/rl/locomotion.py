@@ -13,6 +13,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 
 class LocomotionEnv(EmbodiedEnv):
@@ -47,7 +48,11 @@ class LocomotionEnv(EmbodiedEnv):
 
     def velocity_errors(self) -> Tensor:
         """Return the base's errors to the command that the last action followed, [N, 2]: m/s (norm), rad/s."""
-        base, command = self.robot.base, self.command_manager.get_tracked(self.command_name)
+        return self._errors_to(self.command_manager.get_tracked(self.command_name))
+
+    @cached_per_state
+    def _errors_to(self, command: Tensor) -> Tensor:
+        base = self.robot.base
         linear = torch.linalg.vector_norm(base.linear_velocity()[:, :2] - command[:, :2], dim=1)
         return torch.stack((linear, (base.angular_velocity()[:, 2] - command[:, 2]).abs()), dim=1)
 
