@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.lab import legs
+
 
 def modify(name: str, func: str, **params: Any) -> dict[str, Any]:
     return {"func": func, "mode": "modify", "name": name, "params": params}
@@ -34,6 +36,6 @@ GO2: dict[str, Any] = {
         "observations": OBSERVATIONS,
         "rewards": {"track": {"func": "track_lin_vel_xy_exp", "weight": 1.0, "params": {"std": 0.5}}},
     },
-    "robot": {"uid": "go2", "fpath": "go2", "fix_base": False, "drive_pros": {"stiffness": 35.0, "damping": 0.6}},
+    "robot": legs.GO2,
 }
 """A quadruped of which all that is observed can be measured, with noise, delays and histories."""

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
 from embodichain.lab.gym.envs.managers import locomotion_observations as observations
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from tests.lab.legs import legs_env, place_base, set_command, set_feet
-
-
-@pytest.fixture(scope="module")
-def built() -> LocomotionEnv:
-    return legs_env(2)
-
-
-@pytest.fixture
-def env(built: LocomotionEnv) -> LocomotionEnv:
-    built.reset(seed=1)
-    return built
+from tests.lab.legs import place_base, set_command, set_feet
 
 
 def test_velocities_and_gravity_are_in_the_frame_of_the_base(env: LocomotionEnv) -> None:

@@ -14,23 +14,12 @@ from embodichain.lab.gym.envs.managers import locomotion_rewards as rewards
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
 from embodichain.utils import ConfigError
-from tests.lab.legs import legs_env, place_base, set_command, set_feet
+from tests.lab.legs import place_base, set_command, set_feet
 
 NO_OBS = TensorDict({}, batch_size=[2])
 NO_ACTION = torch.zeros(2, 12)
 LEVEL = [[0.0, 0.0, 0.0]] * 2
 UP = [[0.0, 0.0, 1.0]] * 2
-
-
-@pytest.fixture(scope="module")
-def built() -> LocomotionEnv:
-    return legs_env(2)
-
-
-@pytest.fixture
-def env(built: LocomotionEnv) -> LocomotionEnv:
-    built.reset(seed=1)
-    return built
 
 
 def value(env: LocomotionEnv, term: Any, action: Tensor = NO_ACTION, info: Any = None, **params: Any) -> Any:

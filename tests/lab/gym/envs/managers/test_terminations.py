@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from embodichain.lab.gym.envs.managers import terminations
 from embodichain.lab.gym.envs.tasks.rl.locomotion import LocomotionEnv
-from tests.lab.legs import legs_env, place_base, set_feet
-
-
-@pytest.fixture(scope="module")
-def built() -> LocomotionEnv:
-    return legs_env(2)
-
-
-@pytest.fixture
-def env(built: LocomotionEnv) -> LocomotionEnv:
-    built.reset(seed=1)
-    return built
+from tests.lab.legs import place_base, set_feet
 
 
 def test_orientation_is_bad_beyond_the_angle_in_any_direction(env: LocomotionEnv) -> None:
