@@ -24,7 +24,11 @@ SECTIONS = [
         "actions locomotion_actions",
         "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
     ),
-    ("Commands", "commands", "`env.commands`: what the policy is told to do, drawn anew after each `resampling_time`."),
+    (
+        "Commands",
+        "commands",
+        "`env.commands`: commands that the policy follows, drawn anew after each `resampling_time`.",
+    ),
     (
         "Observations",
         "observations locomotion_observations terrain_observations",

@@ -77,7 +77,7 @@ class EmbodiedEnvCfg(EnvCfg):
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
     """By term name."""
     commands: dict[str, CommandCfg] = field(default_factory=dict)
-    """By term name: what the policy is told to do."""
+    """By term name: commands that the policy follows, such as a velocity."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
     """By term name."""
     rewards: dict[str, RewardCfg] = field(default_factory=dict)

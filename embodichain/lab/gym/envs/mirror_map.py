@@ -39,7 +39,7 @@ class MirrorComponentsCfg:
     signs: list[Literal[-1, 1]] | None = None
     """Factor of each component; None: all are 1."""
     repeat: PositiveInt = 1
-    """Number of such vectors in a row, as in a history of so many steps."""
+    """Number of such vectors in a row: the length of a history."""
 
 
 @configclass
@@ -49,7 +49,7 @@ class MirrorJointsCfg:
     joints: list[str]
     """The joints, by names or regular expressions; their values are in the robot's order."""
     repeat: PositiveInt = 1
-    """Number of such vectors in a row, as in a history of so many steps."""
+    """Number of such vectors in a row: the length of a history."""
 
 
 @configclass
@@ -59,7 +59,7 @@ class MirrorLinksCfg:
     links: list[str]
     """The links, by names or regular expressions; their values are in the robot's order."""
     repeat: PositiveInt = 1
-    """Number of such vectors in a row, as in a history of so many steps."""
+    """Number of such vectors in a row: the length of a history."""
 
 
 @configclass
@@ -69,7 +69,7 @@ class MirrorGridCfg:
     grid: tuple[PositiveInt, PositiveInt]
     """Points along x and along y; the values of one x follow each other."""
     repeat: PositiveInt = 1
-    """Number of such vectors in a row, as in a history of so many steps."""
+    """Number of such vectors in a row: the length of a history."""
 
 
 _Block = MirrorComponentsCfg | MirrorJointsCfg | MirrorLinksCfg | MirrorGridCfg

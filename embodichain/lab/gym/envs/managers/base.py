@@ -170,7 +170,7 @@ class ActionTerm(Functor):
 
 
 class CommandTerm(Functor):
-    """What the policy is told to do; its parameters are the arguments of :meth:`configure`.
+    """A command that the policy follows; its parameters are the arguments of :meth:`configure`.
 
     It is drawn at the start of each episode and after each ``resampling_time``.
 

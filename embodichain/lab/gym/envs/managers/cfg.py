@@ -191,7 +191,7 @@ class EventCfg(FunctorCfg):
 
 @configclass
 class CommandCfg(FunctorCfg):
-    """One command: what the policy is told to do."""
+    """One command that the policy follows."""
 
     resampling_time: PositiveRange = (10.0, 10.0)
     """``[shortest, longest]`` time until it is drawn anew within an episode, s, in whole control steps."""

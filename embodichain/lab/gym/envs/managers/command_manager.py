@@ -1,4 +1,4 @@
-"""Commands: what policies are told to do. Shapes: N environments, n in ``env_ids``, C length of a command."""
+"""Commands that policies follow. Shapes: N environments, n in ``env_ids``, C length of a command."""
 
 from __future__ import annotations
 

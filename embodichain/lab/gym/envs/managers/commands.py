@@ -20,7 +20,7 @@ class UniformVelocityCommand(CommandTerm):
     """Velocities of the base: forwards and to the left (m/s, base frame), and yaw rate (rad/s); uniform draws.
 
     With ``heading`` the yaw rate turns the base towards a drawn heading: stiffness times the angle that is left, within
-    the yaw rate's range. A share of the environments is told to stand still.
+    the yaw rate's range. A share of the draws commands to stand still.
 
     Args:
         lin_vel_x: ``[lowest, highest]`` velocity forwards, m/s.
