@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
@@ -25,8 +26,9 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
+from embodichain.lab.gym.envs.managers.checks import parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
@@ -142,7 +144,7 @@ def parse_env(
         env_class = spec.cls
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
-    names = names_in_config(cfg, env_class, wrong)
+    names = with_model_names(names_in_config(cfg, env_class, wrong), cfg, env_class, wrong, problems)
     if cfg.robot is None and has_config_robot(env_class) and "robot" not in wrong:
         problems.append("robot: required, but missing")
     if env_class is not None and not (cfg.actions or "env" in wrong or "env.actions" in wrong):

@@ -187,7 +187,7 @@ def test_joint_that_mimics_another_is_read_and_follows_but_is_not_driven(tmp_pat
     [
         ({"drive_pros": JointDrivePropertiesCfg(stiffness={"q2": 1.0})}, r"drive_pros\.stiffness: q2 cannot be driven"),
         ({"control_parts": {"arm": ["q2"]}}, r"control_parts\.arm: q2 cannot be driven: .* Driven are: q1"),
-        ({"init_qpos": [0.1]}, "init_qpos has 1 values for 2 joints: q1, q2"),
+        ({"init_qpos": [0.1]}, "init_qpos: has 1 values for 2 joints: q1, q2"),
     ],
 )
 def test_joint_that_mimics_another_cannot_be_driven(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
