@@ -87,14 +87,6 @@ class BasePose:
         return self.velocity()[:, 3:]
 
     @cached_per_state
-    def heading_velocity(self) -> Tensor:
-        """Return the velocity in the horizontal plane, forwards and to the left of the heading, [N, 2], m/s."""
-        x, y = self.velocity()[:, :2].unbind(1)
-        heading = self.heading()
-        c, s = torch.cos(heading), torch.sin(heading)
-        return torch.stack((c * x + s * y, c * y - s * x), dim=1)
-
-    @cached_per_state
     def heading(self) -> Tensor:
         """Return the direction of the base's x axis in the horizontal plane, [N], rad."""
         forward = self.rotation()[:, :2, 0]
