@@ -7,12 +7,14 @@ from embodichain.agents.rl.buffer.layout import (
     RolloutOrigin,
     allocate_rollout,
 )
+from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.agents.rl.buffer.rollout_buffer import RolloutBuffer, check_rollout, num_env_steps, transition_view
 from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
 
 __all__ = [
     "ROLLOUT_FIELDS",
     "BufferClosedError",
+    "ReplayBuffer",
     "RolloutBuffer",
     "RolloutField",
     "RolloutOrigin",
