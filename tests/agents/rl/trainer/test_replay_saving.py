@@ -20,7 +20,9 @@ from torch import Tensor
 from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.agents.rl.checkpoint import segments
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.state import freeze
@@ -195,6 +197,23 @@ def test_save_that_fails_costs_nothing_and_the_next_one_writes_what_is_missing(
     again = make(tmp_path)
     again.load_state_dict(load_checkpoint(tmp_path / "tiny_step_80.pt"))
     assert_same(end_of(again), whole)
+
+
+class FailingPeer(ProcessGroup):
+    """Rank 0 of two, of which the other one's disk is full."""
+
+    world_size = 2
+
+    def gather_data(self, data: Any, only_to_main: bool = False) -> list[Any]:
+        return [data, "No space left on device"]
+
+
+def test_save_fails_for_all_ranks_if_one_cannot_write_its_segments(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    trainer.saver = Saver(trainer.checkpoints, FailingPeer(), trainer.algorithm.stores)
+    with pytest.raises(OSError, match="No space left on device"):
+        trainer.saver.save(freeze(trainer.state_dict()))
+    assert not list(tmp_path.glob("*.pt"))
 
 
 # --- what is on the disk ---
