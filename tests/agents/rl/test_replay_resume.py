@@ -49,7 +49,7 @@ def segments_of(content: dict[str, Any], checkpoints: Path) -> list[Path]:
 
 def stored(content: dict[str, Any], checkpoints: Path) -> dict[tuple[int, int], Any]:
     """Return the newest version of each slot that a checkpoint's segments have, by environment and position."""
-    slots = {}
+    slots: dict[tuple[int, int], Any] = {}
     for path in segments_of(content, checkpoints):
         segment = load_checkpoint(path)
         fields = segment["slots"]
@@ -68,7 +68,7 @@ def assert_same_trainings(ours: Path, theirs: Path) -> None:
     assert slots[0] == slots[1]
     for content in contents:  # segments begin where the saves were
         del content["stores"]["replay"]["segments"], content["config"], content["train_seconds"]
-    assert_same(*contents)
+    assert_same(contents[0], contents[1])
 
 
 # 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.
