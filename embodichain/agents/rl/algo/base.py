@@ -47,7 +47,8 @@ class BaseAlgorithm(ABC):
     """
 
     learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
-    """The argument of ``update``: the latest rollout, or a batch from a replay buffer."""
+    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds the
+    rollout."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
     """The class of ``cfg``, a ``@configclass`` with a ``device``. ``register_algo`` sets ``AlgorithmCfg`` for a class
     that learns from rollouts and has none."""
@@ -97,22 +98,24 @@ class BaseAlgorithm(ABC):
 
         Args:
             rollout: complete, [N, T+1] (fields in ``buffer/layout.py``), of the current policy, or with ``lag`` of
-                earlier versions. If the algorithm ``learns_from`` "replay", a batch of transitions.
+                earlier versions. The next one overwrites it.
 
         Returns:
             Scalars to log: name -> value.
         """
 
-    def make_optimizer(self, parameters: list[nn.Parameter], adapts: bool = False) -> torch.optim.Adam:
-        """Return Adam with ``cfg.learning_rate`` and eps 1e-5, as in OpenAI Baselines.
+    def make_optimizer(
+        self, parameters: list[nn.Parameter], adapts: bool = False, rate: float | None = None, eps: float = 1e-5
+    ) -> torch.optim.Adam:
+        """Return Adam with ``cfg.learning_rate``, or another ``rate``; its eps is that of OpenAI Baselines' PPO.
 
         With ``adapts`` the learning rate is a tensor on the device, so that it changes without the host waiting.
         """
-        rate = self.cfg.learning_rate
+        rate = rate or self.cfg.learning_rate
         # The fused form takes a tensor everywhere, skips a step without the host waiting, and needs a quarter of the
         # others' time for networks of 64 units.
         return torch.optim.Adam(
-            parameters, lr=torch.tensor(rate, device=self.device) if adapts else rate, eps=1e-5, fused=True
+            parameters, lr=torch.tensor(rate, device=self.device) if adapts else rate, eps=eps, fused=True
         )
 
     def state_dict(self) -> dict[str, Any]:
