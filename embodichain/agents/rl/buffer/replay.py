@@ -6,14 +6,39 @@ n steps of a return, O flattened observation size, A action size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.buffer.batches import select_rows
+from embodichain.utils import logger
+from embodichain.utils.machine import check_memory, format_size
 
 _OBSERVED = ("obs", "entries")
 _STORED = (*_OBSERVED, "action", "reward", "terminated")
+
+
+def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
+    """Yield key and values of the fields of a rollout that are stored."""
+    fields = rollout.select(*_STORED, strict=False)
+    for key in fields.keys(include_nested=True, leaves_only=True):
+        yield key, fields[key]
+
+
+def _window(capacity: int, rollout: TensorDict) -> int:
+    """Return W for a capacity over all environments."""
+    return -(-capacity // rollout.batch_size[0])
+
+
+def _ring(capacity: int, rollout: TensorDict) -> int:
+    """Return C: W, and room for the rollout that takes most.
+
+    It begins after a reset and is truncated at each step: 1 + 2 T slots. One more is the head.
+    """
+    return _window(capacity, rollout) + 2 * (rollout.batch_size[1] - 1) + 2
 
 
 class ReplayBuffer:
@@ -32,37 +57,57 @@ class ReplayBuffer:
 
     Args:
         capacity: slots of all environments together: W is ``capacity`` / N, rounded up.
-        rollout: one as ``add`` takes them, of the largest T; gives N, shapes and dtypes. Its values are not read.
-        device: of the storage; None: the rollout's.
+        rollout: one as ``add`` takes them, of the largest T; gives N, shapes, dtypes and device. Its values are not
+            read.
     """
 
-    def __init__(self, capacity: int, rollout: TensorDict, device: torch.device | str | None = None) -> None:
+    def __init__(self, capacity: int, rollout: TensorDict) -> None:
         num_envs, num_rollout_slots = rollout.batch_size
         self.num_envs = num_envs
-        self.device = rollout["obs"].device if device is None else torch.device(device)
+        self.device = rollout["obs"].device
         self._max_steps = num_rollout_slots - 1
-        self._window = -(-capacity // num_envs)
-        # The rollout that takes most begins after a reset and is truncated at each step: 1 + 2 T slots, and the head.
-        self._num_slots = self._window + 2 * self._max_steps + 2
+        self._window = _window(capacity, rollout)
+        self._num_slots = _ring(capacity, rollout)
+        num_rows = num_envs * self._num_slots
         # Row n C + s is slot s of environment n.
-        self._slots = self._allocate(rollout)
-        self._is_step = torch.zeros(num_envs * self._num_slots, dtype=torch.bool, device=self.device)
-        # The k-th step of an environment is in the slot that column k % C names: steps are drawn from these.
-        self._step_slots = torch.zeros(num_envs, self._num_slots, dtype=torch.int32, device=self.device)
+        self._slots = TensorDict(
+            {key: self._zeros(num_rows, values.shape[2:], values.dtype) for key, values in _stored(rollout)}, [num_rows]
+        )
+        self._is_step = self._zeros(num_rows, (), torch.bool)
+        # Slots of an environment's steps, its k-th step in column k % C: steps are drawn from these.
+        self._step_slots = self._zeros(num_envs, (self._num_slots,), torch.int32)
         self._num_added = 0  # steps of each environment so far
-        self._head = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # slots written so far, [N]
-        self._num_dropped = torch.zeros_like(self._head)  # steps that have left the window, [N]
+        self._head = self._zeros(num_envs, (), torch.int64)  # slots written so far, [N]
+        self._num_dropped = self._zeros(num_envs, (), torch.int64)  # steps that have left the window, [N]
+
+    @classmethod
+    def allocate(cls, capacity: int, rollout: TensorDict) -> ReplayBuffer:
+        """Return an algorithm's buffer; log its size, which must fit the memory.
+
+        Args:
+            capacity: as of the constructor, from ``algorithm.cfg.replay_capacity``.
+            rollout: as of the constructor.
+
+        Raises:
+            ConfigError: it does not fit; nothing was allocated.
+        """
+        size = cls.bytes_needed(capacity, rollout)
+        what = f"the {capacity:,} transitions of the replay buffer"
+        check_memory("algorithm.cfg.replay_capacity", what, size, rollout["obs"].device)
+        logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
+        return cls(capacity, rollout)
+
+    @staticmethod
+    def bytes_needed(capacity: int, rollout: TensorDict) -> int:
+        """Return the size of the storage of a buffer with these arguments."""
+        slot = sum(values.element_size() * values.shape[2:].numel() for _, values in _stored(rollout))
+        # Beside a slot: a flag and an entry of the list of steps. Beside a ring: two counts.
+        return rollout.batch_size[0] * (_ring(capacity, rollout) * (slot + 1 + 4) + 2 * 8)
 
     @property
     def num_steps(self) -> int:
         """Number of steps that are sampled, over all environments."""
         return self.num_envs * self._num_added - int(self._num_dropped.sum())
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the storage."""
-        stored = (self._is_step, self._step_slots, self._head, self._num_dropped)
-        return self._slots.bytes() + sum(values.nbytes for values in stored)
 
     def add(self, rollout: TensorDict) -> None:
         """Copy a rollout's steps; the host does not wait for the device.
@@ -121,15 +166,8 @@ class ReplayBuffer:
         batch["next"] = select_rows(self._slots.exclude("action", "reward", "terminated"), behind)
         return batch
 
-    def _allocate(self, rollout: TensorDict) -> TensorDict:
-        num_rows = self.num_envs * self._num_slots
-
-        def storage(values: Tensor) -> Tensor:
-            return torch.zeros(num_rows, *values.shape[2:], dtype=values.dtype, device=self.device)
-
-        slots = rollout.select(*_STORED, strict=False).apply(storage, batch_size=[num_rows], device=self.device)
-        assert slots is not None  # it has entries
-        return slots
+    def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
 
     def _rows_of(self, positions: Tensor, envs: Tensor | None = None) -> Tensor:
         """Return the rows of the storage that hold positions [N, ...] of streams, by default of all environments."""
