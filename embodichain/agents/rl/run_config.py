@@ -14,6 +14,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
+from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
@@ -155,6 +156,7 @@ def _load(
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
+    problems += _expert_problems(algorithm, file)
     raise_problems(name_overrides(problems, own))
     assert train is not None
     assert policy is not None
@@ -284,6 +286,21 @@ def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, w
         return []
     problems = check_sizes(algorithm, num_envs, trainer.buffer_size)
     return [line for line in problems if line.partition(":")[0] not in wrong]
+
+
+def _expert_problems(algorithm: Any, file: _EnvFile | None) -> list[str]:
+    """Return the error of demonstrations by an expert that the task does not have."""
+    if getattr(algorithm, "demonstrations", None) != EXPERT or file is None:
+        return []
+    classes = {env_id: get_env_spec(env_id).cls for env_id in get_registered_env_ids()}
+    env_id = file.data.get("id")
+    if env_id not in classes or hasattr(classes[env_id], "expert_action"):
+        return []
+    having = ", ".join(name for name, cls in classes.items() if hasattr(cls, "expert_action"))
+    return [
+        f"algorithm.cfg.demonstrations: '{EXPERT}': {env_id} has no scripted expert (a method expert_action). With "
+        f"one: {having}; or name a dataset's folder"
+    ]
 
 
 def _is_wrong(problems: Sequence[str], key: str) -> bool:

@@ -17,10 +17,13 @@ from torch import nn
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import ReplayBuffer
+from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.profiling import section
+
+EXPERT = "expert"
+"""Names the task's scripted expert where a dataset's folder could stand."""
 
 
 @configclass
@@ -54,6 +57,14 @@ class SACCfg(BaseAlgorithmCfg):
     """Weight of the entropy before the first gradient step."""
     target_entropy: float | None = None
     """Entropy that the temperature holds, nats, of an action scaled to [-1, 1]; null: -A."""
+    demonstrations: str | None = None
+    """Folder of a LeRobot dataset (v3.0) with episodes of this environment, or ``"expert"``: episodes of its scripted
+    expert. Null: none."""
+    num_demonstrations: PositiveInt | None = None
+    """Episodes: the first ones of the dataset, or those that the expert plays. Null: all of the dataset, 50 of the
+    expert."""
+    demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of each batch that is drawn from the demonstrations."""
 
 
 class Temperature(nn.Module):
@@ -97,6 +108,9 @@ class SAC(BaseAlgorithm):
     - temperature: mean -alpha (log pi(a|s) + target entropy);
     - target critics: Q_target + tau (Q - Q_target).
 
+    With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
+    with Offline Data", 2023): see ``use_demonstrations``.
+
     Truncated episodes bootstrap from their final observation. With n steps, rewards of the actions that were taken are
     summed without importance weights, as in Barth-Maron et al., "Distributed Distributional Deterministic Policy
     Gradients", 2018. Until ``learning_starts`` the untrained policy explores, whose actions are spread over the bounds.
@@ -130,8 +144,22 @@ class SAC(BaseAlgorithm):
         entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.target_entropy = entropy + float(policy.squash.log_half_range)  # in the units of actions
         self.replay: ReplayBuffer | None = None  # allocated for the first rollout
+        self._num_demonstrated = 0  # transitions of a batch
+        if cfg.demonstrations is not None:
+            self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
+        self._demonstrations: ReplayBuffer | None = None
+        self._demonstrations_digest: str | None = None
         self._num_updates = 0  # of the critics
         self._owed = 0.0  # gradient steps
+
+    def use_demonstrations(self, demonstrations: Demonstrations) -> None:
+        """Draw ``cfg.demonstration_share`` of each batch from demonstrations; call it before the first update.
+
+        Raises:
+            ConfigError: they do not fit the memory.
+        """
+        self._demonstrations = demonstrations.to_buffer(self.device)
+        self._demonstrations_digest = demonstrations.digest()
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Add the rollout to the replay buffer, and learn from samples of it; see ``BaseAlgorithm.update``.
@@ -143,6 +171,7 @@ class SAC(BaseAlgorithm):
         """
         cfg = self.cfg
         if self.replay is None:
+            self._check_demonstrations()
             self.replay = ReplayBuffer(cfg.replay_capacity, rollout)
         with section("replay"):
             self.replay.add(rollout)
@@ -154,24 +183,48 @@ class SAC(BaseAlgorithm):
         critic_means, actor_means = MetricMeans(), MetricMeans()
         for _ in range(int(self._owed)):
             with section("replay"):
-                batch = self.replay.sample(cfg.batch_size, cfg.n_steps, cfg.gamma)
+                batch = self._sample(self.replay)
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
                 actor_means.add(self._improve_actor(batch))
             self._move_targets()
         self._owed %= 1
-        actor_metrics = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
+        actor_metrics = {
+            "actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()
+        }
         return {"replay_steps": float(count)} | critic_means.read() | actor_metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state beside the policy; the replay buffer's steps are in ``stores``."""
-        return super().state_dict() | {"num_updates": self._num_updates, "owed": self._owed}
+        return super().state_dict() | {
+            "num_updates": self._num_updates,
+            "owed": self._owed,
+            "demonstrations": self._demonstrations_digest,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned; ConfigError if it is of other demonstrations."""
+        if state["demonstrations"] != self._demonstrations_digest:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: are not those that the run has learned from"
+            )
         super().load_state_dict(state)
         self._num_updates, self._owed = state["num_updates"], state["owed"]
+
+    def _check_demonstrations(self) -> None:
+        if self.cfg.demonstrations is not None and self._demonstrations is None:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: were not given to SAC.use_demonstrations"
+            )
+
+    def _sample(self, replay: ReplayBuffer) -> TensorDict:
+        """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""
+        cfg, count = self.cfg, self._num_demonstrated
+        batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
+        if self._demonstrations is None:
+            return batch
+        return torch.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
 
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""

@@ -6,7 +6,7 @@ Legend: ... any batch dimensions, O flattened observation size, A action size, E
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
@@ -131,9 +131,7 @@ class SoftActorCritic(Policy):
         sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
         return out["action"], out["sample_log_prob"]
 
-    def action_values(
-        self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None
-    ) -> torch.Tensor:
+    def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
         """Return Q(s, a) by each critic, [E, ...].
 
         Args:
