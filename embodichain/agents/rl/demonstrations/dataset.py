@@ -23,7 +23,7 @@ from embodichain.datasets.lerobot_reading import LeRobotEpisode, read_info, read
 from embodichain.datasets.task_record import task_record
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import placed, unknown_name
+from embodichain.utils.errors import placed
 from embodichain.utils.observations import column_names, entry_spaces
 
 PLACE = "algorithm.cfg.demonstrations"
@@ -131,7 +131,7 @@ class _Reader:
         for name in (_OBS, _ACTION, _REWARD, _SUCCESS, *self._images.values()):
             if name not in features:
                 hint = " (LeRobotRecorder writes it with environment_state)" if name == _OBS else ""
-                raise ConfigError(f"{self._path}: {unknown_name('feature', name, features)}{hint}")
+                raise ConfigError(f"{self._path}: has no feature '{name}'{hint}; it has {', '.join(features)}")
         joints = features.get(_JOINTS, {}).get("names")
         if "state" not in env.single_observation_space.spaces and joints not in (None, env.robot.joint_names):
             raise ConfigError(
