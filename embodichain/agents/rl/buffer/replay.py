@@ -59,6 +59,11 @@ class ReplayBuffer:
         return self.num_envs * self._num_added - int(self._num_dropped.sum())
 
     @property
+    def num_added(self) -> int:
+        """Number of steps so far, over all environments; those that have left the window included."""
+        return self.num_envs * self._num_added
+
+    @property
     def num_bytes(self) -> int:
         """Size of the storage."""
         stored = (self._is_step, self._step_slots, self._head, self._num_dropped)
