@@ -23,7 +23,7 @@ from embodichain.agents.rl.config.overrides import (
     without_unknown_terms,
 )
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
-from embodichain.agents.rl.models.registry import PolicyBlock, parse_policy_block, policy_data
+from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -146,6 +146,8 @@ def _load(
             cfg_class = get_algo_class(train.algorithm.name).cfg_class
             algorithm, more = parse(cfg_class, train.algorithm.cfg, "algorithm.cfg")
             wrong |= more
+            if policy is not None:
+                problems += _pair_problems(train.algorithm.name, policy)
     if file is None and not {"trainer", "trainer.gym_config"} & wrong.keys():
         with collected(problems):
             file = _read_env(trainer, folder)
@@ -274,6 +276,14 @@ def _parse_env(
     problems += file.in_users_words(name_overrides(wrong, overrides))
     sim_device = _sim_device(trainer, env.cfg, problems)
     return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
+
+
+def _pair_problems(algorithm_name: str, policy: PolicyBlock) -> list[str]:
+    """Return why an algorithm cannot improve a policy, in a line; an empty list if it can."""
+    found: list[str] = []
+    with collected(found, f"policy.name: '{policy.name}' with algorithm.name '{algorithm_name}': "):
+        get_algo_class(algorithm_name).check_policy_class(get_policy_class(policy.name))
+    return found
 
 
 def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, wrong: Collection[str]) -> list[str]:

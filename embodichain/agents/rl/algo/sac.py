@@ -37,7 +37,7 @@ class SACCfg(BaseAlgorithmCfg):
     replay_capacity: PositiveInt = 1_000_000
     """Steps in the replay buffer, over all environments of a process; older ones are overwritten."""
     learning_starts: NonNegativeInt = 5_000
-    """Steps in the replay buffer before the first gradient step, over all environments of a process."""
+    """Environment steps of a process before its first gradient step."""
     updates_per_step: PositiveFloat = 1.0
     """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
     policy_delay: PositiveInt = 1
@@ -98,12 +98,14 @@ def soft_target(
 
 @register_algo("sac")
 class SAC(BaseAlgorithm):
-    """Soft actor-critic (Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018) with learned temperature.
+    """Soft actor-critic with a learned temperature.
 
-    Each update adds the rollout to the replay buffer, and makes ``updates_per_step`` gradient steps for each of its
-    environment steps, each from B transitions drawn uniformly:
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018. Each update adds the rollout to the replay
+    buffer, and makes ``updates_per_step`` gradient steps for each of its environment steps, each from B transitions
+    drawn uniformly:
 
-    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
+    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
+      y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
     - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
     - temperature: mean -alpha (log pi(a|s) + target entropy);
     - target critics: Q_target + tau (Q - Q_target).
@@ -118,10 +120,11 @@ class SAC(BaseAlgorithm):
     With several processes each has a replay buffer of its own, and gradients are means over all.
 
     Raises:
-        ConfigError: the policy has no critics of actions.
+        ConfigError: the policy is no ``SoftActorCritic``.
     """
 
     learns_from = "replay"
+    policy_class = SoftActorCritic
     cfg_class = SACCfg
     reads_evaluated = ()
     reads_final_obs = True
@@ -129,11 +132,6 @@ class SAC(BaseAlgorithm):
     policy: SoftActorCritic
 
     def __init__(self, cfg: SACCfg, policy: Policy) -> None:
-        if not isinstance(policy, SoftActorCritic):
-            raise ConfigError(
-                "algorithm.name: sac needs critics of actions, which the policy 'soft_actor_critic' has, got the policy "
-                f"{type(policy).__name__}"
-            )
         super().__init__(cfg, policy)
         self.temperature = Temperature(cfg.initial_temperature).to(self.device)
         self.target_critics: nn.ModuleList = deepcopy(policy.critics).requires_grad_(False)
@@ -141,8 +139,7 @@ class SAC(BaseAlgorithm):
         self.actor_optimizer = self.make_optimizer(list(policy.actor.parameters()), eps=1e-8)
         self.critic_optimizer = self.make_optimizer(list(policy.critics.parameters()), rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
-        entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
-        self.target_entropy = entropy + float(policy.squash.log_half_range)  # in the units of actions
+        self.target_entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None  # allocated for the first rollout
         self._num_demonstrated = 0  # transitions of a batch
         if cfg.demonstrations is not None:
@@ -167,7 +164,7 @@ class SAC(BaseAlgorithm):
         Returns:
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
             ``action_value`` (the mean of Q(s, a) of the samples), ``grad_norm`` (of the critics, before clipping),
-            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats) and ``temperature``.
+            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``.
         """
         cfg = self.cfg
         if self.replay is None:
@@ -175,10 +172,11 @@ class SAC(BaseAlgorithm):
             self.replay = ReplayBuffer(cfg.replay_capacity, rollout)
         with section("replay"):
             self.replay.add(rollout)
-        count = self.replay.num_steps
+        metrics = {"replay_steps": float(self.replay.num_steps)}
         num_envs, num_slots = rollout.batch_size
-        if count < cfg.learning_starts:
-            return {"replay_steps": float(count)}
+        # Not the stored steps: processes with more truncated episodes store fewer, and all begin together.
+        if self.replay.num_added < cfg.learning_starts:
+            return metrics
         self._owed += cfg.updates_per_step * num_envs * (num_slots - 1)
         critic_means, actor_means = MetricMeans(), MetricMeans()
         for _ in range(int(self._owed)):
@@ -190,10 +188,8 @@ class SAC(BaseAlgorithm):
                 actor_means.add(self._improve_actor(batch))
             self._move_targets()
         self._owed %= 1
-        actor_metrics = {
-            "actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()
-        }
-        return {"replay_steps": float(count)} | critic_means.read() | actor_metrics
+        of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
+        return metrics | critic_means.read() | of_actor
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state beside the policy; the replay buffer's steps are in ``stores``."""

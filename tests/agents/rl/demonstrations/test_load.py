@@ -66,7 +66,7 @@ def test_experts_episodes_are_recorded_reported_and_learned_from(
     run = train(tmp_path)
     rewards = torch.cat([episode["reward"][0, :-1] for episode in load_checkpoint(run / FILE)["episodes"]])
     line = (
-        "demonstrations: the scripted expert of CartPoleRL: 2 episodes of 10 steps, 2 with success, rewards from "
+        "demonstrations: the scripted expert of CartPoleRL: 2 episodes of 10 steps, 1 with success, rewards from "
         f"{rewards.min():.4g} to {rewards.max():.4g}"
     )
     assert line in lines
