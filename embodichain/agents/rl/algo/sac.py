@@ -220,7 +220,7 @@ class SAC(BaseAlgorithm):
         batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
         if self._demonstrations is None:
             return batch
-        return torch.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
+        return TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
 
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""

@@ -115,7 +115,7 @@ class _Reader:
         is_success = frames["success"]
         terminated = is_success & self._terminates
         terminated[:-1] = False
-        for first, end in _series(frames.pop("marked")):
+        for first, end in _series(frames["marked"]):
             # The rows up to ``last`` have an observation behind them, or need none.
             last = min(end, count - 1)
             rows = torch.arange(first, last + 1)
@@ -123,7 +123,7 @@ class _Reader:
                 rows = torch.cat((rows, rows[-1:]))
             if len(rows) < 2:
                 continue
-            rollout = frames[rows].exclude("success")
+            rollout = frames[rows].exclude("success", "marked")
             rollout["terminated"] = terminated[rows]
             yield rollout.unsqueeze(0), bool(is_success[rows[-2]])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -36,13 +37,14 @@ def play_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
         env: has ``expert_action() -> [N, A]``.
         keys: the entries of the observation that the policy reads.
     """
+    having_one: Any = env
     obs, _ = env.reset(seed=seed, options={"enumerate_episodes": True})
     number = torch.arange(env.num_envs, device=env.device)  # of each environment's episode
     running: list[list[tuple[TensorDict, TensorDict]]] = [[] for _ in range(env.num_envs)]
     episodes: dict[int, ExpertEpisode] = {}
     while len(episodes) < num_episodes:
         observed = _input(obs, keys)
-        action = env.take_action(env.expert_action())
+        action = env.take_action(having_one.expert_action())
         obs, reward, terminated, truncated, info = env.step(action)
         acted = TensorDict({"action": action, "reward": reward, "terminated": terminated}, batch_size=[env.num_envs])
         for i, steps in enumerate(running):
@@ -69,4 +71,4 @@ def _input(obs: TensorDict, keys: Sequence[str]) -> TensorDict:
 
 def _episode(steps: list[tuple[TensorDict, TensorDict]], final: TensorDict, is_success: bool) -> ExpertEpisode:
     observed, acted = zip(*steps, strict=True)
-    return ExpertEpisode(torch.stack((*observed, final)), torch.stack(acted), is_success)
+    return ExpertEpisode(TensorDict.stack((*observed, final)), TensorDict.stack(acted), is_success)
