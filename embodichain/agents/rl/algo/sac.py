@@ -140,7 +140,7 @@ class SAC(BaseAlgorithm):
         self.critic_optimizer = self.make_optimizer(list(policy.critics.parameters()), rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
         self.target_entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
-        self.replay: ReplayBuffer | None = None  # allocated for the first rollout
+        self.replay: ReplayBuffer | None = None
         self._num_demonstrated = 0  # transitions of a batch
         if cfg.demonstrations is not None:
             self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
@@ -158,6 +158,14 @@ class SAC(BaseAlgorithm):
         self._demonstrations = demonstrations.to_buffer(self.device)
         self._demonstrations_digest = demonstrations.digest()
 
+    def prepare(self, rollout: TensorDict) -> None:
+        """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
+        self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+
+    def stores(self) -> dict[str, ReplayBuffer]:
+        """Return the replay buffer."""
+        return {} if self.replay is None else {"replay": self.replay}
+
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Add the rollout to the replay buffer, and learn from samples of it; see ``BaseAlgorithm.update``.
 
@@ -168,8 +176,9 @@ class SAC(BaseAlgorithm):
         """
         cfg = self.cfg
         if self.replay is None:
-            self._check_demonstrations()
-            self.replay = ReplayBuffer(cfg.replay_capacity, rollout)
+            self.prepare(rollout)
+        self._check_demonstrations()
+        assert self.replay is not None  # allocated by ``prepare``
         with section("replay"):
             self.replay.add(rollout)
         metrics = {"replay_steps": float(self.replay.num_steps)}

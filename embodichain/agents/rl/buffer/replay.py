@@ -6,7 +6,7 @@ n steps of a return, O flattened observation size, A action size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,8 @@ from embodichain.utils import logger
 from embodichain.utils.machine import check_memory, format_size
 
 _OBSERVED = ("obs", "entries")
-_STORED = (*_OBSERVED, "action", "reward", "terminated")
+_OF_A_STEP = ("action", "reward", "terminated")
+_STORED = (*_OBSERVED, *_OF_A_STEP)
 
 
 def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
@@ -133,10 +134,10 @@ class ReplayBuffer:
             # Behind every step: where it was not truncated, the next slot overwrites it below.
             behind = self._rows_of(positions[:, :-1] + 1)
             self._write(behind, rollout["final"].select(*_OBSERVED, strict=False)[:, :-1])
-            self._is_step.index_fill_(0, behind.flatten(), False)
+            self._clear(behind.flatten())
         self._write(index, rollout.select(*_STORED, strict=False))
         self._is_step.index_fill_(0, index[:, :-1].flatten(), True)
-        self._is_step.index_fill_(0, index[:, -1], False)
+        self._clear(index[:, -1])
         columns = torch.arange(self._num_added, self._num_added + num_steps, device=self.device) % self._num_slots
         self._step_slots[:, columns] = (positions[:, :-1] % self._num_slots).int()
         self._num_added += num_steps
@@ -163,13 +164,72 @@ class ReplayBuffer:
         powers = (gamma ** ahead.double()).float()
         num_counted = counts.sum(dim=1)
         is_over = (counts & terminated).any(dim=1)
-        batch = select_rows(self._slots.exclude("reward", "terminated"), rows[:, 0])
+        batch = select_rows(self._slots.select(*_OBSERVED, "action", strict=False), rows[:, 0])
         rewards = self._slots["reward"][rows[:, :-1]]
         batch["reward"] = torch.where(counts, powers[:-1] * rewards, 0.0).sum(dim=1)
         batch["discount"] = torch.where(is_over, 0.0, powers[num_counted])
         behind = rows.gather(1, num_counted.unsqueeze(1)).squeeze(1)
-        batch["next"] = select_rows(self._slots.exclude("action", "reward", "terminated"), behind)
+        batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
         return batch
+
+    # --- for checkpoints; see ``Store`` in checkpoint/segments.py ---
+
+    @property
+    def slot_bytes(self) -> int:
+        """Size of what ``read`` returns of a slot."""
+        return sum(values[0].nbytes for values in self._fields().values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts; the slots are not in it."""
+        return {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what ``state_dict`` returned, after ``write`` of the slots in its ``span``."""
+        self._num_added = state["num_added"]
+        self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
+        first, head = self.span(state)
+        self._clear(self._rows_of(head.unsqueeze(1)).flatten())
+        # The window's steps by their numbers.
+        positions = first.unsqueeze(1) + torch.arange(self._window, device=self.device)
+        are_steps = self._is_step[self._rows_of(positions)] & (positions < head.unsqueeze(1))
+        numbers = self._num_dropped.unsqueeze(1) + are_steps.cumsum(dim=1) - 1
+        envs, columns = are_steps.nonzero(as_tuple=True)
+        slots = (positions % self._num_slots).int()
+        self._step_slots[envs, numbers[envs, columns] % self._num_slots] = slots[envs, columns]
+
+    def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the positions of the first slot of the window and of the head at the time of a state, [N] each."""
+        head: Tensor = state["head"].to(self.device)
+        return (head - self._window).clamp(min=0), head
+
+    def read(self, first: Tensor, last: Tensor) -> dict[str, Tensor]:
+        """Return a copy of the slots at the positions ``first`` to ``last`` [N], on the CPU.
+
+        Returns:
+            Fields by name; the first dimension has the slots, environment by environment.
+        """
+        rows = self._rows_between(first, last)
+        return {name: values.index_select(0, rows).cpu() for name, values in self._fields().items()}
+
+    def write(self, first: Tensor, last: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Write what ``read`` returned to its place."""
+        rows = self._rows_between(first, last)
+        for name, values in self._fields().items():
+            values.index_copy_(0, rows, slots[name].to(self.device))
+
+    def _fields(self) -> dict[str, Tensor]:
+        """Return the storage by name, with the flags of steps."""
+        names = {".".join(key) if isinstance(key, tuple) else key: key for key in self._slots.keys(True, True)}
+        return {name: self._slots[key] for name, key in names.items()} | {"is_step": self._is_step}
+
+    def _rows_between(self, first: Tensor, last: Tensor) -> Tensor:
+        first, sizes = first.to(self.device), (last - first + 1).to(self.device)
+        envs = torch.arange(self.num_envs, device=self.device).repeat_interleave(sizes)
+        starts = sizes.cumsum(dim=0) - sizes
+        positions = first[envs] + torch.arange(len(envs), device=self.device) - starts[envs]
+        return self._rows_of(positions, envs)
+
+    # --- private ---
 
     def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
@@ -206,6 +266,12 @@ class ReplayBuffer:
         for key in values.keys(include_nested=True, leaves_only=True):
             stored = self._slots[key]
             stored.index_copy_(0, rows.flatten(), values[key].to(stored).reshape(-1, *stored.shape[1:]))
+
+    def _clear(self, rows: Tensor) -> None:
+        """Make slots [M] of mere observations: no steps."""
+        for name in _OF_A_STEP:
+            self._slots[name].index_fill_(0, rows, 0)
+        self._is_step.index_fill_(0, rows, False)
 
     def _advance(self, head: Tensor) -> None:
         """Move the head to positions [N], and count the steps that leave the window."""

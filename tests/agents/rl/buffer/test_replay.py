@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
 from embodichain.utils import ConfigError, logger, machine
+from tests.no_sync import no_host_sync
 
 Row = Sequence[float]
 
@@ -207,6 +208,14 @@ def test_draws_are_those_of_torchs_global_generator() -> None:
     first = buffer.sample(20, 1, 0.5)
     torch.manual_seed(3)
     assert torch.equal(buffer.sample(20, 1, 0.5)["obs"], first["obs"])
+
+
+def test_host_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}, images=True)
+    buffer = filled(rollout, rollout)
+    with no_host_sync(monkeypatch):
+        buffer.add(rollout)
+        buffer.sample(5, 3, 0.5)
 
 
 def test_images_stay_uint8_and_each_is_stored_once() -> None:
