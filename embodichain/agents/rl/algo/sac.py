@@ -150,13 +150,17 @@ class SAC(BaseAlgorithm):
         self._owed = 0.0  # gradient steps
 
     def use_demonstrations(self, demonstrations: Demonstrations) -> None:
-        """Draw ``cfg.demonstration_share`` of each batch from demonstrations; call it before the first update.
+        """Draw ``cfg.demonstration_share`` of each batch from demonstrations; call it once, before anything is learned.
+
+        The policy's normaliser sees them, too: it clamps what is far from all that it has seen, and some observations,
+        such as a lifted object, may be in demonstrations alone for long.
 
         Raises:
             ConfigError: they do not fit the memory.
         """
         self._demonstrations = demonstrations.to_buffer(self.device)
         self._demonstrations_digest = demonstrations.digest()
+        self.policy.update_normalizer(demonstrations.obs().to(self.device))
 
     def prepare(self, rollout: TensorDict) -> None:
         """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""

@@ -37,6 +37,10 @@ class Demonstrations:
         """M."""
         return sum(_num_steps(episode) for episode in self.episodes)
 
+    def obs(self) -> torch.Tensor:
+        """Return the observations of all steps, [M, O]."""
+        return torch.cat([episode["obs"][0, :-1] for episode in self.episodes])
+
     def describe(self) -> str:
         """Return a line for the log."""
         rewards = torch.cat([episode["reward"][0, :-1] for episode in self.episodes])

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.utils import ConfigError
 from tests.agents.rl.algo.linear_sac import make_rollout, make_sac
 
@@ -79,6 +80,15 @@ def test_own_steps_alone_are_learned_from_without_demonstrations(monkeypatch: py
 
 def test_demonstrations_are_no_steps_of_the_replay_buffer() -> None:
     assert make().update(make_rollout(num_steps=4))["replay_steps"] == 4
+
+
+def test_normalizer_sees_the_demonstrations() -> None:
+    sac = make_sac(demonstrations="expert", batch_size=8)
+    sac.policy.normalizer = RunningNormalizer(1)
+    sac.policy.has_normalizer = True
+    sac.use_demonstrations(shown())
+    assert sac.policy.normalizer.count == 3
+    assert sac.policy.normalizer.mean.tolist() == [101.0]  # of 100, 101 and 102
 
 
 def test_demonstrations_that_were_not_given_are_told() -> None:
