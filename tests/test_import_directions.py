@@ -86,7 +86,10 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     (
         "build",
         ["agents.rl"],
-        ["root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "rl", "rl *", "report"],
+        [
+            *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *"),
+            *("rl", "rl *", "report"),
+        ],
     ),
     ("tools", ["tools", "schema"], ["*"]),
     ("commands", ["commands", "cli"], ["*"]),

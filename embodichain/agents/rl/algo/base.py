@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from embodichain.agents.rl.algo.optim import take_step_counts
 from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.agents.rl.models import EVALUATED, Policy
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 
 @configclass
@@ -44,11 +44,16 @@ class BaseAlgorithm(ABC):
     Args:
         cfg: an instance of the class's ``cfg_class``.
         policy: the policy to improve, on ``cfg.device``.
+
+    Raises:
+        ConfigError: it cannot improve policies of this class.
     """
 
     learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
-    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds the
-    rollout."""
+    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds
+    the rollout."""
+    policy_class: ClassVar[type[Policy]] = Policy
+    """The class of the policies that it improves; others are refused."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
     """The class of ``cfg``, a ``@configclass`` with a ``device``. ``register_algo`` sets ``AlgorithmCfg`` for a class
     that learns from rollouts and has none."""
@@ -66,8 +71,24 @@ class BaseAlgorithm(ABC):
     """Finished share of the training, [0, 1); the trainer sets it before each update."""
 
     def __init__(self, cfg: Any, policy: Policy) -> None:
+        self.check_policy_class(type(policy))
         self.cfg = cfg
         self.policy = policy
+
+    @classmethod
+    def check_policy_class(cls, policy_class: type[Policy]) -> None:
+        """Check that it can improve the policies of a class.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if not issubclass(policy_class, cls.policy_class):
+            raise ConfigError(f"{cls.__name__} improves a {cls.policy_class.__name__}, got {policy_class.__name__}")
+        if missing := [name for name in cls.reads_evaluated if name not in policy_class.evaluates]:
+            raise ConfigError(
+                f"{cls.__name__} reads {', '.join(missing)} from evaluate_actions, and {policy_class.__name__} returns "
+                f"{', '.join(policy_class.evaluates)}"
+            )
 
     # Computed at the first access; a subclass may assign them.
 

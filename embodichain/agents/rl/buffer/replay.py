@@ -110,6 +110,11 @@ class ReplayBuffer:
         """Number of steps that are sampled, over all environments."""
         return self.num_envs * self._num_added - int(self._num_dropped.sum())
 
+    @property
+    def num_added(self) -> int:
+        """Number of steps so far, over all environments; those that have left the window included."""
+        return self.num_envs * self._num_added
+
     def add(self, rollout: TensorDict) -> None:
         """Copy a rollout's steps; the host does not wait for the device.
 
