@@ -78,11 +78,29 @@ class Backend(ABC):
             self._casts[name] = (self.version, cast)
         return cast
 
+    def read_exact(self, name: str) -> Tensor:
+        """Return a field of the state as float64, [N, ...], where differences of near numbers matter.
+
+        It is as precise as the engine, whose numbers are float32 on a GPU.
+        """
+        return self.read(name).double()
+
     @abstractmethod
     def read_last(self, name: str) -> Tensor:
         """Return a field that follows from the state as the engine last computed it, [N, ...].
 
         After a step that is the state before the last substep. The first call, before any step, starts the reading.
+        """
+
+    def read_last_exact(self, name: str) -> Tensor:
+        """Return what :meth:`read_last` does, as float64; see :meth:`read_exact`."""
+        return self.read_last(name).double()
+
+    @abstractmethod
+    def refresh(self, env_ids: Tensor) -> None:
+        """Compute what :meth:`read_last` returns at the present state of environments [n], which begin an episode.
+
+        An engine that computes all environments together may do so in the others, too.
         """
 
     @abstractmethod
