@@ -95,7 +95,7 @@ class SceneEnv(EmbodiedEnv):
     def _setup_robot(self) -> None:
         if self.cfg.scene is None:
             raise ConfigError("scene: required, but missing: the MJCF file of the whole scene")
-        self.sim.use_scene_file(self.cfg.scene)
+        self.sim.use_scene_file(self.cfg.scene, "cfrc_ext" in self.derived_fields)
 
     @override
     def _take_robot(self) -> None:

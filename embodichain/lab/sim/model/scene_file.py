@@ -32,7 +32,7 @@ def scene_path(name: str) -> Path:
     return path
 
 
-def compile_scene_file(name: str) -> CompiledScene:
+def compile_scene_file(name: str, external_forces: bool = False) -> CompiledScene:
     """Compile a scene for physics and for rendering.
 
     Physics runs on the model that MuJoCo makes of the file, bit for bit: its options, contacts and sensors, its geoms
@@ -41,6 +41,7 @@ def compile_scene_file(name: str) -> CompiledScene:
 
     Args:
         name: as for :func:`scene_path`.
+        external_forces: let the engine compute ``cfrc_ext``, by one more sensor.
 
     Raises:
         ConfigError: there is no such file, or MuJoCo refuses it.
@@ -49,7 +50,7 @@ def compile_scene_file(name: str) -> CompiledScene:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            model, visual_model = _compile(path)
+            model, visual_model = _compile(path, external_forces)
         except (LookupError, ValueError) as error:  # a LookupError for an encoding that is none
             raise ConfigError(f"scene '{name}': {' '.join(str(error).split())}") from error
     if not name.startswith(GYMNASIUM):  # which a user cannot change
@@ -58,14 +59,22 @@ def compile_scene_file(name: str) -> CompiledScene:
     return CompiledScene(model, visual_model)
 
 
-def _compile(path: Path) -> tuple[mujoco.MjModel, mujoco.MjModel]:
+def _compile(path: Path, external_forces: bool) -> tuple[mujoco.MjModel, mujoco.MjModel]:
     spec = mujoco.MjSpec.from_file(str(path))
     if not list(spec.keys):
         spec.add_key(name="init")
+    if external_forces:
+        _add_force_sensor(spec)
     model = spec.compile()
     spec.visual.global_.offwidth, spec.visual.global_.offheight = _LARGEST_IMAGE
     spec.worldbody.add_camera(name=RENDER_CAMERA)
     return model, spec.compile()
+
+
+def _add_force_sensor(spec: mujoco.MjSpec) -> None:
+    """Add a sensor of an acceleration, for which the engine computes the forces; the physics is the same."""
+    sensor = spec.add_sensor(name="computes cfrc_ext", type=mujoco.mjtSensor.mjSENS_FRAMELINACC)
+    sensor.objtype, sensor.objname = mujoco.mjtObj.mjOBJ_BODY, "world"
 
 
 def _gymnasium_folder() -> Path:
