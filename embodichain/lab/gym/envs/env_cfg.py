@@ -55,6 +55,9 @@ class EmbodiedEnvCfg(EnvCfg):
 
     robot: RobotCfg | None = None
     """The robot that acts."""
+    scene: str | None = None
+    """Instead of all entities but cameras: an MJCF file that is the whole scene, for tasks of class ``SceneEnv``. A
+    path, or ``gymnasium/<file>`` for a scene of the package gymnasium."""
     rigid_object: list[RigidObjectCfg] = []
     """Rigid bodies."""
     background: list[RigidObjectCfg] = []
