@@ -28,8 +28,9 @@ import torch
 from benchmarks.plain_robot import PlainRobot
 from benchmarks.seeds import train
 from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.run import export_run
 from embodichain.tools.open_run import open_run
@@ -104,9 +105,9 @@ def compare(run: str, episodes: int, seconds: float, seed: int) -> dict[str, Sco
     path = Path(run) / "export/policy.onnx"
     export_run(run, "onnx", path, 256, 8, ())
     with open_run(find_run(run), episodes, change=with_fixed_commands) as opened:
-        env = opened.env
+        env: Any = opened.env
         steps = round(seconds / env.step_dt)
-        limits = env.max_velocity_error, env.max_yaw_rate_error  # type: ignore[attr-defined]
+        limits = env.max_velocity_error, env.max_yaw_rate_error
         obs, _ = env.reset(seed=seed)
         commands = env.command_manager.get_command("base_velocity").numpy().copy()
         backend: Any = env.sim.backend
@@ -127,8 +128,9 @@ def compare(run: str, episodes: int, seconds: float, seed: int) -> dict[str, Sco
     return scores
 
 
-def with_fixed_commands(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+def with_fixed_commands(task: TaskCfg) -> TaskCfg:
     """Return an environment's config in which each command lasts, and no episode ends by itself."""
+    cfg = with_scene(task, "sim_to_real")
     lasting = {name: replace(term, resampling_time=(1e6, 1e6)) for name, term in cfg.commands.items()}
     return replace(cfg, commands=lasting, terminations={}, max_episode_steps=None)
 

@@ -16,9 +16,11 @@ import torch
 
 from benchmarks.plain_robot import PlainRobot
 from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
+from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.agents.rl.train import main
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.locomotion_observations import last_action
 from embodichain.lab.gym.envs.managers.measurements import Recipe, deployed_as, recipe_of
 from embodichain.tools.export.formats import load_runner
@@ -58,8 +60,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path) -> None:
     delay = 1  # control steps
 
-    def change(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
-        cfg = without_sensor_models(cfg)
+    def change(task: TaskCfg) -> TaskCfg:
+        cfg = with_scene(without_sensor_models(task), "test")
         cfg.actions["joints"].params["delay"] = (delay, delay)
         return cfg
 
@@ -68,6 +70,7 @@ def test_thousand_closed_loop_steps_are_those_of_the_environment(exported: Path)
     moved = []
     with open_run(find_run(str(exported)), 1, change=change) as opened:
         env, policy = opened.env, opened.policy
+        assert isinstance(env, EmbodiedEnv)
         obs, _ = env.reset(seed=3)
         robot = PlainRobot(env.sim.model, "go2", runner.spec)
         copy_state(env, robot)

@@ -43,7 +43,7 @@ _UPDATE = {
 }
 
 
-_LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **{name: _EPISODES[name] for name in list(_EPISODES)[:-1]}}
+_LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **_EPISODES}
 
 
 def make_progress(
@@ -129,7 +129,10 @@ class PlainProgress(ProgressDisplay):
             return
         self._next = elapsed + 5.0
         left = elapsed / (iteration - self._done) * (self._iterations - iteration)
-        shown = "  ".join(f"{label} {text}" for label, text in _formatted(_LINE, scalars))
+        # Of an evaluation one number: the return where there is no success.
+        hidden = "eval/avg_reward" if "eval/success_rate" in scalars else ""
+        chosen = {name: form for name, form in _LINE.items() if name != hidden}
+        shown = "  ".join(f"{label} {text}" for label, text in _formatted(chosen, scalars))
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
 
     def evaluating(self, num_episodes: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import PositiveInt
 
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
-from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
+from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
@@ -27,7 +27,7 @@ from embodichain.lab.gym.envs.managers.cfg import (
 )
 from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
-from embodichain.lab.gym.registry import find_env_spec
+from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
@@ -98,12 +98,25 @@ class ParsedEnv:
         as_written: the same, with functions by the names that the file has for them.
         names: what terms may name in its scene.
         problems: what is wrong, a line each.
+        spec: the registered task; None: it is unknown.
     """
 
     cfg: EmbodiedEnvCfg
     as_written: EmbodiedEnvCfg
     names: SceneNames
     problems: list[str]
+    spec: EnvSpec | None
+
+    @property
+    def time_limit(self) -> int | None:
+        """Of episodes, steps; None if there is none."""
+        registered = None if self.spec is None else self.spec.max_episode_steps
+        return self.cfg.max_episode_steps or registered
+
+    def data(self) -> dict[str, Any]:
+        """Return the content of a file that is parsed to the same config; the task is known."""
+        assert self.spec is not None
+        return config_data(self.as_written, self.spec.cls) | {"id": self.spec.env_id}
 
 
 def config_to_cfg(
@@ -138,7 +151,8 @@ def parse_env(
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     cfg, wrong = _parse(data, problems)
-    if env_class is None and (spec := find_env_spec(data.get("id"))) is not None:
+    spec = find_env_spec(data.get("id"))
+    if env_class is None and spec is not None:
         env_class = spec.cls
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
@@ -156,7 +170,7 @@ def parse_env(
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
     problems += _entry_problems(cfg.observations, names)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, problems)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
 
 
 def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:

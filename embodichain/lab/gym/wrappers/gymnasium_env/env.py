@@ -13,9 +13,9 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import SameStepReset
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, RENDER_MODE, GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.member import SUCCESS_KEYS
-from embodichain.lab.gym.wrappers.gymnasium_env.recording import RENDER_MODE, EpisodeRecorder
+from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
 from embodichain.lab.gym.wrappers.gymnasium_env.vectorization import make_vector_env
 from embodichain.utils import logger
@@ -39,8 +39,6 @@ class GymnasiumEnv:
         cfg: the config.
         random: the streams that the episodes' seeds are drawn from.
         elapsed_steps: [N] int64.
-        reports_success: whether an ``info`` has had ``is_success`` or ``success`` so far. Without one, ``success`` is
-            always false.
         step_dt: duration of a control step as videos show it, s.
 
     Raises:
@@ -53,11 +51,11 @@ class GymnasiumEnv:
         self.cfg, self.num_envs = cfg, cfg.num_envs
         self.random = CounterRandom(cfg.seed, cfg.num_envs, "cpu", cfg.first_env_id, cfg.group_size)
         self.elapsed_steps = torch.zeros(cfg.num_envs, dtype=torch.int64)
-        self.reports_success = False
+        self._knows_success = False
         self.current_rollout_step = 0
         self._slots: Iterator[tuple[Tensor, ...]] = iter(())
         self._obs: TensorDict | None = None  # that the next step starts from
-        self._has_members = cfg.vectorization != "vector_entry_point"
+        self._has_members = cfg.vectorization != OWN_FORM
         self._envs = make_vector_env(cfg)
         try:
             with placed(f"{cfg.id}: "):
@@ -139,13 +137,13 @@ class GymnasiumEnv:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain data, not copied; without the environments' own where that is not known."""
-        states: Sequence[Any] = self._envs.call("copy_state") if self._has_members else [_OWN_FORM]
+        states: Sequence[Any] = self._envs.call("copy_state") if self._has_members else [_NOT_GIVEN]
         unknown = next((state for state in states if isinstance(state, str)), None)
         return {
             "random": self.random.state_dict(),
             "elapsed_steps": self.elapsed_steps,
             "obs": self._obs,
-            "reports_success": self.reports_success,
+            "knows_success": self._knows_success,
             "members": unknown or list(states),
         }
 
@@ -156,7 +154,7 @@ class GymnasiumEnv:
             Whether the episodes continue. If not, which is logged, ``reset`` begins the next ones.
         """
         self.random.load_state_dict(state["random"])
-        self.reports_success = state["reports_success"]
+        self._knows_success = state["knows_success"]
         members = state["members"]
         problem = members if isinstance(members, str) else self._restore(members)
         if problem:
@@ -170,16 +168,20 @@ class GymnasiumEnv:
     def _restore(self, members: Sequence[Any]) -> str:
         """Restore the environments' states; return the reason if one cannot be, else ""."""
         if not self._has_members:
-            return _OWN_FORM
+            return _NOT_GIVEN
         self._envs.set_attr("restored", members)
         return next(filter(None, self._envs.get_attr("restored")), "")
+
+    def knows_success(self) -> bool:
+        """Return whether an ``info`` has had ``is_success`` or ``success`` by now."""
+        return self._knows_success
 
     def write_into(self, folder: Path, allowed: Sequence[str | Path] = ()) -> None:
         """Nothing is written but videos, whose folder :meth:`start_recording` is given."""
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Write a video of the next episode of the first environment, if it renders ``rgb_array``."""
-        if self.cfg.kwargs.get("render_mode") == RENDER_MODE:
+        if self.cfg.records and self.cfg.kwargs.get("render_mode") == RENDER_MODE:
             self._recorder.start(folder, label)
 
     def stop_recording(self) -> list[Path]:
@@ -226,7 +228,7 @@ class GymnasiumEnv:
         for source in (infos, infos.get("final_info", {})):
             for key in SUCCESS_KEYS:
                 if key in source:
-                    self.reports_success = True
+                    self._knows_success = True
                     said = source.get(f"_{key}", np.ones(self.num_envs, dtype=np.bool_))
                     success[said] = np.asarray(source[key])[said].astype(np.float64) > 0.0
         return torch.from_numpy(success)
@@ -248,4 +250,4 @@ class GymnasiumEnv:
             self.current_rollout_step += 1
 
 
-_OWN_FORM = "the environment's own vector form does not give it"
+_NOT_GIVEN = "the environment's own vector form does not give it"

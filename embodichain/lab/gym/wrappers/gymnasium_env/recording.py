@@ -8,11 +8,12 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
 from embodichain.utils import logger
 from embodichain.utils.video import VideoWriter
 
-RENDER_MODE = "rgb_array"
-"""``render_mode`` of environments that make images."""
+RENDER_ERRORS = (gym.error.Error, ImportError, OSError, RuntimeError)
+"""What ``render`` raises where something that it needs is missing: a package, or OpenGL."""
 
 
 class EpisodeRecorder:
@@ -49,9 +50,9 @@ class EpisodeRecorder:
             return
         try:
             image = even_sized(self._image())
-        except (gym.error.Error, ImportError, OSError, RuntimeError) as error:
+        except RENDER_ERRORS as error:
             self._is_available, self._path = False, None
-            logger.log_warning(f"no video is recorded: {error}")
+            logger.log_warning(f"no video is recorded: {with_python(str(error))}")
             return
         try:
             if self._writer is None:

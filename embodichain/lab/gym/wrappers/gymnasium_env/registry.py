@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -55,6 +56,11 @@ def find_spec(env_id: str) -> EnvSpec:
     return spec
 
 
+def with_python(message: str) -> str:
+    """Return a message in which ``pip install`` installs for this Python."""
+    return re.sub(r"(?<!-m )\bpip install", f"{sys.executable} -m pip install", message)
+
+
 def _import(module: str, allowed_imports: Sequence[str]) -> None:
     try:
         import_allowed_modules([module], allowed_imports, "id")
@@ -62,7 +68,7 @@ def _import(module: str, allowed_imports: Sequence[str]) -> None:
         if not isinstance(error.__cause__, ModuleNotFoundError):
             raise
         package = str(error.__cause__.name).partition(".")[0].replace("_", "-")
-        raise ConfigError(f"{error}; to install it: {sys.executable} -m pip install {package}") from error
+        raise ConfigError(f"{error}; to install it: {with_python('pip install')} {package}") from error
 
 
 def _parts(env_id: str) -> tuple[str, str]:
