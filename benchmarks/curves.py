@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,27 @@ NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
 def print_point(point: Point) -> None:
     """Print a point of a curve, in the form that ``run_child`` reads: ``step`` comes first."""
     print(json.dumps(point), flush=True)
+
+
+class EvaluationSink:
+    """A sink of the log that prints the evaluations as points.
+
+    Args:
+        names: of the log's scalars, by the point's key.
+    """
+
+    name = "learning curve"
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        """Print the point of an evaluation."""
+        if set(self._names.values()) <= set(scalars):
+            print_point({"step": step} | {key: round(scalars[name], 4) for key, name in self._names.items()})
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 def run_child(module: str, arguments: Sequence[str]) -> list[Point]:

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.curves import NAMES, Point, plot_runs, print_point, run_child
+from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
 from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import load_run_config
@@ -124,32 +124,25 @@ class Curve:
         """Evaluate the policy if this iteration, from 1, is due."""
         if iteration % self.every == 0:
             result: Evaluation = self.evaluator.run(policy, "")
-            print_point(_point(iteration * self._steps, result.avg_reward, result.avg_length))
-
-
-class EvaluationSink:
-    """A sink of the log that prints the evaluations."""
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Print the scalars of an evaluation."""
-        if "eval/avg_reward" in scalars:
-            print_point(_point(step, scalars["eval/avg_reward"], scalars["eval/avg_length"]))
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
-def _point(step: int, avg_return: float, length: float) -> Point:
-    return {"step": step, "return": round(avg_return, 1), "length": round(length, 1)}
+            step = iteration * self._steps
+            print_point({"step": step, "return": round(result.avg_reward, 4), "length": round(result.avg_length, 4)})
 
 
 def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
     """Train with this library, from a config."""
     settings = SETTINGS[algorithm]
-    sizes = {key: settings[key] for key in ("num_envs", "buffer_size")}
-    trainer = {"seed": seed, "device": "cpu", "gym_config": {"id": PREFIX + task}, "iterations": iterations, **sizes}
-    config = {"trainer": trainer, "policy": settings["policy"]}
-    config["algorithm"] = {"name": algorithm, "cfg": settings["algorithm"]}
+    config = {
+        "trainer": {
+            "seed": seed,
+            "device": "cpu",
+            "gym_config": {"id": PREFIX + task},
+            "num_envs": settings["num_envs"],
+            "buffer_size": settings["buffer_size"],
+            "iterations": iterations,
+        },
+        "policy": settings["policy"],
+        "algorithm": {"name": algorithm, "cfg": settings["algorithm"]},
+    }
     with TemporaryDirectory() as folder:
         file = Path(folder, "train_config.json")
         file.write_text(json.dumps(config))
@@ -157,7 +150,7 @@ def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Cur
         torch.manual_seed(seed)
         env, _ = build_envs(run)
         policy, learner = build_learner(run, env, torch.device("cpu"))
-        trainer_ = Trainer(
+        trainer = Trainer(
             policy,
             env,
             learner,
@@ -166,10 +159,10 @@ def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Cur
             save_freq=f"{iterations} it",
             checkpoint_dir=folder,
             config={},
-            log=RunLog([EvaluationSink()]),
+            log=RunLog([EvaluationSink({"return": "eval/avg_reward", "length": "eval/avg_length"})]),
         )
-        trainer_.evaluator = curve.evaluator
-        trainer_.train(iterations * run.trainer.buffer_size * env.num_envs)
+        trainer.evaluator = curve.evaluator
+        trainer.train(iterations * run.trainer.buffer_size * env.num_envs)
 
 
 def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.curves import NAMES, Point, plot_runs, print_point, run_child
+from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
 from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
@@ -55,19 +55,6 @@ class Curve:
             print_point({"step": step, "success": result.success_rate, "return": result.avg_reward})
 
 
-class EvaluationSink:
-    """A sink of the log that prints the evaluations."""
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Print the scalars of an evaluation."""
-        if "eval/success_rate" in scalars:
-            success, avg_return = scalars["eval/success_rate"], scalars["eval/avg_reward"]
-            print_point({"step": step, "success": success, "return": avg_return})
-
-    def close(self) -> None:
-        """Close nothing."""
-
-
 def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with the library's own PPO."""
     cfg = run.trainer
@@ -82,7 +69,7 @@ def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
             save_freq=f"{cfg.iterations} it",
             checkpoint_dir=folder,
             config={},
-            log=RunLog([EvaluationSink()]),
+            log=RunLog([EvaluationSink({"success": "eval/success_rate", "return": "eval/avg_reward"})]),
         )
         trainer.evaluator = curve.evaluator
         trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)

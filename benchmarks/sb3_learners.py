@@ -110,7 +110,7 @@ class GreedyPolicy(nn.Module):
         return {"action": torch.as_tensor(action)}
 
 
-class AfterIteration(BaseCallback):  # type: ignore[misc]
+class AfterIteration(BaseCallback):
     """Calls ``after`` with the iteration's number, from 1, and the policy after each iteration's update.
 
     That is at the start of the next rollout, and at the end of the training.
