@@ -21,7 +21,7 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     (
         "Actions",
-        "actions locomotion_actions",
+        "actions locomotion_actions actuator_actions",
         "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
     ),
     (

@@ -23,6 +23,10 @@ class ActuatorTerm(ActionTerm):
     def choose_joints(self, part_name: str | None) -> None:
         self.part, self.joint_ids = None, []
 
+    @override
+    def configure(self) -> None:
+        pass
+
     @property
     @override
     def action_dim(self) -> int:
