@@ -99,7 +99,12 @@ class GymnasiumEnvs:
         self._elapsed = self._elapsed.masked_fill(done, 0)
         if self._rollout is not None:
             slot = self._rollout[:, self.current_rollout_step]
-            for name, value in {"reward": reward, "done": done, "terminated": terminated, "truncated": truncated}.items():
+            for name, value in {
+                "reward": reward,
+                "done": done,
+                "terminated": terminated,
+                "truncated": truncated,
+            }.items():
                 slot[name].copy_(value)
             self.current_rollout_step += 1
         return now, reward, terminated, truncated, info
