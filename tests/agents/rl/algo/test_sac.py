@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import SAC, SACCfg, build_algo
 from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update
+from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update, weight_of
 from tests.agents.rl.fakes import assert_same, linear_policy
 from tests.no_sync import no_host_sync
 
@@ -25,24 +26,24 @@ def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_o
     for _ in range(4):
         update(sac, num_steps=4)
         counts.append(sac.take_step_counts())
-    assert counts == [(3, 0), (6, 0), (3, 0), (6, 0)]
+    assert counts == [[(n, 0)] * 3 for n in (1, 2, 1, 2)]
 
 
 def test_several_environments_count_together() -> None:
     sac = make_sac(updates_per_step=0.125)
     sac.update(make_rollout(num_envs=8, num_steps=3))  # 24 steps
-    assert sac.take_step_counts() == (9, 0)
+    assert sac.take_step_counts() == [(3, 0)] * 3
 
 
 def test_actor_and_temperature_make_one_step_for_several_of_the_critics() -> None:
     sac = make_sac(policy_delay=2)
     metrics = update(sac, num_steps=3)
-    assert sac.take_step_counts() == (3 + 1 + 1, 0)  # of the second of three
+    assert sac.take_step_counts() == [(1, 0), (3, 0), (1, 0)]  # of the second of three
     assert "actor_loss" in metrics
     metrics = update(sac)
-    assert sac.take_step_counts() == (1 + 1 + 1, 0)  # the fourth
+    assert sac.take_step_counts() == [(1, 0)] * 3  # the fourth
     metrics = update(sac)
-    assert sac.take_step_counts() == (1, 0)
+    assert sac.take_step_counts() == [(1, 0)]
     assert set(metrics) == {"replay_steps", "critic_loss", "action_value", "grad_norm"}
 
 
@@ -50,10 +51,10 @@ def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
     sac = make_sac(learning_starts=8, learning_rate=0.1)
     before = copy.deepcopy(sac.policy.state_dict())
     assert sac.update(make_rollout(num_steps=4)) == {"replay_steps": 4}
-    assert sac.take_step_counts() == (0, 0)
+    assert sac.take_step_counts() == []
     assert_same(dict(sac.policy.state_dict()), dict(before))
     assert sac.update(make_rollout(num_steps=4))["replay_steps"] == 8
-    assert sac.take_step_counts() == (12, 0)  # for the 4 steps of this rollout, not those before
+    assert sac.take_step_counts() == [(4, 0)] * 3  # for the 4 steps of this rollout, not those before
 
 
 def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many() -> None:
@@ -65,24 +66,24 @@ def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many
         rollout["truncated"][:, :-1] = True
         counts.append(sac.update(rollout)["replay_steps"])
     assert counts == [4, 4]
-    assert sac.take_step_counts() == (12, 0)
+    assert sac.take_step_counts() == [(4, 0)] * 3
 
 
 def test_targets_move_by_tau_towards_the_critics() -> None:
     sac = make_sac(critics=((1.0, 2.0),), tau=0.25)
-    sac.target_critics[0].weight.data = torch.zeros(1, 2)
+    weight_of(sac.target_critics[0]).data = torch.zeros(1, 2)
     update(sac)
-    assert sac.target_critics[0].weight.tolist() == [[0.25, 0.5]]
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.25, 0.5]]
     update(sac)
-    assert sac.target_critics[0].weight.tolist() == [[0.4375, 0.875]]  # 0.25 + 0.25 * 0.75, twice that
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.4375, 0.875]]  # 0.25 + 0.25 * 0.75, twice that
 
 
 def test_targets_follow_the_critics_as_they_are_after_the_step() -> None:
     sac = make_sac(learning_rate=0.1, tau=1.0)
     update(sac)
     for critic, target in zip(sac.policy.critics, sac.target_critics, strict=True):
-        assert torch.equal(critic.weight, target.weight)
-    assert sac.policy.critics[0].weight[0, 0].item() == pytest.approx(0.6)  # Adam's first step is the learning rate
+        assert torch.equal(weight_of(critic), weight_of(target))
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.6)  # Adam's first step is the learning rate
 
 
 @pytest.mark.parametrize(("limit", "cut"), [(None, False), (0.5, True)])
@@ -100,8 +101,8 @@ def test_critics_have_a_learning_rate_of_their_own() -> None:
     sac = make_sac(learning_rate=0.1, critic_learning_rate=0.01, actor=((0.0,), (0.0,)))
     update(sac)
     # Adam's first step is as long as the learning rate.
-    assert sac.policy.critics[0].weight[0, 0].item() == pytest.approx(0.51)
-    assert sac.policy.actor.weight.abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.51)
+    assert weight_of(sac.policy.actor).abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
     assert abs(sac.temperature.log.item()) == pytest.approx(0.1)
 
 
@@ -109,7 +110,7 @@ def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
     sac = make_sac(learning_rate=0.1)
     before = copy.deepcopy(sac.policy.critics.state_dict())
     update(sac, make_batch(reward=(math.nan,)))
-    assert sac.take_step_counts() == (3, 1)
+    assert sac.take_step_counts() == [(1, 0), (1, 1), (1, 0)]
     assert_same(dict(sac.policy.critics.state_dict()), dict(before))
     assert math.isfinite(update(sac)["critic_loss"])
 
@@ -120,14 +121,21 @@ def test_training_continues_with_the_finite_rows_of_the_buffer() -> None:
     rollout = make_rollout(num_envs=4, num_steps=4)
     rollout["reward"][1, 2] = math.nan
     metrics = sac.update(rollout)
-    asked, skipped = sac.take_step_counts()
-    assert (asked, 0 < skipped < 16) == (48, True)
+    actor, (asked, skipped), temperature = sac.take_step_counts()
+    assert actor == temperature == (16, 0)
+    assert (asked, 0 < skipped < 16) == (16, True)
     assert all(math.isfinite(value) for value in metrics.values())
 
 
 def test_loaded_state_continues_to_the_last_bit() -> None:
     torch.manual_seed(0)
-    settings = {"learning_rate": 0.01, "updates_per_step": 0.375, "policy_delay": 2, "n_steps": 2, "batch_size": 8}
+    settings: dict[str, Any] = {
+        "learning_rate": 0.01,
+        "updates_per_step": 0.375,
+        "policy_delay": 2,
+        "n_steps": 2,
+        "batch_size": 8,
+    }
     ours, theirs = make_sac(**settings), make_sac(**settings, critics=((0.0, 0.0), (1.0, 1.0)))
     rollouts = [make_rollout(2, 5) for _ in range(3)]
     for rollout in rollouts[:2]:
@@ -167,7 +175,7 @@ def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatc
 
 def test_policy_without_critics_of_actions_is_refused() -> None:
     for build in (lambda p: SAC(SACCfg(), p), lambda p: build_algo("sac", {}, p, "cpu")):
-        with pytest.raises(ConfigError, match=r"^SAC improves a SoftActorCritic, got ActorCritic$"):
+        with pytest.raises(ConfigError, match=r"^SAC improves policies of class SoftActorCritic, got ActorCritic$"):
             build(linear_policy())
 
 
