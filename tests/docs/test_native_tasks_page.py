@@ -21,7 +21,7 @@ def test_the_page_names_every_task() -> None:
     tasks = {name for name in get_registered_env_ids() if name.endswith("V5RL")}
 
     assert len(tasks) == 11
-    assert {name for name in re.findall(r"`(\w+V5RL)`", SECTION)} == tasks
+    assert set(re.findall(r"`(\w+V5RL)`", SECTION)) == tasks
 
 
 def test_the_example_is_a_task() -> None:
