@@ -107,6 +107,7 @@ def test_training_config_is_read_and_its_environments_step_finite(path: Path) ->
 
 # Keys without which a config says what it needs, and those whose defaults do not fit the sizes that are left.
 NEEDED = {
+    "trainer.gym_config.id": "the name of an environment is needed",
     "trainer.gym_config": "trainer.gym_config: required, but missing",
     "trainer.num_envs": "1 environments (trainer.num_envs)",
     "policy.name": "policy.name: required, but missing",
@@ -246,17 +247,17 @@ def test_loading_takes_no_time_to_speak_of() -> None:
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> None:
     # It is given from the repository's root: python -m embodichain.agents.rl.train --config <path>
-    trainer = load_json(path)["trainer"]
-    assert (REPOSITORY / trainer["gym_config"]).is_file()
+    named = load_json(path)["trainer"]["gym_config"]
+    assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the outputs; the environment's config is then found by its own path
-    gym_config = REPOSITORY / load_json(path)["trainer"]["gym_config"]
+    named = load_json(path)["trainer"]["gym_config"]
     # An expert needs the time to succeed.
     limit = 60 if "demonstrations" in load_json(path)["algorithm"]["cfg"] else 5
-    limited = load_json(gym_config) | {"max_episode_steps": limit}
+    limited = (named if isinstance(named, dict) else load_json(REPOSITORY / named)) | {"max_episode_steps": limit}
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
     assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
     (summary,) = tmp_path.glob("outputs/*/summary.json")
