@@ -55,8 +55,9 @@ def _object(schema: Json, what: str, name: str) -> Json:
 
 def _keys(node: Json) -> list[str]:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    required = {*node.get("required", []), *node.get("else", {}).get("required", [])}
     for key, value in node["properties"].items():
-        default = "required" if key in node.get("required", []) else _default(value)
+        default = "required" if key in required else _default(value)
         rows.append(f"| `{key}` | {_type(value)} | {default} | {value.get('description', '')} |")
     return rows
 
