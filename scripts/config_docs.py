@@ -55,9 +55,11 @@ def _object(schema: Json, what: str, name: str) -> Json:
 
 def _keys(node: Json) -> list[str]:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-    required = {*node.get("required", []), *node.get("else", {}).get("required", [])}
+    others = node.get("else", {}).get("properties", {})
     for key, value in node["properties"].items():
-        default = "required" if key in required else _default(value)
+        if others.get(key) is False:  # of environments of another kind, which have a table of their own
+            continue
+        default = "required" if key in node.get("required", []) else _default(value)
         rows.append(f"| `{key}` | {_type(value)} | {default} | {value.get('description', '')} |")
     return rows
 

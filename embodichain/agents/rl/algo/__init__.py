@@ -1,4 +1,4 @@
-"""Algorithms, which improve a policy from rollouts."""
+"""Algorithms, which improve a policy from experience."""
 
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
@@ -7,11 +7,13 @@ from embodichain.agents.rl.algo.on_policy import AlgorithmCfg, OnPolicyAlgorithm
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.ppo import PPO, PPOCfg, gaussian_kl
 from embodichain.agents.rl.algo.registry import build_algo, get_registered_algo_names, register_algo
+from embodichain.agents.rl.algo.sac import SAC, SACCfg
 from embodichain.agents.rl.algo.symmetry import SymmetryCfg
 
 __all__ = [
     "GRPO",
     "PPO",
+    "SAC",
     "AlgorithmCfg",
     "BaseAlgorithm",
     "BaseAlgorithmCfg",
@@ -19,6 +21,7 @@ __all__ = [
     "MetricMeans",
     "OnPolicyAlgorithm",
     "PPOCfg",
+    "SACCfg",
     "SymmetryCfg",
     "build_algo",
     "clipped_surrogate",

@@ -123,7 +123,11 @@ class MetricMeans:
         self._count = self._count + made
 
     def read(self, **others: torch.Tensor) -> dict[str, float]:
-        """Return the means, NaN if all steps were skipped, and other scalars, in one transfer from the device."""
-        assert isinstance(self._sums, torch.Tensor)  # there was a minibatch
+        """Return the means, NaN if all steps were skipped, and other scalars, in one transfer from the device.
+
+        Without a minibatch there are no means.
+        """
+        if not isinstance(self._sums, torch.Tensor):
+            return {name: x.item() for name, x in others.items()}
         values = torch.cat((self._sums / self._count, *(x.reshape(1) for x in others.values())))
         return dict(zip((*self._names, *others), values.tolist(), strict=True))

@@ -25,6 +25,7 @@ from embodichain.agents.rl.models.registry import (
     get_registered_policy_names,
     register_policy,
 )
+from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
 from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
 from embodichain.agents.rl.models.vla.policy import LoRACfg, VLAConfig, VLAPolicy, VLAPolicyCfg
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA, SmolVLACfg
@@ -52,6 +53,8 @@ __all__ = [
     "RunningNormalizer",
     "SmolVLA",
     "SmolVLACfg",
+    "SoftActorCritic",
+    "SoftActorCriticCfg",
     "TanhSquash",
     "TinyVLA",
     "TinyVLACfg",

@@ -146,15 +146,25 @@ def space_size(space: spaces.Space[Any] | int) -> int:
 
 
 def build_network(
-    cfg: MLPCfg | CNNCfg, role: Literal["actor", "critic"], policy: PolicyCfg, given: PolicySpaces, out_dim: int
+    cfg: MLPCfg | CNNCfg,
+    role: Literal["actor", "critic"],
+    policy: PolicyCfg,
+    given: PolicySpaces,
+    out_dim: int,
+    extra_dim: int = 0,
 ) -> nn.Module:
     """Build an actor or critic for ``run_network`` from its block ``cfg`` in the block ``policy``.
+
+    Args:
+        extra_dim: columns that it reads behind the flat observation, such as an action's.
 
     Raises:
         ConfigError: an entry to read is missing or of the wrong kind, or there is no entry to read.
     """
     columns = group_columns(policy, role, given)
-    in_dim = given.obs_dim if columns is None else len(columns)
+    if columns is not None and extra_dim:
+        columns = torch.cat((columns, torch.arange(given.obs_dim, given.obs_dim + extra_dim)))
+    in_dim = given.obs_dim + extra_dim if columns is None else len(columns)
     select = None if columns is None else Columns(columns)
     if isinstance(cfg, CNNCfg):
         shapes = {key: _image_shape(key, f"policy.{role}.keys", given) for key in cfg.keys}

@@ -36,7 +36,7 @@ def sample_gaussian(
 
     Args:
         mean: [..., A], with chunks [..., H A].
-        log_std: [A], with chunks [H A].
+        log_std: [A] or [..., A], with chunks [H A].
         squash: maps the sample, then stored as ``raw_action``, into bounds; None: the action is the sample.
         deterministic: take the mean instead of a sample.
         chunk_length: H.
@@ -101,10 +101,10 @@ def gaussian_log_prob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.T
     Args:
         action: [..., A].
         mean: [..., A].
-        log_std: [A].
+        log_std: [A] or [..., A].
     """
     z = (action - mean) * (-log_std).exp()
-    return -0.5 * z.square().sum(-1) - (log_std.sum() + log_std.numel() * _HALF_LOG_2PI)
+    return -0.5 * z.square().sum(-1) - (log_std.sum(-1) + log_std.shape[-1] * _HALF_LOG_2PI)
 
 
 def component_log_prob(x: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
@@ -119,8 +119,8 @@ def component_entropy(log_std: torch.Tensor) -> torch.Tensor:
 
 
 def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
-    """Return the entropy, in nats, of independent normals with ``log_std`` [A]: a scalar."""
-    return log_std.sum() + log_std.numel() * (0.5 + _HALF_LOG_2PI)
+    """Return the entropy, in nats, of independent normals with ``log_std`` [..., A]: [...]."""
+    return log_std.sum(-1) + log_std.shape[-1] * (0.5 + _HALF_LOG_2PI)
 
 
 def bounded(x: torch.Tensor, low: float, high: float) -> torch.Tensor:
@@ -142,23 +142,27 @@ class TanhSquash(nn.Module):
 
     Args:
         action_space: the action space of one environment, a Box [A].
+        place: in the config, of what asks for it, for the message.
 
     Raises:
-        ConfigError: it is not a Box with finite bounds.
+        ConfigError: it is not a Box with finite bounds, each low below its high.
     """
 
     centre: torch.Tensor  # [A]
     half_range: torch.Tensor  # [A]
     log_half_range: torch.Tensor  # [], sum over the components
 
-    def __init__(self, action_space: spaces.Space[Any] | int) -> None:
+    def __init__(self, action_space: spaces.Space[Any] | int, place: str = "policy.squash") -> None:
         super().__init__()
         if not (isinstance(action_space, spaces.Box) and action_space.is_bounded("both")):
-            raise ConfigError(f"policy.squash: needs an action space with finite bounds, got {action_space}")
+            raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
         low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
+        half_range = (high - low) / 2
+        if not (half_range.isfinite() & (half_range > 0)).all():  # the largest float32 is no bound
+            raise ConfigError(f"{place}: needs an action space with each low below its high, got {action_space}")
         # Not in the state dict: they are the environment's.
         self.register_buffer("centre", (high + low) / 2, persistent=False)
-        self.register_buffer("half_range", (high - low) / 2, persistent=False)
+        self.register_buffer("half_range", half_range, persistent=False)
         self.register_buffer("log_half_range", self.half_range.log().sum(), persistent=False)
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,11 @@ from embodichain.agents.rl.models.recurrent import (
     ActorCriticRecurrentCfg,
     build_actor_critic_recurrent,
 )
+from embodichain.agents.rl.models.soft_actor_critic import (
+    SoftActorCritic,
+    SoftActorCriticCfg,
+    build_soft_actor_critic,
+)
 from embodichain.agents.rl.models.vla.loading import OUR_MODELS, current_path, find_vla_class
 from embodichain.agents.rl.models.vla.policy import VLAPolicy, VLAPolicyCfg, build_vla_policy
 from embodichain.utils import ConfigError, configclass
@@ -63,6 +68,7 @@ _BUILT_IN: dict[Any, _BuiltIn] = {
     ActorCritic: _BuiltIn(ActorCriticCfg, build_actor_critic, ("actor", "critic")),
     ActorCriticRecurrent: _BuiltIn(ActorCriticRecurrentCfg, build_actor_critic_recurrent, ("actor", "critic")),
     ActorOnly: _BuiltIn(ActorOnlyCfg, build_actor_critic, ("actor",)),
+    SoftActorCritic: _BuiltIn(SoftActorCriticCfg, build_soft_actor_critic, ("actor", "critic")),
     VLAPolicy: _BuiltIn(VLAPolicyCfg, build_vla_policy, ()),
 }
 
@@ -70,6 +76,7 @@ _POLICIES: dict[str, Any] = {
     "actor_critic": ActorCritic,
     "actor_critic_recurrent": ActorCriticRecurrent,
     "actor_only": ActorOnly,
+    "soft_actor_critic": SoftActorCritic,
     "vla": VLAPolicy,
 }
 

@@ -1,0 +1,283 @@
+"""Soft actor-critic.
+
+Legend: N envs, T rollout steps, B batch, A action size, E critics.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
+from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
+from embodichain.agents.rl.algo.registry import register_algo
+from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
+from embodichain.agents.rl.models import Policy, SoftActorCritic
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.profiling import section
+
+EXPERT = "expert"
+"""Names the task's scripted expert where a dataset's folder could stand."""
+
+
+@configclass
+class SACCfg(BaseAlgorithmCfg):
+    """Hyperparameters of SAC."""
+
+    batch_size: PositiveInt = 256
+    """Transitions of each gradient step, in each of several processes."""
+    max_grad_norm: PositiveFloat | None = None  # type: ignore[assignment]
+    """Largest norm of a gradient; null: not limited."""
+    replay_capacity: PositiveInt = 1_000_000
+    """Steps in the replay buffer, over all environments of a process; older ones are overwritten."""
+    learning_starts: NonNegativeInt = 5_000
+    """Environment steps of a process before its first gradient step."""
+    updates_per_step: PositiveFloat = 1.0
+    """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
+    policy_delay: PositiveInt = 1
+    """Gradient steps of the critics for each one of the actor and the temperature."""
+    n_steps: PositiveInt = 1
+    """Rewards that are summed before the bootstrap."""
+    tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+    """How far the target critics move towards the critics in each gradient step."""
+    critic_learning_rate: PositiveFloat | None = None
+    """Step size of the critics; null: ``learning_rate``, which is the actor's and the temperature's."""
+    critic_reduction: Literal["min", "mean"] = "min"
+    """What is made of the critics' values of an action, in targets and for the actor: the lowest (clipped double
+    Q-learning), or their mean."""
+    entropy_in_targets: bool = True
+    """Whether targets have the entropy of the next action (soft values), or the rewards alone."""
+    initial_temperature: PositiveFloat = 1.0
+    """Weight of the entropy before the first gradient step."""
+    target_entropy: float | None = None
+    """Entropy that the temperature holds, nats, of an action scaled to [-1, 1]; null: -A."""
+    demonstrations: str | None = None
+    """Folder of a LeRobot dataset (v3.0) with episodes of this environment, or ``"expert"``: episodes of its scripted
+    expert. Null: none."""
+    num_demonstrations: PositiveInt | None = None
+    """Episodes: the first ones of the dataset, or those that the expert plays. Null: all of the dataset, 50 of the
+    expert."""
+    demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of each batch that is drawn from the demonstrations."""
+
+
+class Temperature(nn.Module):
+    """The weight of the entropy, learned as its logarithm."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(math.log(initial)))
+
+    def forward(self) -> torch.Tensor:
+        """Return the temperature, a scalar."""
+        return self.log.exp()
+
+
+def soft_target(
+    reward: torch.Tensor, discount: torch.Tensor, next_value: torch.Tensor, entropy_bonus: torch.Tensor | float
+) -> torch.Tensor:
+    """Return r + discount * (Q_target(s', a') + bonus) for each sample, [B].
+
+    Equations 2 and 3 of Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018, with the bonus
+    -alpha log pi(a'|s').
+
+    Args:
+        reward: of n steps, discounted and summed, [B].
+        discount: gamma^n; 0 where the episode terminated, [B].
+        next_value: Q_target(s', a'), a' from the policy, [B].
+        entropy_bonus: [B], or 0.
+    """
+    return reward + discount * (next_value + entropy_bonus)
+
+
+@register_algo("sac")
+class SAC(BaseAlgorithm):
+    """Soft actor-critic with a learned temperature.
+
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018. Each update adds the rollout to the replay
+    buffer, and makes ``updates_per_step`` gradient steps for each of its environment steps, each from B transitions
+    drawn uniformly:
+
+    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
+      y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
+    - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
+    - temperature: mean -alpha (log pi(a|s) + target entropy);
+    - target critics: Q_target + tau (Q - Q_target).
+
+    With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
+    with Offline Data", 2023): see ``use_demonstrations``.
+
+    Truncated episodes bootstrap from their final observation. With n steps, rewards of the actions that were taken are
+    summed without importance weights, as in Barth-Maron et al., "Distributed Distributional Deterministic Policy
+    Gradients", 2018. Until ``learning_starts`` the untrained policy explores, whose actions are spread over the bounds.
+
+    With several processes each has a replay buffer of its own, and gradients are means over all.
+
+    Raises:
+        ConfigError: the policy is no ``SoftActorCritic``.
+    """
+
+    learns_from = "replay"
+    policy_class = SoftActorCritic
+    cfg_class = SACCfg
+    reads_evaluated = ()
+    reads_final_obs = True
+    cfg: SACCfg
+    policy: SoftActorCritic
+
+    def __init__(self, cfg: SACCfg, policy: Policy) -> None:
+        super().__init__(cfg, policy)
+        self.temperature = Temperature(cfg.initial_temperature).to(self.device)
+        self.target_critics: nn.ModuleList = deepcopy(policy.critics).requires_grad_(False)
+        critic_rate = cfg.critic_learning_rate or cfg.learning_rate
+        self.actor_optimizer = self.make_optimizer(list(policy.actor.parameters()), eps=1e-8)
+        self.critic_optimizer = self.make_optimizer(list(policy.critics.parameters()), rate=critic_rate, eps=1e-8)
+        self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
+        self.target_entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
+        self.replay: ReplayBuffer | None = None
+        self._num_demonstrated = 0  # transitions of a batch
+        if cfg.demonstrations is not None:
+            self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
+        self._demonstrations: ReplayBuffer | None = None
+        self._demonstrations_digest: str | None = None
+        self._num_updates = 0  # of the critics
+        self._owed = 0.0  # gradient steps
+
+    def use_demonstrations(self, demonstrations: Demonstrations) -> None:
+        """Draw ``cfg.demonstration_share`` of each batch from demonstrations; call it once, before anything is learned.
+
+        The policy's normaliser sees them, too: it clamps what is far from all that it has seen, and some observations,
+        such as a lifted object, may be in demonstrations alone for long.
+
+        Raises:
+            ConfigError: they do not fit the memory.
+        """
+        self._demonstrations = demonstrations.to_buffer(self.device)
+        self._demonstrations_digest = demonstrations.digest()
+        self.policy.update_normalizer(demonstrations.obs().to(self.device))
+
+    def prepare(self, rollout: TensorDict) -> None:
+        """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
+        self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+
+    def stores(self) -> dict[str, ReplayBuffer]:
+        """Return the replay buffer."""
+        return {} if self.replay is None else {"replay": self.replay}
+
+    def update(self, rollout: TensorDict) -> dict[str, float]:
+        """Add the rollout to the replay buffer, and learn from samples of it; see ``BaseAlgorithm.update``.
+
+        Returns:
+            ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
+            ``action_value`` (the mean of Q(s, a) of the samples), ``grad_norm`` (of the critics, before clipping),
+            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``.
+        """
+        cfg = self.cfg
+        if self.replay is None:
+            self.prepare(rollout)
+        self._check_demonstrations()
+        assert self.replay is not None  # allocated by ``prepare``
+        with section("replay"):
+            self.replay.add(rollout)
+        metrics = {"replay_steps": float(self.replay.num_steps)}
+        num_envs, num_slots = rollout.batch_size
+        # Not the stored steps: processes with more truncated episodes store fewer, and all begin together.
+        if self.replay.num_added < cfg.learning_starts:
+            return metrics
+        self._owed += cfg.updates_per_step * num_envs * (num_slots - 1)
+        critic_means, actor_means = MetricMeans(), MetricMeans()
+        for _ in range(int(self._owed)):
+            with section("replay"):
+                batch = self._sample(self.replay)
+            critic_means.add(self._improve_critics(batch))
+            self._num_updates += 1
+            if self._num_updates % cfg.policy_delay == 0:
+                actor_means.add(self._improve_actor(batch))
+            self._move_targets()
+        self._owed %= 1
+        of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
+        return metrics | critic_means.read() | of_actor
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state beside the policy; the replay buffer's steps are in ``stores``."""
+        return super().state_dict() | {
+            "num_updates": self._num_updates,
+            "owed": self._owed,
+            "demonstrations": self._demonstrations_digest,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned; ConfigError if it is of other demonstrations."""
+        if state["demonstrations"] != self._demonstrations_digest:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: are not those that the run has learned from"
+            )
+        super().load_state_dict(state)
+        self._num_updates, self._owed = state["num_updates"], state["owed"]
+
+    def _check_demonstrations(self) -> None:
+        if self.cfg.demonstrations is not None and self._demonstrations is None:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: were not given to SAC.use_demonstrations"
+            )
+
+    def _sample(self, replay: ReplayBuffer) -> TensorDict:
+        """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""
+        cfg, count = self.cfg, self._num_demonstrated
+        batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
+        if self._demonstrations is None:
+            return batch
+        return TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
+
+    def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
+        """Make a gradient step of the critics; return its metrics."""
+        target = self._target(batch)
+        values = self.policy.action_values(batch, batch["action"])
+        loss = (values - target).square().mean(1).sum()
+        norm = self._step(self.critic_optimizer, loss)
+        return {"grad_norm": norm, "critic_loss": loss.detach(), "action_value": values.detach().mean()}
+
+    @torch.no_grad()
+    def _target(self, batch: TensorDict) -> torch.Tensor:
+        """Return the critics' targets y, [B]."""
+        action, log_prob = self.policy.sample(batch["next"])
+        next_value = self._reduce(self.policy.action_values(batch["next"], action, self.target_critics))
+        bonus = -self.temperature() * log_prob if self.cfg.entropy_in_targets else 0.0
+        return soft_target(batch["reward"], batch["discount"], next_value, bonus)
+
+    def _improve_actor(self, batch: TensorDict) -> dict[str, torch.Tensor]:
+        """Make a gradient step of the actor, and one of the temperature; return their metrics."""
+        action, log_prob = self.policy.sample(batch)
+        temperature = self.temperature()
+        self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
+        value = self._reduce(self.policy.action_values(batch, action))
+        self.policy.critics.requires_grad_(True)
+        norm = self._step(self.actor_optimizer, loss := (temperature.detach() * log_prob - value).mean())
+        log_prob = log_prob.detach()
+        self._step(self.temperature_optimizer, -(temperature * (log_prob + self.target_entropy)).mean())
+        return {
+            "grad_norm": norm,
+            "actor_loss": loss.detach(),
+            "entropy": -log_prob.mean(),
+            "temperature": temperature.detach(),
+        }
+
+    def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:
+        parameters = optimizer.param_groups[0]["params"]
+        return gradient_step(optimizer, parameters, loss, self.cfg.max_grad_norm or math.inf)
+
+    def _reduce(self, values: torch.Tensor) -> torch.Tensor:
+        """Return one value [B] for those of each critic, [E, B]."""
+        return values.min(0).values if self.cfg.critic_reduction == "min" else values.mean(0)
+
+    @torch.no_grad()
+    def _move_targets(self) -> None:
+        torch._foreach_lerp_(
+            list(self.target_critics.parameters()), list(self.policy.critics.parameters()), self.cfg.tau
+        )

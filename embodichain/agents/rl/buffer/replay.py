@@ -1,0 +1,293 @@
+"""A ring of past steps, from which off-policy algorithms sample.
+
+Legend: N envs, T rollout steps, C slots of an environment's ring, W slots of the window that is sampled, B batch,
+n steps of a return, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.buffer.batches import select_rows
+from embodichain.utils import logger
+from embodichain.utils.machine import check_memory, format_size
+
+_OBSERVED = ("obs", "entries")
+_OF_A_STEP = ("action", "reward", "terminated")
+_STORED = (*_OBSERVED, *_OF_A_STEP)
+
+
+def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
+    """Yield key and values of the fields of a rollout that are stored."""
+    fields = rollout.select(*_STORED, strict=False)
+    for key in fields.keys(include_nested=True, leaves_only=True):
+        yield key, fields[key]
+
+
+def _window(capacity: int, rollout: TensorDict) -> int:
+    """Return W for a capacity over all environments."""
+    return -(-capacity // rollout.batch_size[0])
+
+
+def _ring(capacity: int, rollout: TensorDict) -> int:
+    """Return C: W, and room for the rollout that takes most.
+
+    It begins after a reset and is truncated at each step: 1 + 2 T slots. One more is the head.
+    """
+    return _window(capacity, rollout) + 2 * (rollout.batch_size[1] - 1) + 2
+
+
+class ReplayBuffer:
+    """The latest steps of N environments, in preallocated storage on one device.
+
+    Each environment has a ring of C slots. A step takes one slot: its observation, action, reward, and whether it
+    terminated the episode. The observation after it is that of the next slot, so each is stored once. Where an
+    episode was truncated, its final observation takes a slot of its own, which is no step. The slot at the head holds
+    the observation after the newest step: the next rollout's first step completes it. If the next rollout begins with
+    another observation, because the environment was reset in between, the slot stays a final observation.
+
+    Steps are sampled from the last W slots before the head. The other slots have room for one more rollout: a
+    checkpoint of the state before the latest rollout can still be written after that one was added.
+
+    Episodes that are no rollout, such as demonstrations, are added as rollouts of one environment, one after another.
+
+    Args:
+        capacity: slots of all environments together: W is ``capacity`` / N, rounded up.
+        rollout: one as ``add`` takes them, of the largest T; gives N, shapes, dtypes and device. Its values are not
+            read.
+    """
+
+    def __init__(self, capacity: int, rollout: TensorDict) -> None:
+        num_envs, num_rollout_slots = rollout.batch_size
+        self.num_envs = num_envs
+        self.device = rollout["obs"].device
+        self._max_steps = num_rollout_slots - 1
+        self._window = _window(capacity, rollout)
+        self._num_slots = _ring(capacity, rollout)
+        num_rows = num_envs * self._num_slots
+        # Row n C + s is slot s of environment n.
+        self._slots = TensorDict(
+            {key: self._zeros(num_rows, values.shape[2:], values.dtype) for key, values in _stored(rollout)}, [num_rows]
+        )
+        self._is_step = self._zeros(num_rows, (), torch.bool)
+        # Slots of an environment's steps, its k-th step in column k % C: steps are drawn from these.
+        self._step_slots = self._zeros(num_envs, (self._num_slots,), torch.int32)
+        self._num_added = 0  # steps of each environment so far
+        self._head = self._zeros(num_envs, (), torch.int64)  # slots written so far, [N]
+        self._num_dropped = self._zeros(num_envs, (), torch.int64)  # steps that have left the window, [N]
+
+    @classmethod
+    def allocate(cls, capacity: int, rollout: TensorDict) -> ReplayBuffer:
+        """Return an algorithm's buffer; log its size, which must fit the memory.
+
+        Args:
+            capacity: as of the constructor, from ``algorithm.cfg.replay_capacity``.
+            rollout: as of the constructor.
+
+        Raises:
+            ConfigError: it does not fit; nothing was allocated.
+        """
+        size = cls.bytes_needed(capacity, rollout)
+        what = f"the {capacity:,} transitions of the replay buffer"
+        check_memory("algorithm.cfg.replay_capacity", what, size, rollout["obs"].device)
+        logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
+        return cls(capacity, rollout)
+
+    @staticmethod
+    def bytes_needed(capacity: int, rollout: TensorDict) -> int:
+        """Return the size of the storage of a buffer with these arguments."""
+        slot = sum(values.element_size() * values.shape[2:].numel() for _, values in _stored(rollout))
+        # Beside a slot: a flag and an entry of the list of steps. Beside a ring: two counts.
+        return rollout.batch_size[0] * (_ring(capacity, rollout) * (slot + 1 + 4) + 2 * 8)
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps that are sampled, over all environments."""
+        return self.num_envs * self._num_added - int(self._num_dropped.sum())
+
+    @property
+    def num_added(self) -> int:
+        """Number of steps so far, over all environments; those that have left the window included."""
+        return self.num_envs * self._num_added
+
+    def add(self, rollout: TensorDict) -> None:
+        """Copy a rollout's steps; the host does not wait for the device.
+
+        Args:
+            rollout: [N, T+1], with ``obs``, ``entries`` if the buffer has them, ``action``, ``reward`` and
+                ``terminated``; and, if it may have truncated episodes, ``truncated`` and ``final``.
+
+        Raises:
+            ValueError: it has more steps than the one of the constructor.
+        """
+        num_steps = rollout.batch_size[1] - 1
+        if num_steps > self._max_steps:
+            raise ValueError(f"rollout: has {num_steps} steps; this buffer takes {self._max_steps} at most")
+        positions = self._positions(rollout)
+        index = self._rows_of(positions)
+        if "truncated" in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
+            # Behind every step: where it was not truncated, the next slot overwrites it below.
+            behind = self._rows_of(positions[:, :-1] + 1)
+            self._write(behind, rollout["final"].select(*_OBSERVED, strict=False)[:, :-1])
+            self._clear(behind.flatten())
+        self._write(index, rollout.select(*_STORED, strict=False))
+        self._is_step.index_fill_(0, index[:, :-1].flatten(), True)
+        self._clear(index[:, -1])
+        columns = torch.arange(self._num_added, self._num_added + num_steps, device=self.device) % self._num_slots
+        self._step_slots[:, columns] = (positions[:, :-1] % self._num_slots).int()
+        self._num_added += num_steps
+        self._advance(positions[:, -1])
+
+    def sample(self, batch_size: int, n_steps: int, gamma: float) -> TensorDict:
+        """Draw steps uniformly, with replacement, by torch's global generator; the host does not wait for the device.
+
+        The return of n steps is R = r_0 + gamma r_1 + ... + gamma^(k-1) r_(k-1): k is n, or less where the episode ends
+        or the newest observation is reached. It is followed by gamma^k times the value of the observation after it.
+
+        Returns:
+            [B]: ``obs`` [B, O], ``entries`` if the buffer has them, ``action`` [B, A], ``reward`` R [B], ``discount``
+            [B], gamma^k or, after a termination, 0, and ``next`` with ``obs`` and ``entries`` after the k steps, of
+            another episode where ``discount`` is 0.
+        """
+        envs, slots = self._draw(batch_size)
+        ahead = torch.arange(n_steps + 1, device=self.device)
+        rows = self._rows_of(slots.unsqueeze(1) + ahead, envs.unsqueeze(1))  # [B, n+1]
+        is_step, terminated = self._is_step[rows[:, :-1]], self._slots["terminated"][rows[:, :-1]]
+        # Step j counts if it is one, and all before it are steps and did not terminate.
+        follows = torch.cat((torch.ones_like(is_step[:, :1]), ~terminated[:, :-1]), dim=1)
+        counts = (is_step & follows).cumprod(dim=1).bool()  # [B, n]
+        powers = (gamma ** ahead.double()).float()
+        num_counted = counts.sum(dim=1)
+        is_over = (counts & terminated).any(dim=1)
+        batch = select_rows(self._slots.select(*_OBSERVED, "action", strict=False), rows[:, 0])
+        rewards = self._slots["reward"][rows[:, :-1]]
+        batch["reward"] = torch.where(counts, powers[:-1] * rewards, 0.0).sum(dim=1)
+        batch["discount"] = torch.where(is_over, 0.0, powers[num_counted])
+        behind = rows.gather(1, num_counted.unsqueeze(1)).squeeze(1)
+        batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
+        return batch
+
+    # --- for checkpoints; see ``Store`` in checkpoint/segments.py ---
+
+    @property
+    def slot_bytes(self) -> int:
+        """Size of what ``read`` returns of a slot."""
+        return sum(values[0].nbytes for values in self._fields().values())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts; the slots are not in it."""
+        return {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what ``state_dict`` returned, after ``write`` of the slots in its ``span``."""
+        self._num_added = state["num_added"]
+        self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
+        first, head = self.span(state)
+        self._clear(self._rows_of(head.unsqueeze(1)).flatten())
+        # The window's steps by their numbers.
+        positions = first.unsqueeze(1) + torch.arange(self._window, device=self.device)
+        are_steps = self._is_step[self._rows_of(positions)] & (positions < head.unsqueeze(1))
+        numbers = self._num_dropped.unsqueeze(1) + are_steps.cumsum(dim=1) - 1
+        envs, columns = are_steps.nonzero(as_tuple=True)
+        slots = (positions % self._num_slots).int()
+        self._step_slots[envs, numbers[envs, columns] % self._num_slots] = slots[envs, columns]
+
+    def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the positions of the first slot of the window and of the head at the time of a state, [N] each."""
+        head: Tensor = state["head"].to(self.device)
+        return (head - self._window).clamp(min=0), head
+
+    def read(self, first: Tensor, last: Tensor) -> dict[str, Tensor]:
+        """Return a copy of the slots at the positions ``first`` to ``last`` [N], on the CPU.
+
+        Returns:
+            Fields by name; the first dimension has the slots, environment by environment.
+        """
+        rows = self._rows_between(first, last)
+        return {name: values.index_select(0, rows).cpu() for name, values in self._fields().items()}
+
+    def write(self, first: Tensor, last: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Write what ``read`` returned to its place."""
+        rows = self._rows_between(first, last)
+        for name, values in self._fields().items():
+            values.index_copy_(0, rows, slots[name].to(self.device))
+
+    def _fields(self) -> dict[str, Tensor]:
+        """Return the storage by name, with the flags of steps."""
+        names = {".".join(key) if isinstance(key, tuple) else key: key for key in self._slots.keys(True, True)}
+        return {name: self._slots[key] for name, key in names.items()} | {"is_step": self._is_step}
+
+    def _rows_between(self, first: Tensor, last: Tensor) -> Tensor:
+        first, sizes = first.to(self.device), (last - first + 1).to(self.device)
+        envs = torch.arange(self.num_envs, device=self.device).repeat_interleave(sizes)
+        starts = sizes.cumsum(dim=0) - sizes
+        positions = first[envs] + torch.arange(len(envs), device=self.device) - starts[envs]
+        return self._rows_of(positions, envs)
+
+    # --- private ---
+
+    def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
+
+    def _rows_of(self, positions: Tensor, envs: Tensor | None = None) -> Tensor:
+        """Return the rows of the storage that hold positions [N, ...] of streams, by default of all environments."""
+        if envs is None:
+            envs = torch.arange(self.num_envs, device=self.device).unsqueeze(1)
+        return envs * self._num_slots + positions % self._num_slots
+
+    def _positions(self, rollout: TensorDict) -> Tensor:
+        """Return the positions in their environments' streams of a rollout's T+1 slots, [N, T+1]."""
+        terminated = rollout["terminated"][:, :-1].to(self.device)
+        # A truncated step has its final observation behind it.
+        sizes = torch.ones_like(terminated, dtype=torch.int64)
+        if "truncated" in rollout.keys():  # noqa: SIM118
+            sizes += rollout["truncated"][:, :-1].to(self.device) & ~terminated
+        first = self._head + self._begins_elsewhere(rollout)
+        return torch.cat((first.unsqueeze(1), first.unsqueeze(1) + sizes.cumsum(dim=1)), dim=1)
+
+    def _begins_elsewhere(self, rollout: TensorDict) -> Tensor:
+        """Return which environments do not continue from the observation at the head, [N] bool."""
+        if not self._num_added:
+            return torch.zeros_like(self._head, dtype=torch.bool)
+        head = self._rows_of(self._head.unsqueeze(1)).squeeze(1)
+        differs = torch.zeros_like(self._head, dtype=torch.bool)
+        begins = rollout.select(*_OBSERVED, strict=False)[:, 0]
+        for key in begins.keys(include_nested=True, leaves_only=True):
+            differs |= (self._slots[key][head] != begins[key].to(self.device)).reshape(self.num_envs, -1).any(dim=1)
+        return differs
+
+    def _write(self, rows: Tensor, values: TensorDict) -> None:
+        """Write values [N, ...] into rows [N, ...] of the storage."""
+        for key in values.keys(include_nested=True, leaves_only=True):
+            stored = self._slots[key]
+            stored.index_copy_(0, rows.flatten(), values[key].to(stored).reshape(-1, *stored.shape[1:]))
+
+    def _clear(self, rows: Tensor) -> None:
+        """Make slots [M] of mere observations: no steps."""
+        for name in _OF_A_STEP:
+            self._slots[name].index_fill_(0, rows, 0)
+        self._is_step.index_fill_(0, rows, False)
+
+    def _advance(self, head: Tensor) -> None:
+        """Move the head to positions [N], and count the steps that leave the window."""
+        old, new = ((end - self._window).clamp(min=0) for end in (self._head, head))
+        leaving = old.unsqueeze(1) + torch.arange(2 * self._max_steps + 1, device=self.device)
+        are_steps = self._is_step[self._rows_of(leaving)] & (leaving < new.unsqueeze(1))
+        self._num_dropped += are_steps.sum(dim=1)
+        self._head = head
+
+    def _draw(self, batch_size: int) -> tuple[Tensor, Tensor]:
+        """Return environments and slots of uniformly drawn steps, [B] each."""
+        sizes = self._num_added - self._num_dropped
+        ends = sizes.cumsum(dim=0)
+        # In float64: float32 has only 2^24 numbers below 1, fewer than a large buffer has steps.
+        share = torch.rand(batch_size, dtype=torch.float64, device=self.device)
+        drawn = (share * ends[-1]).long()
+        envs = torch.searchsorted(ends, drawn, right=True)
+        steps = self._num_dropped[envs] + drawn - (ends - sizes)[envs]
+        return envs, self._step_slots[envs, steps % self._num_slots].long()

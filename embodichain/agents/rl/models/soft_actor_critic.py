@@ -1,0 +1,161 @@
+"""The policy of soft actor-critic: a squashed Gaussian whose std depends on the state, and critics of actions.
+
+Legend: ... any batch dimensions, O flattened observation size, A action size, E critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from tensordict import TensorDict
+from torch import nn
+
+from embodichain.agents.rl.models.block import (
+    NetworkBlock,
+    PolicyCfg,
+    PolicySpaces,
+    build_network,
+    network_keys,
+    run_network,
+)
+from embodichain.agents.rl.models.distributions import TanhSquash, bounded, evaluate_gaussian, sample_gaussian
+from embodichain.agents.rl.models.normalizer import RunningNormalizer
+from embodichain.agents.rl.models.policy import Policy
+from embodichain.utils import ConfigError, configclass
+
+
+@configclass
+class SoftActorCriticCfg(PolicyCfg):
+    """The ``policy`` block of ``soft_actor_critic``."""
+
+    squash: Literal[True] = True
+    """Actions are always mapped into the action space's bounds by tanh."""
+    actor: NetworkBlock | None = None
+    """Network from the observation to mean and log-std of the raw action."""
+    critic: NetworkBlock | None = None
+    """Network of each critic, from the observation and an action to the action's value."""
+    num_critics: PositiveInt = 2
+    """Critics, which differ in their initial weights."""
+
+
+def build_soft_actor_critic(
+    cfg: SoftActorCriticCfg, given: PolicySpaces, device: torch.device | str, networks: Mapping[str, nn.Module]
+) -> SoftActorCritic:
+    """Build a ``SoftActorCritic``; see ``build_policy``. A network ``actor`` replaces the block's.
+
+    Raises:
+        ConfigError: the block does not fit the spaces, actions have no finite bounds, or there is a network ``critic``.
+    """
+    if "critic" in networks:
+        raise ConfigError(
+            "policy 'soft_actor_critic': takes no network as critic: it builds several from the block, each with "
+            "weights of its own"
+        )
+    assert cfg.critic is not None
+    squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic")
+    actor = networks.get("actor")
+    if actor is None:
+        assert cfg.actor is not None
+        actor = build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim)
+    critics = [build_network(cfg.critic, "critic", cfg, given, 1, given.action_dim) for _ in range(cfg.num_critics)]
+    settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
+    return SoftActorCritic(given.obs_dim, given.action_dim, device, actor, critics, squash, *settings)
+
+
+class SoftActorCritic(Policy):
+    """Actions are tanh(u) in the action space's bounds, u normal with mean and std of ``actor(obs)``.
+
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018. It values actions, not states: ``value`` is
+    0, as in ``ActorOnly``.
+
+    Args:
+        obs_dim: O.
+        action_dim: A.
+        actor: [..., O] -> [..., 2 A], mean of u, and its log-std less ``init_log_std``; a ``CNN`` also gets the images.
+        critics: E networks [..., O + A] -> [..., 1]; likewise.
+        squash: maps u into the bounds.
+        normalize_obs: normalise observations by their running mean and std before all networks.
+        init_log_std: log-std for an output of 0.
+        log_std_range: lowest and highest log-std.
+    """
+
+    evaluates = ("log_prob", "entropy")
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        device: torch.device | str,
+        actor: nn.Module,
+        critics: list[nn.Module],
+        squash: TanhSquash,
+        normalize_obs: bool,
+        init_log_std: float,
+        log_std_range: tuple[float, float],
+    ) -> None:
+        super().__init__()
+        self.obs_dim = obs_dim
+        self.action_dim = action_dim
+        self.extra_fields = (("raw_action", action_dim),)
+        self.has_normalizer = normalize_obs
+        self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
+        self.actor = actor
+        self.critics = nn.ModuleList(critics)
+        self.squash = squash
+        self.init_log_std = init_log_std
+        self.log_std_range = log_std_range
+        self.obs_keys = network_keys(actor, *critics)
+        self.to(device)
+
+    def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
+        """Choose actions; see ``Policy.forward``. The most likely action is the squashed mean."""
+        sample_gaussian(td, *self._distribution(td), self.squash, deterministic)
+        return self.get_value(td)
+
+    def get_value(self, td: TensorDict) -> TensorDict:
+        """Write ``value`` [...], 0; see ``Policy.get_value``."""
+        td["value"] = td["obs"].new_zeros(td.batch_size)
+        return td
+
+    def evaluate_actions(self, td: TensorDict) -> TensorDict:
+        """Return the actions' log-probability and entropy; see ``Policy.evaluate_actions``. There is no ``value``."""
+        return TensorDict(evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size)
+
+    def sample(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return sampled actions [..., A], and log pi [...] of the actions scaled to [-1, 1], for ``forward``'s input.
+
+        The samples are reparameterised, with gradients: u = mean + std * noise. The entropy -log pi of scaled actions
+        does not depend on the units of actions, and so neither do soft values. ``forward`` writes the log-density in
+        these units, which is less by the sum of log half-range.
+        """
+        out = td.empty()
+        sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
+        return out["action"], out["sample_log_prob"] + self.squash.log_half_range
+
+    def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
+        """Return Q(s, a) by each critic, [E, ...].
+
+        Args:
+            td: the input of ``forward``.
+            action: [..., A].
+            critics: copies of the policy's, such as target networks; None: its own.
+        """
+        given = torch.cat((self.normalizer(td["obs"]), self._unit(action)), dim=-1)
+        return torch.stack([run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
+
+    def update_normalizer(self, obs: torch.Tensor) -> None:
+        """Merge observations [..., O] into the running statistics; without ``normalize_obs`` it does nothing."""
+        if isinstance(self.normalizer, RunningNormalizer):
+            self.normalizer.update(obs)
+
+    def _unit(self, action: torch.Tensor) -> torch.Tensor:
+        """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""
+        return (action - self.squash.centre) / self.squash.half_range
+
+    def _distribution(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and log-std of the raw action, [..., A] each."""
+        mean, log_std = run_network(self.actor, self.normalizer(td["obs"]), td).chunk(2, dim=-1)
+        return mean, bounded(log_std + self.init_log_std, *self.log_std_range)

@@ -1,0 +1,287 @@
+"""Legend: N envs, T rollout steps, W slots of the window, n steps of a return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer.replay import ReplayBuffer
+from embodichain.utils import ConfigError, logger, machine
+from tests.no_sync import no_host_sync
+
+Row = Sequence[float]
+
+
+def make_rollout(
+    obs: Sequence[Row],
+    reward: Sequence[Row] | None = None,
+    terminated: list[tuple[int, int]] | None = None,
+    truncated: dict[tuple[int, int], float] | None = None,
+    images: bool = False,
+) -> TensorDict:
+    """Return a rollout [N, T+1] whose actions are 10 obs, with an image of the value obs if asked for.
+
+    Args:
+        obs: [N][T+1].
+        reward: [N][T]; None: obs.
+        terminated: (env, step) of the steps that terminate.
+        truncated: final observation of each (env, step) that is truncated.
+    """
+    values = torch.tensor(obs, dtype=torch.float32)
+    shape = values.shape
+    final, flags = torch.zeros(shape), {name: torch.zeros(shape, dtype=torch.bool) for name in ("over", "cut")}
+    for place in terminated or ():
+        flags["over"][place] = True
+    for place, value in (truncated or {}).items():
+        flags["cut"][place], final[place] = True, value
+    rewards = values.clone()
+    rewards[:, -1] = 99.0  # padding
+    if reward is not None:
+        rewards[:, :-1] = torch.tensor(reward)
+    fields: dict[str, Any] = {
+        "obs": values.unsqueeze(-1),
+        "action": 10 * values.unsqueeze(-1),
+        "reward": rewards,
+        "terminated": flags["over"],
+        "truncated": flags["cut"],
+        "value": values,  # of no use to a replay buffer
+        "final": TensorDict({"obs": final.unsqueeze(-1)}, shape),
+    }
+    if images:
+        fields["entries"] = TensorDict({"camera": image_of(values)}, shape)
+        fields["final"]["entries"] = TensorDict({"camera": image_of(final)}, shape)
+    return TensorDict(fields, shape)
+
+
+def image_of(values: torch.Tensor) -> torch.Tensor:
+    return values.byte()[:, :, None, None, None].expand(*values.shape, 2, 2, 3)
+
+
+def filled(*rollouts: TensorDict, capacity: int = 100) -> ReplayBuffer:
+    buffer = ReplayBuffer(capacity, rollouts[0])
+    for rollout in rollouts:
+        buffer.add(rollout)
+    return buffer
+
+
+def transitions(buffer: ReplayBuffer, n_steps: int = 1, gamma: float = 0.5) -> dict[float, tuple[float, float, float]]:
+    """Return (n-step reward, discount, next observation) of every stored step, by its observation.
+
+    The next observation is 0 where the discount is.
+    """
+    batch = buffer.sample(40 * buffer.num_steps, n_steps, gamma)  # misses a step with a probability of exp(-40)
+    assert torch.equal(batch["action"], 10 * batch["obs"])
+    batch["next", "obs"] *= batch["discount"].unsqueeze(-1) > 0
+    columns = batch["obs"].squeeze(1), batch["reward"], batch["discount"], batch["next", "obs"].squeeze(1)
+    rows = {values[0]: values[1:] for values in zip(*(column.tolist() for column in columns), strict=True)}
+    assert len(rows) == buffer.num_steps
+    return dict(sorted(rows.items()))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def test_observation_after_a_step_is_that_of_the_next() -> None:
+    buffer = filled(make_rollout([[1, 2, 3], [11, 12, 13]]))
+    assert buffer.num_steps == 4
+    assert transitions(buffer) == {1: (1, 0.5, 2), 2: (2, 0.5, 3), 11: (11, 0.5, 12), 12: (12, 0.5, 13)}
+
+
+def test_return_of_three_steps_ends_at_the_newest_observation() -> None:
+    # 1 + 2/2 + 3/4 = 2.75 and then obs 4; from 2: 2 + 3/2 + 4/4 = 4.5, obs 5. From 3 there are 2 steps: 3 + 4/2 = 5.
+    expected = {1: (2.75, 0.125, 4), 2: (4.5, 0.125, 5), 3: (5, 0.25, 5), 4: (4, 0.5, 5)}
+    assert transitions(filled(make_rollout([[1, 2, 3, 4, 5]])), n_steps=3) == expected
+
+
+def test_return_continues_in_the_next_rollout() -> None:
+    # from 2: 2 + 3/2 + 4/4 = 4.5
+    buffer = filled(make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5]]))
+    assert transitions(buffer, n_steps=3) == {
+        1: (2.75, 0.125, 4),
+        2: (4.5, 0.125, 5),
+        3: (5, 0.25, 5),
+        4: (4, 0.5, 5),
+    }
+
+
+def test_return_ends_at_a_termination_without_a_value_behind_it() -> None:
+    # Step 2 terminates: from 1: 1 + 2/2 = 2. The next episode begins with 7: 7 + 8/2 = 11, then obs 9.
+    buffer = filled(make_rollout([[1, 2, 7, 8, 9]], terminated=[(0, 1)]))
+    assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
+
+
+def test_return_ends_at_the_final_observation_of_a_truncated_episode() -> None:
+    # Step 2 is truncated, and its final observation is 3: from 1: 1 + 2/2 = 2, then obs 3; from 2: 2, then 3.
+    buffer = filled(make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}))
+    assert buffer.num_steps == 4
+    assert transitions(buffer, n_steps=3) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
+
+
+def test_step_that_is_terminated_and_truncated_is_terminated() -> None:
+    buffer = filled(make_rollout([[1, 2, 7]], terminated=[(0, 1)], truncated={(0, 1): 3}))
+    assert transitions(buffer, n_steps=3) == {1: (2, 0, 0), 2: (2, 0, 0)}
+
+
+def test_episode_that_is_truncated_at_the_end_of_a_rollout_ends_there() -> None:
+    buffer = filled(make_rollout([[1, 2, 7]], truncated={(0, 1): 3}), make_rollout([[7, 8, 9]]))
+    assert transitions(buffer, n_steps=2) == {1: (2, 0.25, 3), 2: (2, 0.5, 3), 7: (11, 0.25, 9), 8: (8, 0.5, 9)}
+
+
+def test_reset_between_rollouts_leaves_the_last_observation_as_a_final_one() -> None:
+    # Environment 1 continues with 13, environment 0 begins with 7 instead of 3.
+    buffer = filled(make_rollout([[1, 2, 3], [11, 12, 13]]), make_rollout([[7, 8, 9], [13, 14, 15]]))
+    assert transitions(buffer, n_steps=2) == {
+        1: (2, 0.25, 3),  # 1 + 2/2
+        2: (2, 0.5, 3),
+        7: (11, 0.25, 9),
+        8: (8, 0.5, 9),
+        11: (17, 0.25, 13),  # 11 + 12/2
+        12: (18.5, 0.25, 14),  # 12 + 13/2
+        13: (20, 0.25, 15),
+        14: (14, 0.5, 15),
+    }
+
+
+def test_oldest_steps_leave_the_window_at_different_times_where_truncations_differ() -> None:
+    # W = 4 slots. Environment 0: 1 2 (3) 7 8 [9], of which the last 4 are 2 (3) 7 8. Environment 1: 11 12 13 14 [15].
+    first = make_rollout([[1, 2, 7, 8, 9], [11, 12, 13, 14, 15]], truncated={(0, 1): 3})
+    buffer = filled(first, capacity=8)
+    assert list(transitions(buffer)) == [2, 7, 8, 11, 12, 13, 14]
+    # Both get 3 steps, environment 1 a truncation at the second: 8 9 20 21 [22], and 15 16 (50) 17 [18].
+    second = make_rollout([[9, 20, 21, 22], [15, 16, 17, 18]], truncated={(1, 1): 50})
+    buffer.add(second)
+    assert buffer.num_steps == 7
+    assert transitions(buffer, n_steps=2) == {
+        8: (12.5, 0.25, 20),  # 8 + 9/2
+        9: (19, 0.25, 21),  # 9 + 20/2
+        15: (23, 0.25, 50),  # 15 + 16/2
+        16: (16, 0.5, 50),
+        17: (17, 0.5, 18),
+        20: (30.5, 0.25, 22),  # 20 + 21/2
+        21: (21, 0.5, 22),
+    }
+
+
+def test_ring_that_wrapped_around_often_equals_a_list_of_the_latest_transitions() -> None:
+    # Environment i truncates every (i + 2)-th step; the list is kept by hand, one step at a time.
+    num_envs, num_steps, window = 3, 4, 11
+    streams: list[list[tuple[float, float | None]]] = [[] for _ in range(num_envs)]  # (obs, next obs); None: no step
+    buffer, now, count = None, [float(1000 * i) for i in range(num_envs)], 0
+    for _ in range(20):
+        rows, cuts = [[obs] for obs in now], {}
+        for t in range(num_steps):
+            count += 1
+            for i in range(num_envs):
+                after = now[i] + 1
+                streams[i].append((now[i], after))
+                if count % (i + 2) == 0:
+                    cuts[i, t] = after
+                    streams[i].append((after, None))
+                    after += 1
+                now[i] = after
+                rows[i].append(after)
+        rollout = make_rollout(rows, truncated=cuts)
+        buffer = buffer or ReplayBuffer(num_envs * window, rollout)
+        buffer.add(rollout)
+        expected = {obs: after for stream in streams for obs, after in stream[-window:] if after is not None}
+        assert {obs: after for obs, (_, _, after) in transitions(buffer).items()} == expected
+
+
+def test_steps_are_drawn_uniformly_though_environments_have_stored_different_numbers() -> None:
+    # 7 steps as above, 7000 draws: 1000 each, with a standard deviation of (7000 * 1/7 * 6/7) ** 0.5 = 29.
+    first = make_rollout([[1, 2, 7, 8, 9], [11, 12, 13, 14, 15]], truncated={(0, 1): 3})
+    drawn = filled(first, capacity=8).sample(7000, 1, 0.5)["obs"].flatten()
+    values, counts = drawn.unique(return_counts=True)
+    assert values.tolist() == [2, 7, 8, 11, 12, 13, 14]
+    assert (counts - 1000).abs().max() < 4 * 29
+
+
+def test_draws_are_those_of_torchs_global_generator() -> None:
+    buffer = filled(make_rollout([[1, 2, 3, 4, 5]]))
+    torch.manual_seed(3)
+    first = buffer.sample(20, 1, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(buffer.sample(20, 1, 0.5)["obs"], first["obs"])
+
+
+def test_host_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}, images=True)
+    buffer = filled(rollout, rollout)
+    with no_host_sync(monkeypatch):
+        buffer.add(rollout)
+        buffer.sample(5, 3, 0.5)
+
+
+def test_images_stay_uint8_and_each_is_stored_once() -> None:
+    rollout = make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}, images=True)
+    batch = filled(rollout).sample(50, 2, 0.5)
+    for part in (batch, batch["next"]):
+        assert part["entries", "camera"].dtype == torch.uint8
+        assert torch.equal(part["entries", "camera"], image_of(part["obs"].reshape(1, -1))[0])
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = make_rollout([[1, 2, 3], [11, 12, 13], [21, 22, 23]], images=images)
+    taken, zeros = [], torch.zeros
+
+    def counting(*args: Any, **kwargs: Any) -> torch.Tensor:
+        taken.append(zeros(*args, **kwargs))
+        return taken[-1]
+
+    monkeypatch.setattr(torch, "zeros", counting)
+    ReplayBuffer.allocate(100, rollout)
+    # 3 rings of 34 + 2 * 2 + 2 = 40 slots, of obs, action, reward (4 bytes each), terminated, is_step (1 each), the
+    # number of a step's slot (4), and with images 2 x 2 x 3. 2 counts of 8 bytes for each ring.
+    assert sum(values.nbytes for values in taken) == 3 * (40 * (12 + 2 + 4 + 12 * images) + 16)
+    assert ReplayBuffer.bytes_needed(100, rollout) == sum(values.nbytes for values in taken)
+
+
+def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_memory", lambda device: 3_000_000_000)
+    rollout = make_rollout([[1, 2, 3]])
+    message = (
+        "algorithm.cfg.replay_capacity: the 1,000,000,000 transitions of the replay buffer take 18.0 GB of memory at "
+        "least, and 3.0 GB are available"
+    )
+    with pytest.raises(ConfigError) as error:
+        ReplayBuffer.allocate(10**9, rollout)
+    assert str(error.value) == message
+    with pytest.raises(ConfigError, match="of memory at least"):
+        ReplayBuffer.allocate(10**30, rollout)
+
+
+def test_size_of_the_buffer_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "log_info", lines.append)
+    ReplayBuffer.allocate(100_000, make_rollout([[1, 2, 3]]))
+    assert lines == ["replay buffer: 100,000 transitions, 1.8 MB"]  # 18 bytes each
+
+
+def test_other_image_at_the_head_is_a_reset_though_the_numbers_are_equal() -> None:
+    first, second = (make_rollout(obs, images=True) for obs in ([[1, 2, 3]], [[3, 4, 5]]))
+    second["entries", "camera"] = second["entries", "camera"].clone()
+    second["entries", "camera"][0, 0, 0, 0, 0] = 99
+    assert transitions(filled(first, second), n_steps=2)[2] == (2, 0.5, 3)
+
+
+def test_episodes_are_added_one_after_another() -> None:
+    # A demonstration ends with its final observation; only the second one says that it terminated.
+    template = make_rollout([[0, 0, 0, 0]]).exclude("truncated", "final")
+    buffer = ReplayBuffer(20, template)
+    buffer.add(make_rollout([[1, 2, 3]]).exclude("truncated", "final"))
+    buffer.add(make_rollout([[5, 6, 7, 8]], terminated=[(0, 2)]).exclude("truncated", "final"))
+    # 5 + 6/2 = 8; 6 + 7/2 = 9.5, terminated
+    expected = {1: (2, 0.25, 3), 2: (2, 0.5, 3), 5: (8, 0.25, 7), 6: (9.5, 0, 0), 7: (7, 0, 0)}
+    assert transitions(buffer, n_steps=2) == expected
+
+
+def test_longer_rollout_than_the_buffer_was_made_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 3 steps; this buffer takes 2 at most"):
+        filled(make_rollout([[1, 2, 3]]), make_rollout([[3, 4, 5, 6]]))
