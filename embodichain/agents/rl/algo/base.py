@@ -52,7 +52,7 @@ class BaseAlgorithm(ABC):
     learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
     """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds
     the rollout."""
-    policy_class: ClassVar[type[Policy]] = Policy
+    policy_class: ClassVar[type[Any]] = Policy
     """The class of the policies that it improves; others are refused."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
     """The class of ``cfg``, a ``@configclass`` with a ``device``. ``register_algo`` sets ``AlgorithmCfg`` for a class
@@ -83,7 +83,9 @@ class BaseAlgorithm(ABC):
             ConfigError: it cannot.
         """
         if not issubclass(policy_class, cls.policy_class):
-            raise ConfigError(f"{cls.__name__} improves a {cls.policy_class.__name__}, got {policy_class.__name__}")
+            raise ConfigError(
+                f"{cls.__name__} improves policies of class {cls.policy_class.__name__}, got {policy_class.__name__}"
+            )
         if missing := [name for name in cls.reads_evaluated if name not in policy_class.evaluates]:
             raise ConfigError(
                 f"{cls.__name__} reads {', '.join(missing)} from evaluate_actions, and {policy_class.__name__} returns "

@@ -134,12 +134,12 @@ class SAC(BaseAlgorithm):
     def __init__(self, cfg: SACCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self.temperature = Temperature(cfg.initial_temperature).to(self.device)
-        self.target_critics: nn.ModuleList = deepcopy(policy.critics).requires_grad_(False)
+        self.target_critics: nn.ModuleList = deepcopy(self.policy.critics).requires_grad_(False)
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
-        self.actor_optimizer = self.make_optimizer(list(policy.actor.parameters()), eps=1e-8)
-        self.critic_optimizer = self.make_optimizer(list(policy.critics.parameters()), rate=critic_rate, eps=1e-8)
+        self.actor_optimizer = self.make_optimizer(list(self.policy.actor.parameters()), eps=1e-8)
+        self.critic_optimizer = self.make_optimizer(list(self.policy.critics.parameters()), rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
-        self.target_entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
+        self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None
         self._num_demonstrated = 0  # transitions of a batch
         if cfg.demonstrations is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
-from torch import nn
+from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import SAC, SACCfg
 from embodichain.agents.rl.buffer import allocate_rollout
@@ -28,6 +28,12 @@ def linear(weights: Sequence[Row]) -> nn.Linear:
     layer = nn.Linear(len(weights[0]), len(weights), bias=False)
     layer.weight.data = torch.tensor(weights)
     return layer
+
+
+def weight_of(network: nn.Module) -> Tensor:
+    """Return the weights of a linear network."""
+    (weight,) = network.parameters()
+    return weight
 
 
 def make_sac(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import SAC, SACCfg, build_algo
 from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update
+from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update, weight_of
 from tests.agents.rl.fakes import assert_same, linear_policy
 from tests.no_sync import no_host_sync
 
@@ -70,19 +71,19 @@ def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many
 
 def test_targets_move_by_tau_towards_the_critics() -> None:
     sac = make_sac(critics=((1.0, 2.0),), tau=0.25)
-    sac.target_critics[0].weight.data = torch.zeros(1, 2)
+    weight_of(sac.target_critics[0]).data = torch.zeros(1, 2)
     update(sac)
-    assert sac.target_critics[0].weight.tolist() == [[0.25, 0.5]]
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.25, 0.5]]
     update(sac)
-    assert sac.target_critics[0].weight.tolist() == [[0.4375, 0.875]]  # 0.25 + 0.25 * 0.75, twice that
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.4375, 0.875]]  # 0.25 + 0.25 * 0.75, twice that
 
 
 def test_targets_follow_the_critics_as_they_are_after_the_step() -> None:
     sac = make_sac(learning_rate=0.1, tau=1.0)
     update(sac)
     for critic, target in zip(sac.policy.critics, sac.target_critics, strict=True):
-        assert torch.equal(critic.weight, target.weight)
-    assert sac.policy.critics[0].weight[0, 0].item() == pytest.approx(0.6)  # Adam's first step is the learning rate
+        assert torch.equal(weight_of(critic), weight_of(target))
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.6)  # Adam's first step is the learning rate
 
 
 @pytest.mark.parametrize(("limit", "cut"), [(None, False), (0.5, True)])
@@ -100,8 +101,8 @@ def test_critics_have_a_learning_rate_of_their_own() -> None:
     sac = make_sac(learning_rate=0.1, critic_learning_rate=0.01, actor=((0.0,), (0.0,)))
     update(sac)
     # Adam's first step is as long as the learning rate.
-    assert sac.policy.critics[0].weight[0, 0].item() == pytest.approx(0.51)
-    assert sac.policy.actor.weight.abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.51)
+    assert weight_of(sac.policy.actor).abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
     assert abs(sac.temperature.log.item()) == pytest.approx(0.1)
 
 
@@ -127,7 +128,13 @@ def test_training_continues_with_the_finite_rows_of_the_buffer() -> None:
 
 def test_loaded_state_continues_to_the_last_bit() -> None:
     torch.manual_seed(0)
-    settings = {"learning_rate": 0.01, "updates_per_step": 0.375, "policy_delay": 2, "n_steps": 2, "batch_size": 8}
+    settings: dict[str, Any] = {
+        "learning_rate": 0.01,
+        "updates_per_step": 0.375,
+        "policy_delay": 2,
+        "n_steps": 2,
+        "batch_size": 8,
+    }
     ours, theirs = make_sac(**settings), make_sac(**settings, critics=((0.0, 0.0), (1.0, 1.0)))
     rollouts = [make_rollout(2, 5) for _ in range(3)]
     for rollout in rollouts[:2]:
@@ -167,7 +174,7 @@ def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatc
 
 def test_policy_without_critics_of_actions_is_refused() -> None:
     for build in (lambda p: SAC(SACCfg(), p), lambda p: build_algo("sac", {}, p, "cpu")):
-        with pytest.raises(ConfigError, match=r"^SAC improves a SoftActorCritic, got ActorCritic$"):
+        with pytest.raises(ConfigError, match=r"^SAC improves policies of class SoftActorCritic, got ActorCritic$"):
             build(linear_policy())
 
 

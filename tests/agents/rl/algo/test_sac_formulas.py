@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.algo.sac import soft_target
-from tests.agents.rl.algo.linear_sac import UNIT, SameBatch, make_batch, make_rollout, make_sac, update
+from tests.agents.rl.algo.linear_sac import UNIT, SameBatch, make_batch, make_rollout, make_sac, update, weight_of
 
 
 def grad(parameter: Tensor) -> list[Any]:
@@ -56,8 +56,8 @@ def test_gradient_of_the_critics_by_hand() -> None:
     sac = make_sac(critics=((0.5, 1.0), (2.0, -1.0)), entropy_in_targets=False)
     update(sac, make_batch(discount=(0.0,)))
     # y = 2; Q = 0.5 + 0.5 = 1 and 2 - 0.5 = 1.5; dL/dw = 2 (Q - y) (s, a), (s, a) = (1, 0.5)
-    assert grad(sac.policy.critics[0].weight) == [[-2, -1]]
-    assert grad(sac.policy.critics[1].weight) == [[-1, -0.5]]
+    assert grad(weight_of(sac.policy.critics[0])) == [[-2, -1]]
+    assert grad(weight_of(sac.policy.critics[1])) == [[-1, -0.5]]
 
 
 def test_critic_loss_is_a_mean_over_the_batch_and_a_sum_over_critics() -> None:
@@ -97,7 +97,7 @@ def test_target_has_the_next_actions_value_and_entropy(is_soft: bool) -> None:
 
 def test_bootstrap_is_from_the_target_critics() -> None:
     sac = make_sac(critics=((0.5, 0.0),), entropy_in_targets=False, tau=1e-12)
-    sac.target_critics[0].weight.data = torch.tensor([[10.0, 0.0]])
+    weight_of(sac.target_critics[0]).data = torch.tensor([[10.0, 0.0]])
     # y = 2 + 0.5 * 10 * 3 = 17, Q = 0.5
     assert update(sac)["critic_loss"] == pytest.approx(16.5**2)
 
@@ -189,8 +189,8 @@ def test_gradient_of_actor_and_temperature_by_hand(reduction: Any, w_a: float) -
     sac.replay = SameBatch(make_batch())  # type: ignore[assignment]
     metrics = sac.update(rollout)
     of_mean, of_log_std = actor_by_hand(w_a, 0.7, noise)
-    assert sac.policy.actor.weight.grad is not None
-    torch.testing.assert_close(sac.policy.actor.weight.grad, torch.tensor([[of_mean], [of_log_std]]))
+    assert weight_of(sac.policy.actor).grad is not None
+    torch.testing.assert_close(weight_of(sac.policy.actor).grad, torch.tensor([[of_mean], [of_log_std]]))
     action, log_prob = squashed(0.3, 0.2, noise)
     value = (0.5 + 9) / 2 + 2 * action if reduction == "mean" else 0.5 + 3 * action
     assert metrics["actor_loss"] == pytest.approx(0.7 * log_prob - value, rel=1e-4)
@@ -229,5 +229,5 @@ def test_critics_get_no_gradient_from_the_actors_step_and_learn_on_after_it() ->
     for sac in (with_actor, without):
         torch.manual_seed(0)
         update(sac)
-    assert grad(with_actor.policy.critics[0].weight) == grad(without.policy.critics[0].weight)
+    assert grad(weight_of(with_actor.policy.critics[0])) == grad(weight_of(without.policy.critics[0]))
     assert all(parameter.requires_grad for parameter in with_actor.policy.critics.parameters())
