@@ -30,6 +30,9 @@ from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
+from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
@@ -86,16 +89,33 @@ def env_schema() -> Json:
         "properties": env,
         "additionalProperties": False,
     }
+    gymnasium = _gymnasium(defs)
+    own = {name: gymnasium["properties"][name] for name in GYMNASIUM_KEYS if name not in TOP_KEYS}
     root = {
         "type": "object",
-        "properties": {name: known[name] for name in TOP_KEYS},
+        "properties": {name: known[name] for name in TOP_KEYS} | own,
         "additionalProperties": False,
         "required": ["id"],
-        # The scene of a file has its actuators, and no robot of a config.
-        "if": {"anyOf": [{"properties": {"id": {"enum": scenes}}, "required": ["id"]}, {"required": ["scene"]}]},
-        "else": {"required": ["env", "robot"], "properties": {"env": {"required": ["actions"]}}},
+        "if": {"properties": {"id": {"pattern": f"^{PREFIX}"}}, "required": ["id"]},
+        "then": {"$ref": _REFS.format(model=GymnasiumEnvCfg.__name__)},
+        "else": {
+            "properties": dict.fromkeys(own, False),
+            # The scene of a file has its actuators, and no robot of a config.
+            "if": {"anyOf": [{"properties": {"id": {"enum": scenes}}, "required": ["id"]}, {"required": ["scene"]}]},
+            "else": {"required": ["env", "robot"], "properties": {"env": {"required": ["actions"]}}},
+        },
     }
     return _file("Environment config", root, defs)
+
+
+def _gymnasium(defs: Json) -> Json:
+    """Return the schema of a Gymnasium environment's config, which is added to ``defs``, too."""
+    schema = _of(GymnasiumEnvCfg, defs)
+    schema["properties"] = {name: schema["properties"][name] for name in GYMNASIUM_KEYS}
+    schema["properties"]["$schema"] = _EDITOR_KEY
+    schema["additionalProperties"] = False
+    defs[GymnasiumEnvCfg.__name__] = schema
+    return schema
 
 
 def bc_schema() -> Json:

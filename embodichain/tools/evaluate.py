@@ -46,7 +46,7 @@ def evaluate_run(
     saved = find_run(target)
     table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
     columns = table.columns()
-    rate = float(columns["success"].mean()) if table.knows_success else None
+    rate = float(columns["success"].mean()) if "success" in columns else None
     return {
         "run": str(saved.folder),
         "checkpoint": str(saved.checkpoint),

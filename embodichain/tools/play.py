@@ -59,8 +59,7 @@ def play_video(
         size: width and height, pixels, both even; None: 640 x 480, or as a Gymnasium environment renders.
 
     Returns:
-        The columns of an ``EpisodeTable`` [E], without success where the environment does not know it, and the video's
-        path.
+        The columns of an ``EpisodeTable`` [E], and the video's path.
 
     Raises:
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
@@ -73,10 +72,7 @@ def play_video(
         with _writing(path), closing(VideoWriter(path, *camera.size, 1.0 / env.step_dt)) as video:
             logger.log_info(f"playing {episodes} episodes")
             evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
-    columns = evaluator.table.columns()
-    if not evaluator.table.knows_success:
-        del columns["success"]
-    return columns, path
+    return evaluator.table.columns(), path
 
 
 def _with_images(cfg: TaskCfg) -> TaskCfg:

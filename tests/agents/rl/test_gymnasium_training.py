@@ -21,7 +21,7 @@ from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, write_config
 from tests.lab.gym.wrappers.gymnasium_env.scripted import registered, scripted
 
-PENDULUM = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
+PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
 HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
 
 

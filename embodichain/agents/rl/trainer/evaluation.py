@@ -83,7 +83,7 @@ class EpisodeTable:
 
     Attributes:
         num_ended: how many have ended.
-        knows_success: whether the environment does; if not, ``success`` is 0.
+        knows_success: whether the environment does.
     """
 
     def __init__(self, num_episodes: int) -> None:
@@ -148,8 +148,9 @@ class EpisodeTable:
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.
 
-        ``success`` (0 or 1), ``return``, ``length`` (steps), ``rewards/<term>`` (the episode's sum of the weighted
-        term), ``metrics/<name>`` (its mean over the episode's steps) and ``metrics/<name> at the end`` (at its last).
+        ``success`` (0 or 1; if the environment knows it), ``return``, ``length`` (steps), ``rewards/<term>`` (the
+        episode's sum of the weighted term), ``metrics/<name>`` (its mean over the episode's steps) and ``metrics/<name>
+        at the end`` (at its last).
         """
         assert self._rows is not None
         assert self._ends is not None
@@ -158,7 +159,7 @@ class EpisodeTable:
         metrics = [name for name in self._names if name.startswith("metrics/")]
         table |= {name: table[name] / table["length"] for name in metrics}
         table |= {f"{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
-        return {"success": rows[-1], **table}
+        return {"success": rows[-1], **table} if self.knows_success else table
 
 
 def _summed(value: Tensor) -> Tensor:

@@ -13,6 +13,15 @@ _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 _ASSETS = ("mesh_", "tex_", "hfield_", "skin_", "bvh_", "oct_")
 
 
+MuJoCoFatalError: type[Exception] = mujoco.FatalError
+"""Raised among others where there is no OpenGL."""
+
+
+def draw_without_shadows(model: Any) -> None:
+    """Make images that are not yet begun ten times as fast: on a processor, shadows and smoothing take the most."""
+    model.vis.quality.shadowsize = model.vis.quality.offsamples = 0
+
+
 def is_model(value: object) -> bool:
     """Return whether an object is an ``MjModel``."""
     return isinstance(value, mujoco.MjModel)

@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from typing_extensions import override
 
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import RENDER_MODE
 from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
     Simulations,
     State,
@@ -19,6 +20,8 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
     copy_state,
     restore_state,
 )
+from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
+from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
 from embodichain.utils.module_utils import folder_on_path
 
 SUCCESS_KEYS = ("is_success", "success")
@@ -99,4 +102,8 @@ class MakeMember:
             env = gym.make(
                 self.spec, self.max_episode_steps, disable_env_checker=True if self.index else None, **self.kwargs
             )
+        model = getattr(env.unwrapped, "model", None)
+        # Images that a policy sees stay as they are.
+        if self.kwargs.get("render_mode") == RENDER_MODE and is_model(model) and not has_images(env.observation_space):
+            draw_without_shadows(model)
         return Member(env, self.index)

@@ -9,15 +9,17 @@ import gymnasium as gym
 import numpy as np
 
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.sim.backend.single_data import MuJoCoFatalError
 from embodichain.utils import logger
 from embodichain.utils.video import VideoWriter
 
-RENDER_ERRORS = (gym.error.Error, ImportError, OSError, RuntimeError)
+RENDER_ERRORS = (gym.error.Error, MuJoCoFatalError, ImportError, OSError, RuntimeError)
 """What ``render`` raises where something that it needs is missing: a package, or OpenGL."""
+_MOST_IMAGES = 400  # of a video
 
 
 class EpisodeRecorder:
-    """Writes a video of the first episode that begins after :meth:`start`.
+    """Writes a video of the first episode that begins after :meth:`start`, or of its first 400 steps.
 
     What fails is a warning: a machine without OpenGL trains all the same.
 
@@ -31,11 +33,13 @@ class EpisodeRecorder:
         self._fps = fps
         self._path: Path | None = None  # while there is something to record
         self._writer: VideoWriter | None = None
+        self._num_images = 0
         self._is_available = True
 
     def start(self, folder: Path, label: str) -> None:
         """Record the next episode into ``<folder>/render_<label>.mp4``."""
         self._path = folder / f"render_{label}.mp4" if self._is_available else None
+        self._num_images = 0
 
     def begin_episode(self) -> None:
         """Add an image of the episode's beginning; if there are images already, end the recording before it."""
@@ -46,7 +50,7 @@ class EpisodeRecorder:
 
     def add_image(self) -> None:
         """Add an image to the episode that is being recorded, if any."""
-        if self._path is None:
+        if self._path is None or self._num_images == _MOST_IMAGES:
             return
         try:
             image = even_sized(self._image())
@@ -59,6 +63,7 @@ class EpisodeRecorder:
                 height, width, _ = image.shape
                 self._writer = VideoWriter(self._path, width, height, self._fps)
             self._writer.write(image)
+            self._num_images += 1
         except OSError as error:
             logger.log_warning(f"video {self._path} could not be written: {error}")
             self._path = self._writer = None

@@ -57,6 +57,11 @@ class ObservationAdapter:
         return nested_observation(entries, torch.device("cpu"))
 
 
+def has_images(space: spaces.Space[Any]) -> bool:
+    """Return whether a supported observation space has an image."""
+    return any(len(leaf.space.shape) == _IMAGE_DIMS for _, leaf in _leaves(space, ()))
+
+
 def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, _Leaf]]:
     if isinstance(space, spaces.Dict):
         return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*keys, key))]

@@ -28,7 +28,7 @@ def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
         ConfigError: the constructor does not take ``kwargs``, or something that it needs is not installed.
     """
     spec, here = find_spec(cfg.id), os.getcwd()
-    limit = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
+    limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
     members = [MakeMember(spec, cfg.kwargs, cfg.max_episode_steps, i, here) for i in range(cfg.num_envs)]
     with _building(cfg), folder_on_path(here):
         if cfg.vectorization == OWN_FORM:
@@ -45,6 +45,8 @@ def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
     """Turn what a constructor raises for wrong arguments or missing packages into a ConfigError of one line."""
     try:
         yield
+    except ConfigError as error:
+        raise ConfigError(f"{cfg.id}: {error}") from error
     except (gym.error.Error, AssertionError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
         kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
         reason = with_python(" ".join(str(error).split()))

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from embodichain.lab.gym.wrappers.gymnasium_env import recording
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
 from embodichain.lab.gym.wrappers.gymnasium_env.recording import even_sized
+from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.utils.video import VideoReader
 from tests.lab.gym.wrappers.gymnasium_env.scripted import registered
 
@@ -68,6 +70,28 @@ def test_the_first_episode_of_the_first_environment_is_recorded(env: GymnasiumEn
     assert brightness.tolist() == pytest.approx([0, 40, 80, 120], abs=4)
     play(env, 3)
     assert env.stop_recording() == []
+
+
+def test_a_long_episode_is_recorded_in_part(env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MOST_IMAGES", 2)
+    env.start_recording(tmp_path, "a")
+    play(env, 3)
+    (path,) = env.stop_recording()
+    with VideoReader(path, 32, 48) as video:
+        assert len(video.read(100)) == 2
+
+
+@pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
+def test_images_of_mujoco_are_drawn_without_shadows_unless_a_policy_sees_them() -> None:
+    cfg = GymnasiumEnvCfg("gymnasium:Reacher-v5").with_images()
+    env = GymnasiumEnv(cfg)
+    env.reset(seed=1)
+    image = env.first_image()
+    models: Any = env._envs
+    assert models.get_attr("model")[0].vis.quality.shadowsize == 0
+    env.close()
+    assert image.shape == (480, 480, 3)
+    assert image.std() > 10
 
 
 def test_nothing_is_recorded_of_environments_that_do_not_render(tmp_path: Path) -> None:
