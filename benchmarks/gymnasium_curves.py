@@ -268,8 +268,10 @@ def draw(records: Sequence[Record], path: Path) -> None:
             curves = curves_of(records, algorithm, task)
             for learner, runs in curves.items():
                 plot_runs(axis, runs, "return", NAMES[learner])
+            if not curves:
+                axis.set_axis_off()
+                continue
             axis.set(title=f"{algorithm.upper()}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
-            axis.set_visible(bool(curves))
             axis.grid(alpha=0.3)
             axis.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
