@@ -23,7 +23,7 @@ from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
@@ -74,7 +74,9 @@ def env_schema() -> Json:
     defs: Json = {}
     cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
     known = cfg["properties"] | file["properties"]
-    known["id"] = _name("Registered name of the task.", [e for e in get_registered_env_ids() if _is_shipped_env(e)])
+    shipped = [e for e in get_registered_env_ids() if _is_shipped_env(e)]
+    known["id"] = _name("Registered name of the task.", shipped)
+    scenes = [e for e in shipped if issubclass(get_env_spec(e).cls, SceneEnv)]
     env = {name: known[name] for name in ENV_KEYS}
     for name in TERM_BLOCKS:
         env[name] |= _block_schema(name, defs)
@@ -83,13 +85,15 @@ def env_schema() -> Json:
         "description": "The terms and the environment's settings.",
         "properties": env,
         "additionalProperties": False,
-        "required": ["actions"],
     }
     root = {
         "type": "object",
         "properties": {name: known[name] for name in TOP_KEYS},
         "additionalProperties": False,
-        "required": ["id", "env", "robot"],
+        "required": ["id"],
+        # The scene of a file has its actuators, and no robot of a config.
+        "if": {"anyOf": [{"properties": {"id": {"enum": scenes}}, "required": ["id"]}, {"required": ["scene"]}]},
+        "else": {"required": ["env", "robot"], "properties": {"env": {"required": ["actions"]}}},
     }
     return _file("Environment config", root, defs)
 

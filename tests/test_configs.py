@@ -40,9 +40,9 @@ TINY = [
     "trainer.num_eval_envs=2",
     "trainer.num_eval_episodes=2",
     "trainer.events={}",
-    "algorithm.cfg.n_epochs=1",
     "algorithm.cfg.batch_size=8",
 ]
+TINY_REPLAY = ["algorithm.cfg.learning_starts=8", "algorithm.cfg.replay_capacity=100"]
 # Its model is another command's, and chooses two actions at a time.
 TINY_VLA = [
     "policy.vla_config.model_path=null",
@@ -55,8 +55,11 @@ TINY_VLA = [
 def tiny(path: Path) -> list[str]:
     """Return the overrides that make a config tiny."""
     data = load_json(path)
-    groups = ["algorithm.cfg.group_size=2"] if "group_size" in data["algorithm"]["cfg"] else []
-    return [*TINY, *groups, *(TINY_VLA if data["policy"]["name"] == "vla" else [])]
+    cfg = data["algorithm"]["cfg"]
+    groups = ["algorithm.cfg.group_size=2"] if "group_size" in cfg else []
+    replay = TINY_REPLAY if data["algorithm"]["name"] == "sac" else ["algorithm.cfg.n_epochs=1"]
+    shown = ["algorithm.cfg.num_demonstrations=2"] if "demonstrations" in cfg else []
+    return [*TINY, *replay, *shown, *groups, *(TINY_VLA if data["policy"]["name"] == "vla" else [])]
 
 
 def name_of(path: Path) -> str:
@@ -150,7 +153,8 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
     if config["policy"]["name"] == "vla":
         config["policy"]["vla_config"]["model_path"] = None
         needed = NEEDED | NEEDED_OF_CHUNKS
-    if config["algorithm"]["cfg"].get("batch_size") == AlgorithmCfg.batch_size and "group_size" not in str(config):
+    is_of_default_size = config["algorithm"]["cfg"].get("batch_size") == AlgorithmCfg.batch_size
+    if config["algorithm"]["name"] == "sac" or (is_of_default_size and "group_size" not in str(config)):
         needed = {key: message for key, message in needed.items() if key != "trainer.num_envs"}  # at most so many
     env, eval_env = build_envs(load_run_config(path, ["trainer.device=cpu", *tiny(path)]))
     if eval_env is not None:
@@ -170,7 +174,8 @@ def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) ->
 # What an environment's config needs, as the errors say it: a thing's or term's own keys, and what others name.
 IS_NEEDED = re.compile(
     r"required, but missing|is needed, got None|at least one action term is needed|must be 'modify', got 'add'"
-    r"|unknown entry|no '\w+' in the scene|no command|no contact sensor|no control part|needs an arm"
+    r"|unknown (entry|joint)|no '\w+' in the scene|no command|no contact sensor|no control part|needs an arm"
+    r"|has \d+ values for \d+ joints|no joint \d+\. There are"
     r"|extract tag using discriminator '(shape_type|kind)'|does not say of which type it is"
     r"|eye and target belong together|or an object with one of"
 )
@@ -249,7 +254,9 @@ def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> 
 def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the outputs; the environment's config is then found by its own path
     gym_config = REPOSITORY / load_json(path)["trainer"]["gym_config"]
-    limited = load_json(gym_config) | {"max_episode_steps": 5}
+    # An expert needs the time to succeed.
+    limit = 60 if "demonstrations" in load_json(path)["algorithm"]["cfg"] else 5
+    limited = load_json(gym_config) | {"max_episode_steps": limit}
     Path("gym_config.json").write_text(json.dumps(limited), encoding="utf-8")
     assert main(["--config", str(path), "trainer.gym_config=gym_config.json", *tiny(path)]) == 0
     (summary,) = tmp_path.glob("outputs/*/summary.json")

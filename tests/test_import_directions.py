@@ -91,7 +91,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "build",
         ["agents.rl"],
         [
-            *("root", "utils", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
+            *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
             *("rl", "rl *", "report"),
         ],
     ),

@@ -128,7 +128,14 @@ def test_mistake_does_not_fit(kind: str, path: str, value: Any) -> None:
 def test_required_keys_are_missed() -> None:
     assert errors("train", {}) == ["$"] * 3
     assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}}) == ["$"]
+    assert errors("env", {"id": "PushCubeRL", "env": {"actions": {}}}) == ["$"]
+    assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}, "env": {}}) == ["$.env"]
     assert errors("train", PUSH_CUBE_TRAIN | {"policy": {"name": "actor_critic"}}) == ["$.policy"] * 2
+
+
+def test_a_task_whose_scene_is_a_file_needs_no_robot_and_no_actions() -> None:
+    assert errors("env", {"id": "HalfCheetahV5RL"}) == []
+    assert errors("env", {"id": "OwnTaskRL", "scene": "own.xml"}) == []
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,12 @@ class LeRobotEpisode:
 
     Attributes:
         frames: every feature by name, [T, ...]; videos as uint8 [T, H, W, 3].
+        description: all columns of its description.
     """
 
     task: str
     frames: dict[str, np.ndarray]
+    description: dict[str, Any]
 
 
 def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
@@ -39,9 +41,8 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
     Raises:
         ConfigError: there is no dataset, it has another version, or a file cannot be read.
     """
-    check_parquet()
     root = Path(root)
-    info = _read_info(root)
+    info = read_info(root)
     videos: dict[str, VideoReader] = {}
     try:
         episodes = sorted(_rows(root / "meta" / "episodes"), key=lambda row: row["episode_index"])
@@ -58,7 +59,13 @@ def read_lerobot(root: str | Path) -> Iterator[LeRobotEpisode]:
             reader.close()
 
 
-def _read_info(root: Path) -> dict[str, Any]:
+def read_info(root: Path) -> dict[str, Any]:
+    """Return a dataset's ``meta/info.json``, whose ``features`` are described.
+
+    Raises:
+        ConfigError: there is no dataset, it has another version, or pyarrow is not installed.
+    """
+    check_parquet()
     path = root / "meta" / "info.json"
     try:
         info = json.loads(read_text(path))
@@ -100,7 +107,7 @@ def _episode(
         frames[name] = _images(videos, name, path, feature["shape"], first, len(own))
         if len(frames[name]) != len(own):
             raise ValueError(f"{path} has {len(frames[name])} of the {len(own)} images of an episode")
-    return LeRobotEpisode(" ".join(row["tasks"]), frames)
+    return LeRobotEpisode(" ".join(row["tasks"]), frames, row)
 
 
 def _images(

@@ -18,6 +18,7 @@ from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
 from embodichain.lab.gym.wrappers.gymnasium_env.recording import RENDER_ERRORS, even_sized
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.agents import HandAgent, action_numbers
@@ -127,7 +128,7 @@ class SceneCamera:
     Args:
         env: the environments, of which the first is seen.
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
-            a view of all bodies, or of the robot, moving with it, if its base is free.
+            a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
         size: width and height, pixels, both even.
 
     Raises:
@@ -137,8 +138,8 @@ class SceneCamera:
     def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
         cfg = env.sim.cfg
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
-        if "eye" not in camera and env.robot.base.is_free:
-            camera = {"follow_uid": env.robot.uid}
+        if "eye" not in camera and env.followed_uid is not None:
+            camera = {"follow_uid": env.followed_uid}
         self.pose = _pose(env, camera, size)
         self.size = size
         self._env, self._follow_uid = env, camera.get("follow_uid")
@@ -168,8 +169,11 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
         return CameraPose(_vector(camera["eye"]), _vector(camera["target"]), up, intrinsics)
     places = env.sim.backend.read("xpos")[0].double().cpu().numpy()  # [bodies, 3]
     if "follow_uid" in camera:
-        base = env.robot.base.get()[0, :2].double().cpu().numpy()
-        places = places[env.robot.base.bodies] - [*base, 0.0]
+        uids = [*env.sim.robots, str(camera["follow_uid"])]
+        seen = env.sim.get_asset(env.followed_uid or uids[0])
+        assert isinstance(seen, Robot | SceneBody)  # a file's scene has no other entities
+        base = seen.get_local_pose()[0, :2].double().cpu().numpy()
+        places = places[seen.base.bodies if isinstance(seen, Robot) else seen.bodies] - [*base, 0.0]
         places[:, 2] += _HEAD
     else:
         places = places[1:]  # without the world

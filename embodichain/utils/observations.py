@@ -137,6 +137,12 @@ def entry_columns(space: spaces.Dict) -> dict[str, slice]:
     return columns
 
 
+def column_names(space: spaces.Dict) -> list[str]:
+    """Return a name for each of the O columns of the flat observation: its entry's, and its number in the entry."""
+    parts = entry_columns(space).items()
+    return [f"{name}.{i}" for name, part in parts for i in range(part.stop - part.start)]
+
+
 def entry_of_column(space: spaces.Space[Any], column: int) -> str:
     """Return the name of the entry that a column of the flat observation belongs to, "" if none."""
     columns = entry_columns(space) if isinstance(space, spaces.Dict) else {}

@@ -9,12 +9,13 @@ from functools import partial
 
 import torch
 
-from embodichain.agents.rl.algo import PPO, BaseAlgorithm, build_algo
+from embodichain.agents.rl.algo import PPO, SAC, BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import VLABuffer
 from embodichain.agents.rl.build_checks import check_built_policy, check_rollouts
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.collector import AsyncCollector, ProcessEnv
+from embodichain.agents.rl.demonstrations.load import load_demonstrations
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
@@ -164,7 +165,8 @@ def build_trainer(
         more_sets: from ``build_env_sets``.
 
     Raises:
-        ConfigError: the folder cannot be written, or the checkpoint does not hold this training's state.
+        ConfigError: the folder cannot be written, the demonstrations cannot be used, or the checkpoint does not hold
+            this training's state.
     """
     cfg, process_group = run.trainer, get_process_group()
     env.write_into(folder.path, allowed_writes)
@@ -213,6 +215,11 @@ def build_trainer(
             collector=collector,
             viewer=viewer,
         )
+        if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
+            assert isinstance(env, EmbodiedEnv)  # SAC collects synchronously
+            algorithm.use_demonstrations(
+                load_demonstrations(run, folder.path, env, policy.obs_keys, resume is not None)
+            )
         if resume is not None:
             with loading(resume.checkpoint):
                 trainer.load_state_dict(resume.content)

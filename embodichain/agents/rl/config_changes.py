@@ -45,7 +45,7 @@ def check_resumed_config(
             own_block[key] = block[key]
     with placed(f"--resume {target}: the run's own config: "):
         saved = load_checkpoint_config(own, (), allowed_imports)
-    lines = _differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
+    lines = differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
     if lines:
         raise ConfigError("\n".join([f"--resume {target}: the config is not that of the run:", *lines]))
 
@@ -69,7 +69,7 @@ def changes_of_env_file(
         now = load_checkpoint_config(config | {"gym_config": load_config_file(path)}, overrides, allowed_imports)
     except ConfigError as error:
         return [str(error).partition("\n")[0]]
-    return _differences(own.resolved["gym_config"], now.resolved["gym_config"], "")
+    return differences(own.resolved["gym_config"], now.resolved["gym_config"], "")
 
 
 def _without_recorders(config: dict[str, Any]) -> dict[str, Any]:
@@ -90,16 +90,22 @@ def _block(node: dict[str, Any], *path: str) -> dict[str, Any]:
     return node
 
 
-def _differences(before: Any, now: Any, place: str) -> list[str]:
+def differences(before: Any, now: Any, place: str, owner: str = "the run") -> list[str]:
+    """Return where two JSON values differ, a line each.
+
+    Args:
+        place: path of both, for the lines.
+        owner: who has the first one, for the lines.
+    """
     if not (isinstance(before, dict) and isinstance(now, dict)):
-        return [] if before == now else [f"{place}: {json.dumps(before)} in the run, {json.dumps(now)} now"]
+        return [] if before == now else [f"{place}: {json.dumps(before)} in {owner}, {json.dumps(now)} now"]
     lines = []
     for key in dict.fromkeys((*before, *now)):
         inner = f"{place}.{key}".lstrip(".")
         if key in before and key in now:
-            lines += _differences(before[key], now[key], inner)
+            lines += differences(before[key], now[key], inner, owner)
         elif key in before:
-            lines.append(f"{inner}: {json.dumps(before[key])} in the run, not there now")
+            lines.append(f"{inner}: {json.dumps(before[key])} in {owner}, not there now")
         else:
-            lines.append(f"{inner}: not there in the run, {json.dumps(now[key])} now")
+            lines.append(f"{inner}: not there in {owner}, {json.dumps(now[key])} now")
     return lines

@@ -21,6 +21,7 @@ def gymnasium_problems(trainer: TrainerCfg, algorithm: Any, cfg: GymnasiumEnvCfg
         "trainer.viewer": trainer.viewer,
         "trainer.enable_rt": trainer.enable_rt,
         "trainer.sim_device": trainer.sim_device not in (None, "auto", "cpu"),
+        "algorithm.cfg.demonstrations": getattr(algorithm, "demonstrations", None) is not None,
     }
     found = [f"{key}: {_no_scene(cfg)}" for key, is_set in needs_scene.items() if is_set]
     for kind, terms in vars(trainer.events).items():

@@ -14,6 +14,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
+from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
@@ -23,12 +24,12 @@ from embodichain.agents.rl.config.overrides import (
 )
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
-from embodichain.agents.rl.models.registry import PolicyBlock, parse_policy_block, policy_data
+from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
-from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS, ParsedGymnasiumEnv, parse_gymnasium
@@ -151,6 +152,8 @@ def _load(
             cfg_class = get_algo_class(train.algorithm.name).cfg_class
             algorithm, more = parse(cfg_class, train.algorithm.cfg, "algorithm.cfg")
             wrong |= more
+            if policy is not None:
+                problems += _pair_problems(train.algorithm.name, policy)
     if file is None and not {"trainer", "trainer.gym_config"} & wrong.keys():
         with collected(problems):
             file = _read_env(trainer, folder)
@@ -163,6 +166,7 @@ def _load(
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
+    problems += _expert_problems(algorithm, file)
     raise_problems(name_overrides(problems, own))
     assert train is not None
     assert policy is not None
@@ -280,6 +284,14 @@ def _parse_env(
     return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
 
 
+def _pair_problems(algorithm_name: str, policy: PolicyBlock) -> list[str]:
+    """Return why an algorithm cannot improve a policy, in a line; an empty list if it can."""
+    found: list[str] = []
+    with collected(found, f"policy.name: '{policy.name}' with algorithm.name '{algorithm_name}': "):
+        get_algo_class(algorithm_name).check_policy_class(get_policy_class(policy.name))
+    return found
+
+
 def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
     """Return whether a config names a registered task; if not, a line is added to ``problems``."""
     with collected(problems, "id: "):
@@ -303,6 +315,21 @@ def _size_problems(
         return []
     problems = check_sizes(algorithm, num_envs, trainer.buffer_size)
     return [line for line in problems if line.partition(":")[0] not in wrong]
+
+
+def _expert_problems(algorithm: Any, file: _EnvFile | None) -> list[str]:
+    """Return the error of demonstrations by an expert that the task does not have."""
+    if getattr(algorithm, "demonstrations", None) != EXPERT or file is None:
+        return []
+    classes = {env_id: get_env_spec(env_id).cls for env_id in get_registered_env_ids()}
+    env_id = file.data.get("id")
+    if env_id not in classes or hasattr(classes[env_id], "expert_action"):
+        return []
+    having = ", ".join(name for name, cls in classes.items() if hasattr(cls, "expert_action"))
+    return [
+        f"algorithm.cfg.demonstrations: '{EXPERT}': {env_id} has no scripted expert (a method expert_action). With "
+        f"one: {having}; or name a dataset's folder"
+    ]
 
 
 def _is_wrong(problems: Sequence[str], key: str) -> bool:

@@ -6,24 +6,24 @@ Shapes: M frames of all episodes, B minibatch, N environments, H steps of an act
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
+from embodichain.agents.rl.demonstrations.expert import play_expert
 from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE, INSTRUCTION, STATE
+from embodichain.datasets.checks import check_finite
 from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import encode_instructions
-from embodichain.utils.observations import select_entries
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
             else:
                 name = features[key] = f"observation.images.{key.removeprefix(IMAGE)}"
                 frames[key] = torch.from_numpy(_feature(episode.frames, name, path).copy())
-        _check_finite(frames, f"dataset: {path}: episode {len(episodes)}", features)
+        check_finite(frames, f"dataset: {path}: episode {len(episodes)}", features)
         episodes.append(frames)
     if not episodes:
         raise ConfigError(f"dataset: {path}: has no episodes")
@@ -119,54 +119,22 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
     Raises:
         ConfigError: there is no expert, it never succeeds, or an observation or action is not finite.
     """
-    expert: Any = getattr(env, "expert_action", None)
-    if expert is None:
+    if not hasattr(env, "expert_action"):
         raise ConfigError(
             f"dataset: {type(env).__name__} has no scripted expert (a method expert_action): name a dataset instead"
         )
-    obs, _ = env.reset(seed=seed, options={"enumerate_episodes": True})
-    number = torch.arange(env.num_envs, device=env.device)  # of each environment's episode
-    running: list[list[TensorDict]] = [[] for _ in range(env.num_envs)]
-    succeeded: dict[int, dict[str, torch.Tensor]] = {}
-    num_done = 0
-    while num_done < num_episodes:
-        action = expert()
-        frame = select_entries(obs, keys).clone().set("action", action)
-        for i, frames in enumerate(running):
-            frames.append(frame[i])
-        obs, _, terminated, truncated, info = env.step(action)
-        for i in (terminated | truncated).nonzero().squeeze(1).tolist():
-            if number[i] < num_episodes:
-                num_done += 1
-                if info["success"][i]:
-                    succeeded[int(number[i])] = {
-                        name: torch.stack([step[name] for step in running[i]]) for name in (*keys, "action")
-                    }
-            running[i] = []
-            number[i] += env.num_envs
+    episodes = play_expert(env, num_episodes, keys, seed)
+    succeeded = {
+        i: {**episode.observed["entries"][:-1].to_dict(), "action": episode.acted["action"]}
+        for i, episode in enumerate(episodes)
+        if episode.is_success
+    }
     if not succeeded:
         raise ConfigError(f"dataset: the scripted expert of {type(env).__name__} failed in all {num_episodes} episodes")
     place = f"dataset: the scripted expert of {type(env).__name__}"
     for i, episode in succeeded.items():
-        _check_finite(episode, f"{place}: episode {i}", {})
-    return _join([succeeded[i] for i in sorted(succeeded)], place)
-
-
-def _check_finite(frames: Mapping[str, torch.Tensor], place: str, names: Mapping[str, str]) -> None:
-    """Check the frames of an episode, each [T, ...]; ``names``: of the dataset's features, by entry.
-
-    Raises:
-        ConfigError: a number is not finite: one such frame would make every parameter NaN.
-    """
-    for key, values in frames.items():
-        if not values.is_floating_point() or values.isfinite().all():
-            continue
-        frame, column = (~values.reshape(len(values), -1).isfinite()).nonzero()[0].tolist()
-        value = values[frame].reshape(-1)[column].item()
-        raise ConfigError(
-            f"{place}, frame {frame}: {names.get(key, key)}[{column}] is {value}; all numbers must be finite. "
-            "Remove or repair the episode"
-        )
+        check_finite(episode, f"{place}: episode {i}", {})
+    return _join(list(succeeded.values()), place)
 
 
 def _warn_of_outliers(name: str, values: torch.Tensor, lengths: Sequence[int], place: str) -> None:
@@ -200,7 +168,7 @@ def _join(episodes: Sequence[dict[str, torch.Tensor]], place: str) -> Demonstrat
 
 def _rows(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:
     """Return a feature as float32 [T, size]."""
-    with np.errstate(over="ignore"):  # overflow becomes infinite, which _check_finite reports
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which check_finite reports
         values = _feature(frames, name, path).astype(np.float32)
     return values.reshape(len(values), -1)
 

@@ -37,6 +37,18 @@ _PLAIN = {
     "ent_coef": 0.0,
     "kl_coef": 0.0,
     "group_size": GROUP_SIZE,
+    # of algorithms with a replay buffer: many gradient steps, no entropy, target networks that are the critics
+    "replay_capacity": 4096,
+    "learning_starts": 0,
+    "updates_per_step": 0.25,
+    "policy_delay": 1,
+    "n_steps": 1,
+    "tau": 1.0,
+    "critic_learning_rate": None,
+    "critic_reduction": "min",
+    "entropy_in_targets": False,
+    "initial_temperature": 1e-6,
+    "target_entropy": -1e3,
 }
 
 
@@ -57,6 +69,8 @@ def expect(condition: Any, expected: str, got: str, cause: str) -> None:
 class Patient:
     """The algorithm under test, built once per probe with the settings that the probe needs.
 
+    It improves a small ``ActorCritic``, or a ``SoftActorCritic`` if it has a replay buffer.
+
     Args:
         cfg_kwargs: settings of the algorithm; probes override some.
 
@@ -67,6 +81,11 @@ class Patient:
     def __init__(self, algo_class: type[BaseAlgorithm], cfg_kwargs: Mapping[str, Any]) -> None:
         self.algo_class = algo_class
         self._cfg = from_dict(algo_class.cfg_class, dict(cfg_kwargs), "cfg")
+
+    @property
+    def has_replay(self) -> bool:
+        """Whether it learns from a replay buffer."""
+        return self.algo_class.learns_from == "replay"
 
     def has(self, setting: str) -> bool:
         """Return whether the algorithm's config has a setting."""
@@ -140,7 +159,7 @@ def play(
     final_obs: Tensor | None = None,
     action: Tensor | None = None,
 ) -> TensorDict:
-    """Return the rollout [N, T+1] that a collector would write.
+    """Return the rollout [N, T+1] that a collector would write, ``final`` included.
 
     Args:
         policy: chooses the actions and values the states.
@@ -149,22 +168,35 @@ def play(
         terminated: [N, T] bool.
         truncated: [N, T] bool; None: nowhere.
         final_obs: [N, T, O], the last observations of the episodes; needed where truncated.
-        action: [N, T, A], instead of the policy's own samples.
+        action: [N, T, A], instead of the policy's own samples; of a policy that squashes them, inside of -1 and 1.
     """
     num_envs, slots, obs_dim = obs.shape
     td = policy.get_action(TensorDict({"obs": obs}, batch_size=[num_envs, slots]))
+    written = ("action", "sample_log_prob", "value", *(name for name, _ in policy.extra_fields))
     if action is not None:
         td["action"][:, :-1] = action
+        if "raw_action" in written:
+            td["raw_action"][:, :-1] = action.atanh()
         td["sample_log_prob"] = policy.evaluate_actions(td)["sample_log_prob"]
-    rollout = allocate_rollout(num_envs, slots - 1, obs_dim, td["action"].shape[-1], "cpu")
-    for name in ("obs", "action", "sample_log_prob", "value"):
+    rollout = allocate_rollout(
+        num_envs,
+        slots - 1,
+        obs_dim,
+        td["action"].shape[-1],
+        "cpu",
+        extra_fields=policy.extra_fields,
+        has_final=True,
+    )
+    for name in ("obs", *written):
         rollout[name].copy_(td[name])
     rollout["terminated"][:, :-1] = terminated
     if truncated is not None:
         assert final_obs is not None
         final = policy.get_value(TensorDict({"obs": final_obs}, batch_size=[num_envs, slots - 1]))["value"]
         rollout["truncated"][:, :-1] = truncated
-        rollout["final_value"][:, :-1] = final.masked_fill(~truncated | terminated, 0.0)
+        is_cut = truncated & ~terminated
+        rollout["final_value"][:, :-1] = final.masked_fill(~is_cut, 0.0)
+        rollout["final"]["obs"][:, :-1] = final_obs * is_cut.unsqueeze(-1)
     rollout["done"].copy_(rollout["terminated"] | rollout["truncated"])
     rollout["reward"][:, :-1] = reward if isinstance(reward, Tensor) else reward(rollout["action"][:, :-1])
     # Slot T of these is padding, whose values must not matter.

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
 
-from embodichain.agents.rl.models import ActorCritic
+from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
 from embodichain.tools.doctor.probes import (
     GROUP_SIZE,
     CheckFailedError,
@@ -24,6 +24,7 @@ from embodichain.tools.doctor.probes import (
     step_norms,
     table_policy,
 )
+from embodichain.tools.doctor.soft_policy import random_soft_policy, soft_table_policy
 
 _STEPS, _OBS, _ACTION = 8, 3, 2
 
@@ -42,7 +43,12 @@ class _Spy(ActorCritic):
         return out
 
 
-def _random_rollout(policy: ActorCritic) -> TensorDict:
+def _small_policy(patient: Patient) -> ActorCritic | SoftActorCritic:
+    """Return a policy of random linear networks that the algorithm improves."""
+    return random_soft_policy(_OBS, _ACTION) if patient.has_replay else _Spy()
+
+
+def _random_rollout(policy: ActorCritic | SoftActorCritic) -> TensorDict:
     """Return a random rollout: distinct observations, both kinds of episode ends, actions beyond 1."""
     obs = 5.0 + 3.0 * torch.randn(GROUP_SIZE, _STEPS + 1, _OBS)
     policy.update_normalizer(torch.randn(64, _OBS))  # statistics that differ from this rollout's
@@ -52,7 +58,7 @@ def _random_rollout(policy: ActorCritic) -> TensorDict:
 
 def losses_are_finite(patient: Patient) -> None:
     """``update`` returns finite floats by name."""
-    policy = _Spy()
+    policy = _small_policy(patient)
     rollout = _random_rollout(policy)
     losses = patient.build(policy, rollout).update(rollout)
     wrong = {name: loss for name, loss in losses.items() if not (isinstance(loss, float) and math.isfinite(loss))}
@@ -68,7 +74,7 @@ def losses_are_finite(patient: Patient) -> None:
 
 def parameters_change(patient: Patient) -> None:
     """``update`` changes the policy's parameters, which stay finite."""
-    policy = _Spy()
+    policy = _small_policy(patient)
     before = {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
     rollout = _random_rollout(policy)
     patient.build(policy, rollout).update(rollout)
@@ -85,13 +91,14 @@ def parameters_change(patient: Patient) -> None:
 
 def rollout_stays_as_it_is(patient: Patient) -> None:
     """``update`` does not write to the rollout, the collector's storage."""
-    policy = _Spy()
+    policy = _small_policy(patient)
     rollout = _random_rollout(policy)
-    before = rollout.clone()
+    before = rollout.clone().flatten_keys(".")
     patient.build(policy, rollout).update(rollout)
+    after = rollout.flatten_keys(".")
     fields = set(map(str, before.keys()))
-    changed = [name for name in sorted(fields) if not torch.equal(rollout[name], before[name])]
-    changed += [f"{name} (new)" for name in sorted(set(map(str, rollout.keys())) - fields)]
+    changed = [name for name in sorted(fields) if not torch.equal(after[name], before[name])]
+    changed += [f"{name} (new)" for name in sorted(set(map(str, after.keys())) - fields)]
     expect(
         not changed,
         "the rollout as it was",
@@ -155,9 +162,9 @@ def first_ratio_is_one(patient: Patient) -> None:
 def gradient_norm_is_cut(patient: Patient) -> None:
     """No optimizer steps with a gradient norm beyond ``max_grad_norm``."""
     patient.require("max_grad_norm")
-    policy = table_policy(1)
-    action = alternating(2 * GROUP_SIZE)
-    rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 100.0 * action, action)
+    policy = soft_table_policy(1) if patient.has_replay else table_policy(1)
+    action = 0.5 * alternating(2 * GROUP_SIZE)
+    rollout = bandit(policy, torch.zeros(len(action), dtype=torch.int64), 1, 200.0 * action, action)
     limit = 1e-3
     with step_norms() as norms:
         patient.build(policy, rollout, max_grad_norm=limit).update(rollout)

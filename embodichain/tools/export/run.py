@@ -178,7 +178,12 @@ def _describe_commands(term: str, found: CommandMap) -> list[dict[str, Any]]:
 
 
 def _describe_drives(env: EmbodiedEnv) -> list[dict[str, Any]]:
-    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd."""
+    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd.
+
+    The scene of a file has actuators of its own, and none of these drives.
+    """
+    if not env.sim.robots:
+        return []
     robot = env.robot
     stiffness, damping = (gains.cpu().numpy() for gains in robot.drives.configured_gains)
     efforts, initial = (values[0].cpu().numpy() for values in (robot.body_data.qf_limits, robot.body_data.default_qpos))

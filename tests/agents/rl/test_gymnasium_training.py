@@ -108,6 +108,13 @@ def test_what_needs_a_scene_is_refused(override: str) -> None:
     assert "'gymnasium:Pendulum-v1' is Gymnasium's" in lines[0]
 
 
+def test_demonstrations_are_refused() -> None:
+    sac = 'algorithm={"name": "sac", "cfg": {"demonstrations": "expert"}}'
+    lines = [line for line in errors([sac, "policy.name=soft_actor_critic"]) if "algorithm.cfg.demonstrations" in line]
+    assert len(lines) == 1
+    assert "needs an environment with a scene" in lines[0]
+
+
 def test_processes_of_environments_start_no_others() -> None:
     asynchronous = {"backend": "process"}
     (line,) = errors([], gym_config=PENDULUM | {"vectorization": "async"}, trainer__asynchronous=asynchronous)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,8 +14,9 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from embodichain.agents.rl.algo.optim import take_step_counts
+from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.agents.rl.models import EVALUATED, Policy
-from embodichain.utils import configclass
+from embodichain.utils import ConfigError, configclass
 
 
 @configclass
@@ -42,11 +44,16 @@ class BaseAlgorithm(ABC):
     Args:
         cfg: an instance of the class's ``cfg_class``.
         policy: the policy to improve, on ``cfg.device``.
+
+    Raises:
+        ConfigError: it cannot improve policies of this class.
     """
 
     learns_from: ClassVar[Literal["rollouts", "replay"]] = "rollouts"
-    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds the
-    rollout."""
+    """Whether each update learns from the latest rollout alone, or from samples of a replay buffer, to which it adds
+    the rollout."""
+    policy_class: ClassVar[type[Any]] = Policy
+    """The class of the policies that it improves; others are refused."""
     cfg_class: ClassVar[type[Any]] = BaseAlgorithmCfg
     """The class of ``cfg``, a ``@configclass`` with a ``device``. ``register_algo`` sets ``AlgorithmCfg`` for a class
     that learns from rollouts and has none."""
@@ -64,8 +71,26 @@ class BaseAlgorithm(ABC):
     """Finished share of the training, [0, 1); the trainer sets it before each update."""
 
     def __init__(self, cfg: Any, policy: Policy) -> None:
+        self.check_policy_class(type(policy))
         self.cfg = cfg
         self.policy = policy
+
+    @classmethod
+    def check_policy_class(cls, policy_class: type[Policy]) -> None:
+        """Check that it can improve the policies of a class.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if not issubclass(policy_class, cls.policy_class):
+            raise ConfigError(
+                f"{cls.__name__} improves policies of class {cls.policy_class.__name__}, got {policy_class.__name__}"
+            )
+        if missing := [name for name in cls.reads_evaluated if name not in policy_class.evaluates]:
+            raise ConfigError(
+                f"{cls.__name__} reads {', '.join(missing)} from evaluate_actions, and {policy_class.__name__} returns "
+                f"{', '.join(policy_class.evaluates)}"
+            )
 
     # Computed at the first access; a subclass may assign them.
 
@@ -132,17 +157,23 @@ class BaseAlgorithm(ABC):
             else:
                 value.load_state_dict(state[name])
 
-    def stores(self) -> dict[str, torch.Tensor]:
-        """Return large tensors that grow from update to update, such as a replay buffer's, by name.
+    def prepare(self, rollout: TensorDict) -> None:  # noqa: B027 (nothing where there is no buffer)
+        """Allocate what depends on the rollouts, such as a replay buffer; called once, before anything is learned.
 
-        The trainer copies ``state_dict`` after every iteration, but not these: a checkpoint is written from the tensors
-        themselves. It may be written after an interrupted iteration, so ``state_dict`` must have the number of valid
-        rows: further ones are of an iteration that the checkpoint does not have.
+        Args:
+            rollout: [N, T+1], like those of ``update``; its values are undefined.
+
+        Raises:
+            ConfigError: it does not fit the memory.
+        """
+
+    def stores(self) -> Mapping[str, ReplayBuffer]:
+        """Return the replay buffers by name.
+
+        The trainer copies ``state_dict`` after every iteration, but of these only their counts: a checkpoint is
+        written from the buffers themselves, their slots into files that several checkpoints share.
         """
         return {}
-
-    def load_stores(self, stores: dict[str, torch.Tensor]) -> None:  # noqa: B027
-        """Load what ``stores`` returned, after ``load_state_dict``; empty if the checkpoint has none."""
 
     def take_step_counts(self) -> tuple[int, int]:
         """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call."""

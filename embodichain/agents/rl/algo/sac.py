@@ -17,10 +17,13 @@ from torch import nn
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
-from embodichain.agents.rl.buffer import ReplayBuffer
+from embodichain.agents.rl.buffer import Demonstrations, ReplayBuffer, check_share
 from embodichain.agents.rl.models import Policy, SoftActorCritic
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.profiling import section
+
+EXPERT = "expert"
+"""Names the task's scripted expert where a dataset's folder could stand."""
 
 
 @configclass
@@ -34,7 +37,7 @@ class SACCfg(BaseAlgorithmCfg):
     replay_capacity: PositiveInt = 1_000_000
     """Steps in the replay buffer, over all environments of a process; older ones are overwritten."""
     learning_starts: NonNegativeInt = 5_000
-    """Steps in the replay buffer before the first gradient step, over all environments of a process."""
+    """Environment steps of a process before its first gradient step."""
     updates_per_step: PositiveFloat = 1.0
     """Gradient steps of the critics for each environment step of a process: 0.125 is one for 8 environments' step."""
     policy_delay: PositiveInt = 1
@@ -54,6 +57,14 @@ class SACCfg(BaseAlgorithmCfg):
     """Weight of the entropy before the first gradient step."""
     target_entropy: float | None = None
     """Entropy that the temperature holds, nats, of an action scaled to [-1, 1]; null: -A."""
+    demonstrations: str | None = None
+    """Folder of a LeRobot dataset (v3.0) with episodes of this environment, or ``"expert"``: episodes of its scripted
+    expert. Null: none."""
+    num_demonstrations: PositiveInt | None = None
+    """Episodes: the first ones of the dataset, or those that the expert plays. Null: all of the dataset, 50 of the
+    expert."""
+    demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of each batch that is drawn from the demonstrations."""
 
 
 class Temperature(nn.Module):
@@ -87,15 +98,20 @@ def soft_target(
 
 @register_algo("sac")
 class SAC(BaseAlgorithm):
-    """Soft actor-critic (Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018) with learned temperature.
+    """Soft actor-critic with a learned temperature.
 
-    Each update adds the rollout to the replay buffer, and makes ``updates_per_step`` gradient steps for each of its
-    environment steps, each from B transitions drawn uniformly:
+    Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018. Each update adds the rollout to the replay
+    buffer, and makes ``updates_per_step`` gradient steps for each of its environment steps, each from B transitions
+    drawn uniformly:
 
-    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
+    - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
+      y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
     - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
     - temperature: mean -alpha (log pi(a|s) + target entropy);
     - target critics: Q_target + tau (Q - Q_target).
+
+    With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
+    with Offline Data", 2023): see ``use_demonstrations``.
 
     Truncated episodes bootstrap from their final observation. With n steps, rewards of the actions that were taken are
     summed without importance weights, as in Barth-Maron et al., "Distributed Distributional Deterministic Policy
@@ -104,10 +120,11 @@ class SAC(BaseAlgorithm):
     With several processes each has a replay buffer of its own, and gradients are means over all.
 
     Raises:
-        ConfigError: the policy has no critics of actions.
+        ConfigError: the policy is no ``SoftActorCritic``.
     """
 
     learns_from = "replay"
+    policy_class = SoftActorCritic
     cfg_class = SACCfg
     reads_evaluated = ()
     reads_final_obs = True
@@ -115,23 +132,43 @@ class SAC(BaseAlgorithm):
     policy: SoftActorCritic
 
     def __init__(self, cfg: SACCfg, policy: Policy) -> None:
-        if not isinstance(policy, SoftActorCritic):
-            raise ConfigError(
-                "algorithm.name: sac needs critics of actions, which the policy 'soft_actor_critic' has, got the policy "
-                f"{type(policy).__name__}"
-            )
         super().__init__(cfg, policy)
         self.temperature = Temperature(cfg.initial_temperature).to(self.device)
-        self.target_critics: nn.ModuleList = deepcopy(policy.critics).requires_grad_(False)
+        self.target_critics: nn.ModuleList = deepcopy(self.policy.critics).requires_grad_(False)
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
-        self.actor_optimizer = self.make_optimizer(list(policy.actor.parameters()), eps=1e-8)
-        self.critic_optimizer = self.make_optimizer(list(policy.critics.parameters()), rate=critic_rate, eps=1e-8)
+        self.actor_optimizer = self.make_optimizer(list(self.policy.actor.parameters()), eps=1e-8)
+        self.critic_optimizer = self.make_optimizer(list(self.policy.critics.parameters()), rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
-        entropy = -policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
-        self.target_entropy = entropy + float(policy.squash.log_half_range)  # in the units of actions
-        self.replay: ReplayBuffer | None = None  # allocated for the first rollout
+        self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
+        self.replay: ReplayBuffer | None = None
+        self._num_demonstrated = 0  # transitions of a batch
+        if cfg.demonstrations is not None:
+            self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
+        self._demonstrations: ReplayBuffer | None = None
+        self._demonstrations_digest: str | None = None
         self._num_updates = 0  # of the critics
         self._owed = 0.0  # gradient steps
+
+    def use_demonstrations(self, demonstrations: Demonstrations) -> None:
+        """Draw ``cfg.demonstration_share`` of each batch from demonstrations; call it once, before anything is learned.
+
+        The policy's normaliser sees them, too: it clamps what is far from all that it has seen, and some observations,
+        such as a lifted object, may be in demonstrations alone for long.
+
+        Raises:
+            ConfigError: they do not fit the memory.
+        """
+        self._demonstrations = demonstrations.to_buffer(self.device)
+        self._demonstrations_digest = demonstrations.digest()
+        self.policy.update_normalizer(demonstrations.obs().to(self.device))
+
+    def prepare(self, rollout: TensorDict) -> None:
+        """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
+        self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+
+    def stores(self) -> dict[str, ReplayBuffer]:
+        """Return the replay buffer."""
+        return {} if self.replay is None else {"replay": self.replay}
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Add the rollout to the replay buffer, and learn from samples of it; see ``BaseAlgorithm.update``.
@@ -139,39 +176,64 @@ class SAC(BaseAlgorithm):
         Returns:
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
             ``action_value`` (the mean of Q(s, a) of the samples), ``grad_norm`` (of the critics, before clipping),
-            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats) and ``temperature``.
+            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``.
         """
         cfg = self.cfg
         if self.replay is None:
-            self.replay = ReplayBuffer(cfg.replay_capacity, rollout)
+            self.prepare(rollout)
+        self._check_demonstrations()
+        assert self.replay is not None  # allocated by ``prepare``
         with section("replay"):
             self.replay.add(rollout)
-        count = self.replay.num_steps
+        metrics = {"replay_steps": float(self.replay.num_steps)}
         num_envs, num_slots = rollout.batch_size
-        if count < cfg.learning_starts:
-            return {"replay_steps": float(count)}
+        # Not the stored steps: processes with more truncated episodes store fewer, and all begin together.
+        if self.replay.num_added < cfg.learning_starts:
+            return metrics
         self._owed += cfg.updates_per_step * num_envs * (num_slots - 1)
         critic_means, actor_means = MetricMeans(), MetricMeans()
         for _ in range(int(self._owed)):
             with section("replay"):
-                batch = self.replay.sample(cfg.batch_size, cfg.n_steps, cfg.gamma)
+                batch = self._sample(self.replay)
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
                 actor_means.add(self._improve_actor(batch))
             self._move_targets()
         self._owed %= 1
-        actor_metrics = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
-        return {"replay_steps": float(count)} | critic_means.read() | actor_metrics
+        of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
+        return metrics | critic_means.read() | of_actor
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state beside the policy; the replay buffer's steps are in ``stores``."""
-        return super().state_dict() | {"num_updates": self._num_updates, "owed": self._owed}
+        return super().state_dict() | {
+            "num_updates": self._num_updates,
+            "owed": self._owed,
+            "demonstrations": self._demonstrations_digest,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned; ConfigError if it is of other demonstrations."""
+        if state["demonstrations"] != self._demonstrations_digest:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: are not those that the run has learned from"
+            )
         super().load_state_dict(state)
         self._num_updates, self._owed = state["num_updates"], state["owed"]
+
+    def _check_demonstrations(self) -> None:
+        if self.cfg.demonstrations is not None and self._demonstrations is None:
+            raise ConfigError(
+                f"algorithm.cfg.demonstrations: {self.cfg.demonstrations}: were not given to SAC.use_demonstrations"
+            )
+
+    def _sample(self, replay: ReplayBuffer) -> TensorDict:
+        """Return a batch [B]: the first rows from the replay buffer, the others from demonstrations."""
+        cfg, count = self.cfg, self._num_demonstrated
+        batch = replay.sample(cfg.batch_size - count, cfg.n_steps, cfg.gamma)
+        if self._demonstrations is None:
+            return batch
+        return TensorDict.cat((batch, self._demonstrations.sample(count, cfg.n_steps, cfg.gamma)))
 
     def _improve_critics(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the critics; return its metrics."""

@@ -1,6 +1,7 @@
 """Rollouts: their fields, their storage, and minibatches of them."""
 
 from embodichain.agents.rl.buffer.batches import check_sequences, iterate_minibatches, learning_batch
+from embodichain.agents.rl.buffer.demonstrations import Demonstrations, check_share
 from embodichain.agents.rl.buffer.layout import (
     ROLLOUT_FIELDS,
     RolloutField,
@@ -14,6 +15,7 @@ from embodichain.agents.rl.buffer.vla_buffer import BufferClosedError, VLABuffer
 __all__ = [
     "ROLLOUT_FIELDS",
     "BufferClosedError",
+    "Demonstrations",
     "ReplayBuffer",
     "RolloutBuffer",
     "RolloutField",
@@ -22,6 +24,7 @@ __all__ = [
     "allocate_rollout",
     "check_rollout",
     "check_sequences",
+    "check_share",
     "iterate_minibatches",
     "learning_batch",
     "num_env_steps",

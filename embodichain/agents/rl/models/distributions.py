@@ -145,7 +145,7 @@ class TanhSquash(nn.Module):
         place: in the config, of what asks for it, for the message.
 
     Raises:
-        ConfigError: it is not a Box with finite bounds.
+        ConfigError: it is not a Box with finite bounds, each low below its high.
     """
 
     centre: torch.Tensor  # [A]
@@ -157,9 +157,12 @@ class TanhSquash(nn.Module):
         if not (isinstance(action_space, spaces.Box) and action_space.is_bounded("both")):
             raise ConfigError(f"{place}: needs an action space with finite bounds, got {action_space}")
         low, high = (torch.as_tensor(x, dtype=torch.float32) for x in (action_space.low, action_space.high))
+        half_range = (high - low) / 2
+        if not (half_range.isfinite() & (half_range > 0)).all():  # the largest float32 is no bound
+            raise ConfigError(f"{place}: needs an action space with each low below its high, got {action_space}")
         # Not in the state dict: they are the environment's.
         self.register_buffer("centre", (high + low) / 2, persistent=False)
-        self.register_buffer("half_range", (high - low) / 2, persistent=False)
+        self.register_buffer("half_range", half_range, persistent=False)
         self.register_buffer("log_half_range", self.half_range.log().sum(), persistent=False)
 
     def forward(self, raw: torch.Tensor) -> torch.Tensor:

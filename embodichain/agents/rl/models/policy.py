@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from tensordict import TensorDict
@@ -132,6 +132,8 @@ class Policy(nn.Module, ABC):
     only ``action`` for ``evaluate_actions``.
     """
 
+    evaluates: ClassVar[tuple[str, ...]] = EVALUATED
+    """Entries that ``evaluate_actions`` returns, of those that algorithms read."""
     obs_keys: tuple[str, ...] = ()
     """Entries of the environment's structured observation that are read beside ``obs``: ``"sensor/cam/color"``. They
     are in ``td["entries"]``, a TensorDict by these names, with the environment's shapes and dtypes."""

@@ -6,7 +6,7 @@ Legend: ... any batch dimensions, O flattened observation size, A action size, E
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveInt
@@ -82,6 +82,8 @@ class SoftActorCritic(Policy):
         log_std_range: lowest and highest log-std.
     """
 
+    evaluates = ("log_prob", "entropy")
+
     def __init__(
         self,
         obs_dim: int,
@@ -123,17 +125,17 @@ class SoftActorCritic(Policy):
         return TensorDict(evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size)
 
     def sample(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return sampled actions [..., A] and their log-probability [...], with gradients, for ``forward``'s input.
+        """Return sampled actions [..., A], and log pi [...] of the actions scaled to [-1, 1], for ``forward``'s input.
 
-        The samples are reparameterised: u = mean + std * noise.
+        The samples are reparameterised, with gradients: u = mean + std * noise. The entropy -log pi of scaled actions
+        does not depend on the units of actions, and so neither do soft values. ``forward`` writes the log-density in
+        these units, which is less by the sum of log half-range.
         """
         out = td.empty()
         sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
-        return out["action"], out["sample_log_prob"]
+        return out["action"], out["sample_log_prob"] + self.squash.log_half_range
 
-    def action_values(
-        self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None
-    ) -> torch.Tensor:
+    def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
         """Return Q(s, a) by each critic, [E, ...].
 
         Args:

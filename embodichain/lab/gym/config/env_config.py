@@ -11,8 +11,11 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
+from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
@@ -25,8 +28,9 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
+from embodichain.lab.gym.envs.managers.checks import parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
@@ -90,6 +94,21 @@ class ConfigFile:
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskDefaults:
+    """The config of a task that can leave out everything; called, it returns the typed config.
+
+    Attributes:
+        env_id: its registered name.
+    """
+
+    env_id: str
+
+    def __call__(self) -> EmbodiedEnvCfg:
+        """Return the typed config."""
+        return config_to_cfg({"id": self.env_id})
+
+
+@dataclasses.dataclass(frozen=True)
 class ParsedEnv:
     """An environment's config, typed and checked.
 
@@ -150,13 +169,14 @@ def parse_env(
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
-    cfg, wrong = _parse(data, problems)
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
         env_class = spec.cls
+    cfg, wrong = _parse(with_defaults(data, env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
-    names = names_in_config(cfg, env_class, wrong)
+    problems += scene_file_problems(cfg, env_class, wrong)
+    names = with_model_names(names_in_config(cfg, env_class, wrong), cfg, env_class, wrong, problems)
     if cfg.robot is None and has_config_robot(env_class) and "robot" not in wrong:
         problems.append("robot: required, but missing")
     if env_class is not None and not (cfg.actions or "env" in wrong or "env.actions" in wrong):
@@ -171,6 +191,16 @@ def parse_env(
     }
     problems += _entry_problems(cfg.observations, names)
     return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
+
+
+def with_defaults(data: Mapping[str, Any], env_class: type | None) -> dict[str, Any]:
+    """Return an environment's config with what its class has defaults for (``EmbodiedEnv.config_defaults``)."""
+    defaults = env_class.config_defaults if env_class is not None and issubclass(env_class, EmbodiedEnv) else {}
+    whole = {**defaults, **data}
+    env, default_env = data.get("env", {}), defaults.get("env")
+    if default_env is not None and isinstance(env, Mapping):
+        whole["env"] = {**default_env, **env}
+    return whole
 
 
 def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:

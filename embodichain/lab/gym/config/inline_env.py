@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile, with_defaults
 from embodichain.lab.gym.config.scene_checks import has_config_robot
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import logger
@@ -82,7 +82,7 @@ def read_inline_env(block: Any) -> InlineEnv:
     if packaged is not None:
         found.packaged = found.data["id"]
     _translate(oldest, top, env, found)
-    found.data = _completed(packaged or {}, found.data | top, env)
+    found.data = with_defaults(_completed(packaged or {}, found.data | top, env), None if spec is None else spec.cls)
     if "action_scale" in oldest:
         _scale_actions(oldest["action_scale"], found)
     _check_missing(spec, found)

@@ -57,7 +57,10 @@ class EmbodiedEnvCfg(EnvCfg):
     """The fields of an environment's config file."""
 
     robot: RobotCfg | None = None
-    """The robot that acts."""
+    """The robot that acts; required, unless the scene is a file (``scene``)."""
+    scene: str | None = None
+    """Instead of all entities but cameras: an MJCF file that is the whole scene, for tasks of class ``SceneEnv``. A
+    path, or ``gymnasium/<file>`` for a scene of the package gymnasium."""
     rigid_object: list[RigidObjectCfg] = []
     """Rigid bodies."""
     background: list[RigidObjectCfg] = []
@@ -78,7 +81,7 @@ class EmbodiedEnvCfg(EnvCfg):
     active_joint_ids: list[int] | None = None
     """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
-    """By term name."""
+    """By term name; required, unless the task has its own."""
     commands: dict[str, CommandCfg] = field(default_factory=dict)
     """By term name: commands that the policy follows, such as a velocity."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +13,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.datasets.lerobot_dataset import LeRobotWriter, check_parquet
+from embodichain.datasets.task_record import task_record
 from embodichain.lab.gym.envs.managers.base import Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.observations import column_names, flat_input
 from embodichain.utils.output import SavePath
 from embodichain.utils.rows import row_numbers
 
@@ -29,6 +32,9 @@ class LeRobotRecorder(Functor):
     A frame has ``observation.state`` (the observation's entry ``state``, else the joint positions, rad or m),
     ``observation.images.<camera>``, ``action``, and of the step that follows ``next.reward``, ``next.done`` and
     ``next.success``. An episode's description has ``success``.
+    With ``environment_state``, which ``algorithm.cfg.demonstrations`` needs, it also has
+    ``observation.environment_state``: all numbers of the observation, as policies read them; and the description has
+    ``environment``: what actions, observations and rewards mean, as JSON.
     If a file cannot be written, a warning is logged and recording ends; the run continues.
 
     Args:
@@ -38,6 +44,7 @@ class LeRobotRecorder(Functor):
         extra: written into each episode's description, as text.
         use_videos: record the cameras.
         export_success_only: leave out the episodes that fail.
+        environment_state: write ``observation.environment_state`` and ``environment``, too.
         save_path: folder of the dataset inside the run's folder; None: ``datasets/<robot>_<date>_<time>``. If that
             dataset exists, ``_2`` and so on is appended.
     """
@@ -49,6 +56,7 @@ class LeRobotRecorder(Functor):
         self._cameras = _cameras(meta, env) if params.get("use_videos", True) else []
         self._task = params.get("instruction", {}).get("lang", "")
         self._success_only = params.get("export_success_only", False)
+        self._has_environment = params.get("environment_state", False)
         self._extra = {"extra": str(params["extra"])} if params.get("extra") else {}
         self._save_path = params.get("save_path") or f"datasets/{env.robot.uid}_{datetime.now():%Y%m%d_%H%M%S}"
         self._robot_type = meta.get("robot_type", env.robot.uid)
@@ -75,6 +83,7 @@ class LeRobotRecorder(Functor):
         extra: dict[str, Any] | None = None,
         use_videos: bool = True,
         export_success_only: bool = False,
+        environment_state: bool = False,
         save_path: SavePath | None = None,
     ) -> None:
         """Record one step, and write the episodes that it ends."""
@@ -102,6 +111,8 @@ class LeRobotRecorder(Functor):
         state = obs.get("state", None)
         self._names = self.env.robot.joint_names if state is None else None
         self._before = {"observation.state": self.env.robot.get_qpos() if state is None else state, **images}
+        if self._has_environment:
+            self._before["observation.environment_state"] = flat_input(obs)
 
     def _describe(self) -> dict[str, dict[str, Any]]:
         size, state_size = self.env.action_manager.total_action_dim, self._before["observation.state"].shape[1]
@@ -113,6 +124,9 @@ class LeRobotRecorder(Functor):
             "next.done": {"dtype": "bool", "shape": [1], "names": None},
             "next.success": {"dtype": "bool", "shape": [1], "names": None},
         }
+        if self._has_environment:
+            names = column_names(self.env.single_observation_space)
+            features["observation.environment_state"] = {"dtype": "float32", "shape": [len(names)], "names": names}
         for uid in self._cameras:
             cfg = self.env.sim.get_sensor(uid).cfg
             shape = [cfg.height, cfg.width, 3]
@@ -143,6 +157,8 @@ class LeRobotRecorder(Functor):
 
     def _begin(self) -> LeRobotWriter:
         """Create the dataset in the run's folder."""
+        if self._has_environment:
+            self._extra["environment"] = json.dumps(task_record(self.env.config_data()))
         wanted = folder = self.env.output.place(self._save_path)
         count = 1
         while LeRobotWriter.is_there(folder):

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from embodichain.lab.sim import SimulationManager
@@ -61,6 +62,8 @@ class TermEnv(Protocol):
     """[N, A]: the action of the present step, within its limits."""
     output: OutputFolder
     """The folder for files."""
+    single_observation_space: spaces.Dict
+    """Of one environment; not there yet when the terms are built."""
 
     @property
     def state_cache(self) -> StateCache:
@@ -89,6 +92,10 @@ class TermEnv(Protocol):
 
     def choose(self, mask: Tensor) -> AbstractContextManager[Tensor]:
         """Change only the rows of a mask [N] bool inside the block; yields the ``env_ids`` to compute with."""
+        ...
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the environment's config as the content of a file."""
         ...
 
     def instructions(self) -> list[str]:

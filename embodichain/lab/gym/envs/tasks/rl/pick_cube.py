@@ -10,13 +10,21 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.lab.sim.objects import cached_per_state
+from embodichain.utils import ConfigError
 
 # How far above the height of success the reward is best, m.
 _ABOVE = 0.02
 # A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
 _STEEPEST = 2.0
+# Of the scripted expert: how high above the cube the tool waits until it is over it, and what counts as over it and as
+# around it, m and rad.
+_HOVER, _OVER, _TURNED, _AROUND = 0.08, 0.015, 0.15, 0.012
+_IK_ITERATIONS = 10
+_OPEN, _CLOSED = -1.0, 1.0
 
 
 @register_env("PickCubeRL", max_episode_steps=80, override=True)
@@ -42,6 +50,8 @@ class PickCubeEnv(EmbodiedEnv):
     """Steps that the cube must be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""
+    shaped_reward: bool = True
+    """Whether the reward shows the way to success; else it has the config's terms alone."""
 
     def _init_sim_state(self) -> None:
         self.cube = self.sim.get_rigid_object("cube")
@@ -113,13 +123,15 @@ class PickCubeEnv(EmbodiedEnv):
         return self.held_steps >= self.hold_steps, self._never, metrics
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
-        """Return penalties that are 0 at best, plus the config's terms.
+        """Return penalties that are 0 at best if ``shaped_reward`` is set, plus the config's terms.
 
-        It is -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too, and
-        less the nearer it is to a little above ``success_height``; and costs of a tool that does not point straight
+        They are -tanh(5 distance) for the way to the cube; -1/2 until the cube is gripped; -1 until it is lifted, too,
+        and less the nearer it is to a little above ``success_height``; and costs of a tool that does not point straight
         down and of fingers that are not along the cube's faces.
         """
         reward = super().get_reward(obs, action, info)
+        if not self.shaped_reward:
+            return reward
         metrics = info["metrics"]
         reach = -torch.tanh(5.0 * metrics["distance_to_cube"])
         grip = metrics["gripped"] - 1.0
@@ -129,3 +141,41 @@ class PickCubeEnv(EmbodiedEnv):
         align = -1.0 - self.robot.get_eef_pose()[:, 2, 2] - self.turn_to_faces().abs() / math.pi
         info["rewards"] |= {"reach": reach, "grip": grip, "lift": lift, "align": align}
         return reward + reach + 0.5 * grip + lift + 0.5 * align
+
+    def expert_action(self) -> Tensor:
+        """Return the action of a scripted expert, [N, 7] for ``DeltaQposTerm`` of the arm and ``GripperTerm``.
+
+        With open fingers the tool goes above the cube, turns to its faces, descends and grips it; then it lifts.
+
+        Raises:
+            ConfigError: the environment has other action terms.
+        """
+        kinds = [type(term) for term in self.action_manager.terms.values()]
+        if kinds != [DeltaQposTerm, GripperTerm]:
+            raise ConfigError(
+                "env.actions: the scripted expert of PickCubeRL acts by DeltaQposTerm and GripperTerm, got "
+                f"{' and '.join(kind.__name__ for kind in kinds)}"
+            )
+        arm = next(iter(self.action_manager.terms.values()))
+        assert isinstance(arm, DeltaQposTerm)
+        aside = torch.linalg.vector_norm(self.to_cube()[:, :2], dim=1)
+        is_over = (aside < _OVER) & (self.turn_to_faces().abs() < _TURNED)
+        is_around = torch.linalg.vector_norm(self.to_cube(), dim=1) < _AROUND
+        height = self.cube.pos[:, 2] + torch.where(is_over, 0.0, _HOVER)
+        height = torch.where(self.is_gripped(), self.success_height + _ABOVE, height)
+        present = self.robot.get_qpos("arm")
+        _, target = self.robot.compute_ik(self._expert_pose(height), present, "arm", _IK_ITERATIONS)
+        move = (target - present) / arm.scale
+        # The fastest joint at its limit, and the others in proportion, so that the tool keeps its way.
+        move = move / move.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+        return torch.cat((move, torch.where(is_around | self.is_gripped(), _CLOSED, _OPEN).unsqueeze(1)), dim=1)
+
+    def _expert_pose(self, height: Tensor) -> Tensor:
+        """Return the pose of the tool over the cube at a height [N], straight down, along its faces, [N, 4, 4]."""
+        tool = self.robot.get_eef_pose()
+        yaw = torch.atan2(tool[:, 1, 0], tool[:, 0, 0]) + self.turn_to_faces()
+        still = torch.zeros_like(yaw)
+        pose = tool.clone()
+        pose[:, :3, :3] = matrix_from_euler(torch.stack((still + math.pi, still, yaw), dim=1))
+        pose[:, :2, 3], pose[:, 2, 3] = self.cube.pos[:, :2], height
+        return pose

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.tasks.rl import PickCubeEnv
+from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import actions_for, env_of, state
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/pick_cube/gym_config.json"
+SPARSE = CONFIG.with_name("gym_config_sparse.json")
 DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
 OPEN, CLOSED = -1.0, 1.0
 # A finger's way to the cube: (stroke 0.08 - edge 0.05) / 2 = 0.015; half a millimetre further it presses.
@@ -21,8 +23,8 @@ PRESSING = 0.0155
 STILL = torch.zeros(2, 6)
 
 
-def make(num_envs: int = 2, threads: int = 1) -> PickCubeEnv:
-    data = load_json(CONFIG)
+def make(num_envs: int = 2, threads: int = 1, config: Path = CONFIG) -> PickCubeEnv:
+    data = load_json(config)
     data["env"]["sim_cfg"] = {"num_threads": threads}
     env = env_of(data, num_envs)
     assert isinstance(env, PickCubeEnv)
@@ -231,6 +233,66 @@ def test_fingers_that_close_on_the_cube_and_rise_hold_it(env: PickCubeEnv) -> No
             if was_held.all():
                 return
     pytest.fail(f"held: {was_held.tolist()}")
+
+
+def test_sparse_reward_is_one_at_success_and_else_nothing() -> None:
+    env = make(config=SPARSE)
+    env.reset(seed=1)
+    hold(env, 0.25)
+    for _ in range(9):
+        _, reward, *_ = env.step(stay(CLOSED))
+        assert reward.tolist() == [0.0, 0.0]
+    _, reward, terminated, _, info = env.step(stay(CLOSED))
+    assert reward.tolist() == [1.0, 1.0]
+    assert info["success"].all()
+    assert terminated.all()
+
+
+def test_sparse_config_differs_in_the_reward_alone() -> None:
+    dense, sparse = load_json(CONFIG), load_json(SPARSE)
+    assert sparse["env"].pop("rewards") == {
+        "success": {"func": "success_reward", "mode": "add", "weight": 1.0, "params": {}}
+    }
+    assert sparse["env"].pop("extensions") == {"shaped_reward": False}
+    del dense["env"]["rewards"], dense["env"]["extensions"]
+    assert dense == sparse
+
+
+def test_scripted_expert_solves_at_least_nineteen_episodes_in_twenty() -> None:
+    env = make(40)
+    over, solved = torch.zeros(40, dtype=torch.bool), torch.zeros(40, dtype=torch.bool)
+    while not over.all():
+        action = env.expert_action()
+        assert (action.abs() <= 1.0).all()
+        _, _, terminated, truncated, info = env.step(action)
+        solved |= info["success"] & ~over
+        over |= terminated | truncated
+    assert solved.float().mean() >= 0.95
+
+
+def test_expert_closes_around_the_cube_and_then_rises(env: PickCubeEnv) -> None:
+    aim(env, [-0.65, 0.0, 0.025])
+    put_cube(env, [[0.0, 0.0, 0.0], [0.1, 0.0, 0.0]])
+    action = env.expert_action()
+    assert action[:, 6].tolist() == [CLOSED, OPEN]
+    assert action[0, :6].abs().max() < 0.05  # it stays until it has gripped
+    close_fingers(env, [PRESSING] * 2, [PRESSING] * 2)
+    before = env.robot.get_eef_pose()[:, 2, 3].clone()
+    env.step(env.expert_action())
+    assert (env.robot.get_eef_pose()[:, 2, 3] > before).all()  # the first lifts, the second goes above its cube
+
+
+def test_expert_needs_the_terms_that_it_acts_by() -> None:
+    data = load_json(CONFIG)
+    data["env"]["actions"] = {"arm": {"func": "QposTerm", "params": {"part_name": "arm"}}}
+    env = env_of(data, 1)
+    assert isinstance(env, PickCubeEnv)
+    env.reset()
+    with pytest.raises(ConfigError) as error:
+        env.expert_action()
+    assert str(error.value) == (
+        "env.actions: the scripted expert of PickCubeRL acts by DeltaQposTerm and GripperTerm, got QposTerm"
+    )
 
 
 def test_run_is_the_same_at_any_number_of_threads_and_environments() -> None:

@@ -1,0 +1,104 @@
+"""Episodes to learn from beside one's own experience.
+
+Shapes: M steps of E episodes, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.buffer.replay import ReplayBuffer
+from embodichain.utils import ConfigError
+from embodichain.utils.machine import check_memory
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Episodes, each as a rollout of one environment.
+
+    Attributes:
+        episodes: rollouts [1, T+1] of any T >= 1, with ``obs``, ``entries`` if the policy reads any, ``action``,
+            ``reward`` and ``terminated``. Slot T is the observation after the last step; if that step terminated the
+            episode, it is not read.
+        num_succeeded: episodes that ended with success.
+    """
+
+    episodes: Sequence[TensorDict]
+    num_succeeded: int
+
+    @property
+    def num_steps(self) -> int:
+        """M."""
+        return sum(_num_steps(episode) for episode in self.episodes)
+
+    def obs(self) -> torch.Tensor:
+        """Return the observations of all steps, [M, O]."""
+        return torch.cat([episode["obs"][0, :-1] for episode in self.episodes])
+
+    def describe(self) -> str:
+        """Return a line for the log."""
+        rewards = torch.cat([episode["reward"][0, :-1] for episode in self.episodes])
+        return (
+            f"{len(self.episodes)} episodes of {self.num_steps:,} steps, {self.num_succeeded} with success, rewards "
+            f"from {rewards.min():.4g} to {rewards.max():.4g}"
+        )
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all numbers."""
+        digest = hashlib.sha256()
+        for episode in self.episodes:
+            for key in sorted(episode.keys(include_nested=True, leaves_only=True), key=str):
+                digest.update(f"{key} {list(episode[key].shape)}".encode())
+                digest.update(episode[key].cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def to_data(self) -> dict[str, Any]:
+        """Return all as tensors and plain data."""
+        return {"episodes": [episode.to_dict() for episode in self.episodes], "num_succeeded": self.num_succeeded}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Demonstrations:
+        """Return what :meth:`to_data` was called for."""
+        episodes = [TensorDict(fields, batch_size=fields["reward"].shape) for fields in data["episodes"]]
+        return cls(episodes, data["num_succeeded"])
+
+    def to_buffer(self, device: torch.device) -> ReplayBuffer:
+        """Return a replay buffer on a device with all steps.
+
+        Raises:
+            ConfigError: it does not fit the memory; nothing was allocated.
+        """
+        longest = max(self.episodes, key=_num_steps)
+        # Behind the steps of each episode is the observation after the last one.
+        capacity = self.num_steps + len(self.episodes)
+        size = ReplayBuffer.bytes_needed(capacity, longest)
+        check_memory("algorithm.cfg.demonstrations", f"the {self.num_steps:,} steps of demonstrations", size, device)
+        buffer = ReplayBuffer(capacity, longest.to(device))
+        for episode in self.episodes:
+            buffer.add(episode)
+        return buffer
+
+
+def check_share(share: float, batch_size: int) -> int:
+    """Return how many transitions of a batch are of demonstrations.
+
+    Raises:
+        ConfigError: none or all.
+    """
+    count = round(share * batch_size)
+    if not 0 < count < batch_size:
+        raise ConfigError(
+            f"algorithm.cfg.demonstration_share: {share:g} of a batch of {batch_size} are {count} transitions; at "
+            "least one must be of demonstrations, and one of the replay buffer"
+        )
+    return count
+
+
+def _num_steps(episode: TensorDict) -> int:
+    return episode.batch_size[1] - 1

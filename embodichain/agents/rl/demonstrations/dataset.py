@@ -1,0 +1,226 @@
+"""Demonstrations from a LeRobot dataset.
+
+Shapes: F frames of an episode, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.config_changes import differences
+from embodichain.datasets.checks import check_finite
+from embodichain.datasets.lerobot_reading import LeRobotEpisode, read_info, read_lerobot
+from embodichain.datasets.task_record import task_record
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import placed
+from embodichain.utils.observations import column_names, entry_spaces
+
+PLACE = "algorithm.cfg.demonstrations"
+
+_OBS, _ACTION, _REWARD, _SUCCESS = "observation.environment_state", "action", "next.reward", "next.success"
+_JOINTS = "observation.state"
+# Mark the frames in which a person acted: in LeRobot's HIL-SERL, and in its recordings with corrections (DAgger).
+_INTERVENTIONS = ("complementary_info.is_intervention", "intervention")
+_TOLERANCE = 1e-5  # of the action limits
+
+
+def read_demonstrations(
+    path: str, num_episodes: int | None, env: EmbodiedEnv, keys: Sequence[str], config: Mapping[str, Any]
+) -> Demonstrations:
+    """Read the episodes of a dataset that ``LeRobotRecorder`` has written with ``environment_state``.
+
+    A dataset has no observation after an episode's last step. If that step reached success, and success terminates the
+    task, none is needed. Otherwise the last frame is the observation after the step before it.
+
+    If a feature marks the frames in which a person intervened, these alone are demonstrations: each unbroken series of
+    them, up to the frame behind it.
+
+    Args:
+        num_episodes: to read, from the first; None: all.
+        keys: the entries of the observation that the policy reads beside the flat one.
+        config: of the environment, as plain data with every default.
+
+    Raises:
+        ConfigError: there is no dataset; it is of another robot, task or version of the task; it lacks something; or a
+            number in it is not finite or beyond the action limits.
+    """
+    found: list[tuple[TensorDict, bool]] = []
+    with placed(f"{PLACE}: "):
+        reader = _Reader(path, read_info(Path(path))["features"], env, keys)
+        for number, episode in enumerate(islice(read_lerobot(path), num_episodes)):
+            if not number:
+                _check_record(path, episode, config)
+            found += reader.rollouts(episode, number)
+        if not found:
+            marked = "" if reader.mark is None else f" that '{reader.mark}' marks"
+            raise ConfigError(f"{path}: has no steps{marked}")
+    return Demonstrations([rollout for rollout, _ in found], sum(is_success for _, is_success in found))
+
+
+def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any]) -> None:
+    """Check that the dataset's numbers mean what they mean in an environment's config.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    text = episode.description.get("environment")
+    if text is None:
+        logger.log_warning(
+            f"{PLACE}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken for "
+            "this environment's"
+        )
+        return
+    try:
+        record = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: the column 'environment' of its episodes is no JSON: {error}") from error
+    lines = differences(record, task_record(config), "", "the dataset")
+    if lines:
+        more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        raise ConfigError(f"{path}: was recorded in another environment: {lines[0]}{more}")
+
+
+class _Reader:
+    """Makes rollouts of a dataset's episodes.
+
+    Attributes:
+        mark: the feature that marks interventions, or None.
+    """
+
+    def __init__(self, path: str, features: Mapping[str, Any], env: EmbodiedEnv, keys: Sequence[str]) -> None:
+        self._path = path
+        self._terminates = env.success_terminates
+        space = env.single_action_space
+        self._low, self._high = torch.from_numpy(space.low), torch.from_numpy(space.high)
+        self._images = {key: f"observation.images.{_camera_of(key)}" for key in keys}
+        self.mark = next((name for name in _INTERVENTIONS if name in features), None)
+        self._check_features(features, env)
+
+    def rollouts(self, episode: LeRobotEpisode, number: int) -> Iterator[tuple[TensorDict, bool]]:
+        """Yield rollouts [1, T+1] of an episode, each with whether its last step reached success."""
+        place = f"{self._path}: episode {number}"
+        frames = self._frames(episode, place)
+        count = len(frames)
+        is_success = frames["success"]
+        terminated = is_success & self._terminates
+        terminated[:-1] = False
+        for first, end in _series(frames["marked"]):
+            # The rows up to ``last`` have an observation behind them, or need none.
+            last = min(end, count - 1)
+            rows = torch.arange(first, last + 1)
+            if end == count and terminated[-1]:
+                rows = torch.cat((rows, rows[-1:]))
+            if len(rows) < 2:
+                continue
+            rollout = frames[rows].exclude("success", "marked")
+            rollout["terminated"] = terminated[rows]
+            yield rollout.unsqueeze(0), bool(is_success[rows[-2]])
+
+    def _check_features(self, features: Mapping[str, Any], env: EmbodiedEnv) -> None:
+        for name in (_OBS, _ACTION, _REWARD, _SUCCESS, *self._images.values()):
+            if name not in features:
+                hint = " (LeRobotRecorder writes it with environment_state)" if name == _OBS else ""
+                raise ConfigError(f"{self._path}: has no feature '{name}'{hint}; it has {', '.join(features)}")
+        joints = features.get(_JOINTS, {}).get("names")
+        if "state" not in env.single_observation_space.spaces and joints not in (None, env.robot.joint_names):
+            raise ConfigError(
+                f"{self._path}: is of another robot: its joints are {joints}, this one's {env.robot.joint_names}"
+            )
+        self._check_columns(features[_OBS].get("names"), column_names(env.single_observation_space))
+        known = entry_spaces(env.single_observation_space)
+        for key, name in self._images.items():
+            shape, wanted = list(features[name]["shape"]), list(known[key].shape)
+            if shape != wanted:
+                raise ConfigError(f"{self._path}: {name}: its images are {shape}, this environment's {key} {wanted}")
+
+    def _check_columns(self, names: object, wanted: list[str]) -> None:
+        self._num_columns = len(wanted)
+        if not isinstance(names, list):
+            return
+        here = [(a, b) for a, b in zip(names, wanted, strict=False) if a != b]
+        if here or len(names) != len(wanted):
+            what = (
+                f"has '{here[0][0]}' where it has '{here[0][1]}'" if here else f"has {len(names)} of its {len(wanted)}"
+            )
+            raise ConfigError(f"{self._path}: {_OBS}: is no observation of this environment: {what} numbers")
+
+    def _frames(self, episode: LeRobotEpisode, place: str) -> TensorDict:
+        """Return the checked frames of an episode, [F]."""
+        numbers = {
+            "obs": (_OBS, self._num_columns),
+            "action": (_ACTION, len(self._low)),
+            "reward": (_REWARD, 1),
+            "success": (_SUCCESS, 1),
+        }
+        if self.mark is not None:
+            numbers["marked"] = (self.mark, 1)
+        found = {key: _rows(episode, name, size, place) for key, (name, size) in numbers.items()}
+        check_finite(found, place, {key: name for key, (name, _) in numbers.items()})
+        self._check_limits(found["action"], place)
+        count = len(found["obs"])
+        frames = TensorDict(found, batch_size=[count])
+        frames["reward"] = found["reward"].squeeze(1)
+        frames["success"] = found["success"].squeeze(1) > 0.5
+        frames["marked"] = (
+            torch.ones(count, dtype=torch.bool) if self.mark is None else found["marked"].squeeze(1) > 0.5
+        )
+        if self._images:
+            images = {key: torch.from_numpy(episode.frames[name]) for key, name in self._images.items()}
+            frames["entries"] = TensorDict(images, batch_size=[count])
+        return frames
+
+    def _check_limits(self, action: Tensor, place: str) -> None:
+        beyond = ((action < self._low - _TOLERANCE) | (action > self._high + _TOLERANCE)).nonzero()
+        if not len(beyond):
+            return
+        frame, column = beyond[0].tolist()
+        raise ConfigError(
+            f"{place}, frame {frame}: {_ACTION}[{column}] is {action[frame, column]:.4g}; this environment's actions "
+            f"are between {self._low[column]:.4g} and {self._high[column]:.4g}"
+        )
+
+
+def _camera_of(key: str) -> str:
+    """Return the camera of an entry ``image/<camera>`` or ``sensor/<camera>/color``.
+
+    Raises:
+        ConfigError: it is another entry, which datasets do not have.
+    """
+    match key.split("/"):
+        case ["image", uid] | ["sensor", uid, "color"]:
+            return uid
+    raise ConfigError(f"the policy reads '{key}', which datasets do not have: of images, they have colours alone")
+
+
+def _series(marked: Tensor) -> Iterator[tuple[int, int]]:
+    """Yield first and end (exclusive) of each unbroken series in [F] bool."""
+    edges = torch.nn.functional.pad(marked.int(), (1, 1)).diff()
+    yield from zip((edges == 1).nonzero().flatten().tolist(), (edges == -1).nonzero().flatten().tolist(), strict=True)
+
+
+def _rows(episode: LeRobotEpisode, name: str, size: int, place: str) -> Tensor:
+    """Return a feature as float32 [F, size].
+
+    Raises:
+        ConfigError: it has another size.
+    """
+    values = episode.frames[name]
+    try:
+        with np.errstate(over="ignore"):  # overflow becomes infinite, which is reported
+            rows = values.astype(np.float32).reshape(len(values), -1)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{place}: {name} has no rows of numbers: {error}") from error
+    if rows.shape[1] != size:
+        raise ConfigError(f"{place}: {name} has {rows.shape[1]} numbers, this environment's {size}")
+    return torch.from_numpy(rows)

@@ -1,0 +1,96 @@
+"""The demonstrations of a training: read or recorded at its start, and the same ones again when it is resumed.
+
+Shapes: T steps of an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import SACCfg
+from embodichain.agents.rl.algo.sac import EXPERT
+from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.checkpoint.content import loading
+from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
+from embodichain.agents.rl.demonstrations.dataset import PLACE, read_demonstrations
+from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
+from embodichain.agents.rl.distributed import get_process_group
+from embodichain.agents.rl.run_config import RunConfig
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.configclass import replace
+from embodichain.utils.errors import placed
+
+FILE = "demonstrations.pt"
+"""The expert's episodes in the run's folder."""
+
+_NUM_ENVS, _NUM_EPISODES = 16, 50  # of the expert
+
+
+def load_demonstrations(
+    run: RunConfig, folder: Path, env: EmbodiedEnv, keys: Sequence[str], is_resumed: bool
+) -> Demonstrations:
+    """Return the demonstrations that ``algorithm.cfg`` names, on all ranks those that rank 0 finds; log what they are.
+
+    Args:
+        folder: of the run. The expert's episodes are written into it, and read again if the run is resumed.
+        env: of the training.
+        keys: the entries of the observation that the policy reads.
+
+    Raises:
+        ConfigError: there are none, or they do not fit the environment.
+    """
+    cfg = run.algorithm
+    assert isinstance(cfg, SACCfg)
+    source = cfg.demonstrations
+    assert source is not None
+
+    def find() -> dict[str, Any]:
+        if source != EXPERT:
+            return read_demonstrations(source, cfg.num_demonstrations, env, keys, run.resolved["gym_config"]).to_data()
+        if is_resumed:
+            return _read_recorded(folder / FILE)
+        return _record_expert(run, folder / FILE, cfg.num_demonstrations or _NUM_EPISODES, keys)
+
+    process_group = get_process_group()
+    with process_group.busy():
+        found = Demonstrations.from_data(process_group.run_on_main(find))
+    if process_group.is_main:
+        whose = f"the scripted expert of {run.env_id}" if source == EXPERT else source
+        logger.log_info(f"demonstrations: {whose}: {found.describe()}")
+    return found
+
+
+def _record_expert(run: RunConfig, path: Path, num_episodes: int, keys: Sequence[str]) -> dict[str, Any]:
+    """Let the expert play in environments of its own, and write its episodes into a file."""
+    assert isinstance(run.env, EmbodiedEnvCfg)  # the config refuses others
+    cfg = replace(
+        run.env, num_envs=min(num_episodes, _NUM_ENVS), first_env_id=0, group_size=1, dataset={}, curriculum={}
+    )
+    with closing(build_env(run.env_id, cfg)) as env:
+        episodes = play_expert(env, num_episodes, keys, run.trainer.seed)
+    num_succeeded = sum(episode.is_success for episode in episodes)
+    if not num_succeeded:
+        raise ConfigError(f"{PLACE}: the scripted expert of {run.env_id} failed in all {num_episodes} episodes")
+    data = Demonstrations([_rollout(episode) for episode in episodes], num_succeeded).to_data()
+    save_checkpoint(path, data)
+    return data
+
+
+def _read_recorded(path: Path) -> dict[str, Any]:
+    with placed(f"{PLACE}: the expert's episodes of this run: "), loading(path):
+        data = load_checkpoint(path)
+        Demonstrations.from_data(data).digest()
+    return data
+
+
+def _rollout(episode: ExpertEpisode) -> TensorDict:
+    """Return an episode as a rollout of one environment, [1, T+1]."""
+    padding = episode.acted[-1:].clone().zero_()
+    return TensorDict.cat((episode.acted, padding)).update(episode.observed).unsqueeze(0)

@@ -1,0 +1,193 @@
+"""How often SAC learns, how far, and its state; see ``linear_sac.py``. Legend: N envs, T rollout steps."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from embodichain.agents.rl.algo import SAC, SACCfg, build_algo
+from embodichain.agents.rl.buffer import ReplayBuffer
+from embodichain.utils import ConfigError
+from tests.agents.rl.algo.linear_sac import make_batch, make_rollout, make_sac, update, weight_of
+from tests.agents.rl.fakes import assert_same, linear_policy
+from tests.no_sync import no_host_sync
+
+
+def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_over() -> None:
+    # 0.375 * 4 = 1.5 gradient steps for each rollout of 4 steps: 1, 2, 1, 2, each of critics, actor and temperature.
+    sac = make_sac(updates_per_step=0.375)
+    counts = []
+    for _ in range(4):
+        update(sac, num_steps=4)
+        counts.append(sac.take_step_counts())
+    assert counts == [(3, 0), (6, 0), (3, 0), (6, 0)]
+
+
+def test_several_environments_count_together() -> None:
+    sac = make_sac(updates_per_step=0.125)
+    sac.update(make_rollout(num_envs=8, num_steps=3))  # 24 steps
+    assert sac.take_step_counts() == (9, 0)
+
+
+def test_actor_and_temperature_make_one_step_for_several_of_the_critics() -> None:
+    sac = make_sac(policy_delay=2)
+    metrics = update(sac, num_steps=3)
+    assert sac.take_step_counts() == (3 + 1 + 1, 0)  # of the second of three
+    assert "actor_loss" in metrics
+    metrics = update(sac)
+    assert sac.take_step_counts() == (1 + 1 + 1, 0)  # the fourth
+    metrics = update(sac)
+    assert sac.take_step_counts() == (1, 0)
+    assert set(metrics) == {"replay_steps", "critic_loss", "action_value", "grad_norm"}
+
+
+def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
+    sac = make_sac(learning_starts=8, learning_rate=0.1)
+    before = copy.deepcopy(sac.policy.state_dict())
+    assert sac.update(make_rollout(num_steps=4)) == {"replay_steps": 4}
+    assert sac.take_step_counts() == (0, 0)
+    assert_same(dict(sac.policy.state_dict()), dict(before))
+    assert sac.update(make_rollout(num_steps=4))["replay_steps"] == 8
+    assert sac.take_step_counts() == (12, 0)  # for the 4 steps of this rollout, not those before
+
+
+def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many() -> None:
+    # Every step is truncated, and takes two slots: of 8 slots 4 are steps. All processes must begin together.
+    sac = make_sac(learning_starts=8, replay_capacity=8)
+    counts = []
+    for _ in range(2):
+        rollout = make_rollout(num_steps=4)
+        rollout["truncated"][:, :-1] = True
+        counts.append(sac.update(rollout)["replay_steps"])
+    assert counts == [4, 4]
+    assert sac.take_step_counts() == (12, 0)
+
+
+def test_targets_move_by_tau_towards_the_critics() -> None:
+    sac = make_sac(critics=((1.0, 2.0),), tau=0.25)
+    weight_of(sac.target_critics[0]).data = torch.zeros(1, 2)
+    update(sac)
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.25, 0.5]]
+    update(sac)
+    assert weight_of(sac.target_critics[0]).tolist() == [[0.4375, 0.875]]  # 0.25 + 0.25 * 0.75, twice that
+
+
+def test_targets_follow_the_critics_as_they_are_after_the_step() -> None:
+    sac = make_sac(learning_rate=0.1, tau=1.0)
+    update(sac)
+    for critic, target in zip(sac.policy.critics, sac.target_critics, strict=True):
+        assert torch.equal(weight_of(critic), weight_of(target))
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.6)  # Adam's first step is the learning rate
+
+
+@pytest.mark.parametrize(("limit", "cut"), [(None, False), (0.5, True)])
+def test_gradients_are_cut_to_a_norm_if_there_is_a_limit(limit: float | None, cut: bool) -> None:
+    sac = make_sac(max_grad_norm=limit, initial_temperature=10.0)
+    metrics = update(sac)
+    networks = {"grad_norm": sac.policy.critics, "actor_grad_norm": sac.policy.actor}
+    for name, network in networks.items():
+        norm = torch.stack([p.grad.norm() for p in network.parameters() if p.grad is not None]).norm().item()
+        assert metrics[name] > 0.5  # before it is cut
+        assert norm == pytest.approx(0.5 if cut else metrics[name], rel=1e-4)
+
+
+def test_critics_have_a_learning_rate_of_their_own() -> None:
+    sac = make_sac(learning_rate=0.1, critic_learning_rate=0.01, actor=((0.0,), (0.0,)))
+    update(sac)
+    # Adam's first step is as long as the learning rate.
+    assert weight_of(sac.policy.critics[0])[0, 0].item() == pytest.approx(0.51)
+    assert weight_of(sac.policy.actor).abs().flatten().tolist() == pytest.approx([0.1, 0.1], rel=1e-4)
+    assert abs(sac.temperature.log.item()) == pytest.approx(0.1)
+
+
+def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
+    sac = make_sac(learning_rate=0.1)
+    before = copy.deepcopy(sac.policy.critics.state_dict())
+    update(sac, make_batch(reward=(math.nan,)))
+    assert sac.take_step_counts() == (3, 1)
+    assert_same(dict(sac.policy.critics.state_dict()), dict(before))
+    assert math.isfinite(update(sac)["critic_loss"])
+
+
+def test_training_continues_with_the_finite_rows_of_the_buffer() -> None:
+    torch.manual_seed(0)
+    sac = make_sac(learning_rate=0.01, batch_size=2)
+    rollout = make_rollout(num_envs=4, num_steps=4)
+    rollout["reward"][1, 2] = math.nan
+    metrics = sac.update(rollout)
+    asked, skipped = sac.take_step_counts()
+    assert (asked, 0 < skipped < 16) == (48, True)
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_loaded_state_continues_to_the_last_bit() -> None:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "learning_rate": 0.01,
+        "updates_per_step": 0.375,
+        "policy_delay": 2,
+        "n_steps": 2,
+        "batch_size": 8,
+    }
+    ours, theirs = make_sac(**settings), make_sac(**settings, critics=((0.0, 0.0), (1.0, 1.0)))
+    rollouts = [make_rollout(2, 5) for _ in range(3)]
+    for rollout in rollouts[:2]:
+        ours.update(rollout)
+    theirs.policy.load_state_dict(copy.deepcopy(ours.policy.state_dict()))
+    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
+    theirs.replay = copy.deepcopy(ours.replay)
+    for sac in (ours, theirs):
+        torch.manual_seed(1)
+        sac.update(rollouts[2])
+    assert_same(dict(theirs.policy.state_dict()), dict(ours.policy.state_dict()))
+    assert_same(theirs.state_dict(), ours.state_dict())
+    # 3.75 gradient steps a rollout
+    assert (ours.state_dict()["num_updates"], ours.state_dict()["owed"]) == (11, 0.25)
+
+
+def test_rollout_is_left_as_it_is() -> None:
+    sac, rollout = make_sac(learning_rate=0.1), make_rollout(2, 3)
+    before = rollout.clone()
+    sac.update(rollout)
+    assert (rollout == before).all()
+    assert isinstance(sac.replay, ReplayBuffer)
+
+
+def test_gradient_steps_do_not_make_the_host_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    sac = make_sac(learning_rate=0.01, max_grad_norm=1.0, policy_delay=2)
+    sac.update(make_rollout(2, 4))
+    monkeypatch.setattr("embodichain.agents.rl.models.soft_actor_critic.bounded", lambda x, low, high: x)  # CPU only
+    assert sac.replay is not None
+    with no_host_sync(monkeypatch):
+        for _ in range(2):
+            batch = sac.replay.sample(4, 2, 0.5)
+            sac._improve_critics(batch)
+            sac._improve_actor(batch)
+            sac._move_targets()
+
+
+def test_policy_without_critics_of_actions_is_refused() -> None:
+    for build in (lambda p: SAC(SACCfg(), p), lambda p: build_algo("sac", {}, p, "cpu")):
+        with pytest.raises(ConfigError, match=r"^SAC improves policies of class SoftActorCritic, got ActorCritic$"):
+            build(linear_policy())
+
+
+def test_ppo_refuses_a_policy_that_values_actions() -> None:
+    policy = make_sac().policy
+    with pytest.raises(
+        ConfigError, match="reads value from evaluate_actions, and SoftActorCritic returns log_prob, en"
+    ):
+        build_algo("ppo", {}, policy, "cpu")
+
+
+def test_action_space_of_any_size_is_a_box() -> None:
+    wide = spaces.Box(np.array([-2.0], np.float32), np.array([6.0], np.float32))
+    sac = make_sac(critics=((0.0, 1.0),), action_space=wide, entropy_in_targets=False)
+    # Q = (a - 2) / 4 at a = 4: 0.5; y = r = 2
+    assert update(sac, make_batch(action=(4.0,), discount=(0.0,)))["critic_loss"] == pytest.approx(2.25)

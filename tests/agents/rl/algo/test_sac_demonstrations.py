@@ -1,0 +1,114 @@
+"""SAC that learns from demonstrations, too; see ``linear_sac.py``. Legend: B batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import SAC
+from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.models import RunningNormalizer
+from embodichain.utils import ConfigError
+from tests.agents.rl.algo.linear_sac import make_rollout, make_sac
+
+EXPERT_OBS = 100.0
+
+
+def shown(first: float = EXPERT_OBS) -> Demonstrations:
+    """Return an episode of 3 steps that ends with the reward 1."""
+    fields = {
+        "obs": first + torch.arange(4.0)[:, None],
+        "action": torch.zeros(4, 1),
+        "reward": torch.tensor([0.0, 0.0, 1.0, 0.0]),
+        "terminated": torch.tensor([False, False, True, False]),
+    }
+    return Demonstrations([TensorDict(fields, batch_size=[4]).unsqueeze(0)], 1)
+
+
+def make(**settings: Any) -> SAC:
+    sac = make_sac(demonstrations="expert", **{"batch_size": 8, **settings})
+    sac.use_demonstrations(shown())
+    return sac
+
+
+def batches(sac: SAC, monkeypatch: pytest.MonkeyPatch, num_steps: int = 4) -> list[TensorDict]:
+    """Return the batches of the gradient steps for a rollout."""
+    found: list[TensorDict] = []
+    improve = sac._improve_critics
+
+    def keeping(batch: TensorDict) -> dict[str, torch.Tensor]:
+        found.append(batch.clone())
+        return improve(batch)
+
+    monkeypatch.setattr(sac, "_improve_critics", keeping)
+    sac.update(make_rollout(num_steps=num_steps))
+    return found
+
+
+@pytest.mark.parametrize(("share", "size", "count"), [(0.5, 8, 4), (0.25, 8, 2), (0.5, 5, 2)])
+def test_share_of_every_batch_is_of_demonstrations(
+    share: float, size: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = batches(make(demonstration_share=share, batch_size=size), monkeypatch)
+    assert len(found) == 4
+    for batch in found:
+        assert batch.batch_size == (size,)
+        is_shown = batch["obs"].squeeze(1) > EXPERT_OBS / 2
+        assert is_shown.tolist() == [False] * (size - count) + [True] * count
+
+
+def test_demonstrations_have_the_same_returns_as_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = TensorDict.cat(batches(make(n_steps=2, batch_size=64), monkeypatch))
+    rows = {
+        obs: (reward, discount)
+        for obs, reward, discount in zip(
+            batch["obs"].squeeze(1).tolist(), batch["reward"].tolist(), batch["discount"].tolist(), strict=True
+        )
+        if obs > EXPERT_OBS / 2
+    }
+    # gamma 0.5: two steps without a reward; 0 + 0.5 * 1 and the end; 1 and the end.
+    assert rows == {100.0: (0.0, 0.25), 101.0: (0.5, 0.0), 102.0: (1.0, 0.0)}
+
+
+def test_own_steps_alone_are_learned_from_without_demonstrations(monkeypatch: pytest.MonkeyPatch) -> None:
+    for batch in batches(make_sac(batch_size=8), monkeypatch):
+        assert (batch["obs"] < EXPERT_OBS / 2).all()
+
+
+def test_demonstrations_are_no_steps_of_the_replay_buffer() -> None:
+    assert make().update(make_rollout(num_steps=4))["replay_steps"] == 4
+
+
+def test_normalizer_sees_the_demonstrations() -> None:
+    sac = make_sac(demonstrations="expert", batch_size=8)
+    sac.policy.normalizer = RunningNormalizer(1)
+    sac.policy.has_normalizer = True
+    sac.use_demonstrations(shown())
+    assert sac.policy.normalizer.count == 3
+    assert sac.policy.normalizer.mean.tolist() == [101.0]  # of 100, 101 and 102
+
+
+def test_demonstrations_that_were_not_given_are_told() -> None:
+    sac = make_sac(demonstrations="outputs/data", batch_size=8)
+    with pytest.raises(ConfigError) as error:
+        sac.update(make_rollout())
+    assert str(error.value) == ("algorithm.cfg.demonstrations: outputs/data: were not given to SAC.use_demonstrations")
+
+
+def test_share_that_leaves_nothing_is_told_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"demonstration_share: 0\.1 of a batch of 4 are 0 transitions"):
+        make_sac(demonstrations="expert", batch_size=4, demonstration_share=0.1)
+    make_sac(batch_size=4, demonstration_share=0.1)  # without demonstrations it has no meaning
+
+
+def test_checkpoint_is_loaded_with_the_same_demonstrations_alone() -> None:
+    sac, same, other = make(), make(), make_sac(demonstrations="expert", batch_size=8)
+    other.use_demonstrations(shown(first=101.0))
+    state = sac.state_dict()
+    same.load_state_dict(state)
+    for wrong in (other, make_sac(demonstrations="expert", batch_size=8)):
+        with pytest.raises(ConfigError, match=r"demonstrations: expert: are not those that the run has learned from"):
+            wrong.load_state_dict(state)

@@ -1,0 +1,233 @@
+"""SAC's targets, losses and gradients by hand; see ``linear_sac.py``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import Tensor
+
+from embodichain.agents.rl.algo import SAC
+from embodichain.agents.rl.algo.sac import soft_target
+from tests.agents.rl.algo.linear_sac import UNIT, SameBatch, make_batch, make_rollout, make_sac, update, weight_of
+
+
+def grad(parameter: Tensor) -> list[Any]:
+    assert parameter.grad is not None
+    values: list[Any] = parameter.grad.tolist()
+    return values
+
+
+# --- targets and the critics ---
+
+
+def test_soft_target_by_hand() -> None:
+    # 1 + 0.9 * (10 + 2), 1 + 0 * (10 + 2), 3 + 0.81 * (5 - 1)
+    target = soft_target(
+        torch.tensor([1.0, 1.0, 3.0]),
+        torch.tensor([0.9, 0.0, 0.81]),
+        torch.tensor([10.0, 10.0, 5.0]),
+        torch.tensor([2.0, 2.0, -1.0]),
+    )
+    torch.testing.assert_close(target, torch.tensor([11.8, 1.0, 6.24]))
+
+
+@pytest.mark.parametrize(
+    ("reduction", "discount", "loss"),
+    [
+        # Q(s, a) is 0.5 and 2 at s = 1; the targets' Q(s', a') are 1.5 and 6 at s' = 3; r = 2.
+        ("min", 0.5, 2.25**2 + 0.75**2),  # y = 2 + 0.5 * 1.5 = 2.75
+        ("mean", 0.5, 3.375**2 + 1.875**2),  # y = 2 + 0.5 * 3.75 = 3.875
+        ("min", 0.0, 1.5**2),  # terminated: y = 2
+    ],
+)
+def test_critic_loss_by_hand(reduction: Any, discount: float, loss: float) -> None:
+    sac = make_sac(critic_reduction=reduction, entropy_in_targets=False)
+    metrics = update(sac, make_batch(discount=(discount,)))
+    assert metrics["critic_loss"] == pytest.approx(loss)
+    assert metrics["action_value"] == pytest.approx((0.5 + 2) / 2)
+
+
+def test_gradient_of_the_critics_by_hand() -> None:
+    sac = make_sac(critics=((0.5, 1.0), (2.0, -1.0)), entropy_in_targets=False)
+    update(sac, make_batch(discount=(0.0,)))
+    # y = 2; Q = 0.5 + 0.5 = 1 and 2 - 0.5 = 1.5; dL/dw = 2 (Q - y) (s, a), (s, a) = (1, 0.5)
+    assert grad(weight_of(sac.policy.critics[0])) == [[-2, -1]]
+    assert grad(weight_of(sac.policy.critics[1])) == [[-1, -0.5]]
+
+
+def test_critic_loss_is_a_mean_over_the_batch_and_a_sum_over_critics() -> None:
+    # Two transitions with y = 2 and y = 4: ((0.5 - 2)^2 + (0.5 - 4)^2) / 2 + ((2 - 2)^2 + (2 - 4)^2) / 2
+    batch = make_batch((1.0, 1.0), (0.0, 0.0), (2.0, 4.0), (0.0, 0.0), (0.0, 0.0))
+    assert update(make_sac(), batch)["critic_loss"] == pytest.approx((2.25 + 12.25) / 2 + (0 + 4) / 2)
+
+
+def noise_of_next_action() -> tuple[float, float]:
+    """Return the standard normal draws of the next update: of the target's action, and of the actor's."""
+    torch.manual_seed(0)
+    drawn = torch.randn(1, 1).item(), torch.randn(1, 1).item()
+    torch.manual_seed(0)
+    return drawn
+
+
+def squashed(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+    """Return an action tanh(u), u = mean + std * noise, and its log-density."""
+    action = math.tanh(mean + math.exp(log_std) * noise)
+    log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi) - math.log(1 - action**2)
+    return action, log_prob
+
+
+@pytest.mark.parametrize("is_soft", [True, False])
+def test_target_has_the_next_actions_value_and_entropy(is_soft: bool) -> None:
+    sac = make_sac(critics=((0.5, 2.0),), initial_temperature=0.7, entropy_in_targets=is_soft)
+    batch = make_batch()
+    rollout = make_rollout()
+    noise, _ = noise_of_next_action()
+    sac.replay = SameBatch(batch)  # type: ignore[assignment]
+    metrics = sac.update(rollout)
+    # At s' = 3: mean 0.9, log-std 0.6. Q(s, a) = 0.5 + 2 * 0.5 = 1.5.
+    action, log_prob = squashed(0.9, 0.6, noise)
+    target = 2 + 0.5 * (0.5 * 3 + 2 * action - is_soft * 0.7 * log_prob)
+    assert metrics["critic_loss"] == pytest.approx((1.5 - target) ** 2, rel=1e-4)
+
+
+def test_bootstrap_is_from_the_target_critics() -> None:
+    sac = make_sac(critics=((0.5, 0.0),), entropy_in_targets=False, tau=1e-12)
+    weight_of(sac.target_critics[0]).data = torch.tensor([[10.0, 0.0]])
+    # y = 2 + 0.5 * 10 * 3 = 17, Q = 0.5
+    assert update(sac)["critic_loss"] == pytest.approx(16.5**2)
+
+
+def test_targets_get_no_gradient_and_the_next_action_gives_none() -> None:
+    sac = make_sac(policy_delay=2)  # the actor makes no step
+    update(sac)
+    assert all(not p.requires_grad and p.grad is None for p in sac.target_critics.parameters())
+    assert all(p.grad is None for p in sac.policy.actor.parameters())
+    assert sac.temperature.log.grad is None
+
+
+# --- what is stored ---
+
+
+def stored_target(terminated: bool = False, truncated: bool = False, **settings: Any) -> float:
+    """Return the target of the first of two steps, at observations 1 and 3 with rewards 2 and 4; the last is 7.
+
+    The first may end its episode there, at the final observation 5. Q = w s with w = 1 in the target critics.
+    """
+    sac = make_sac(critics=((1.0, 0.0),), entropy_in_targets=False, batch_size=512, **settings)
+    rollout = make_rollout(num_steps=2)
+    rollout["obs"][0, :, 0] = torch.tensor([1.0, 3.0, 7.0])
+    rollout["reward"][0, :2] = torch.tensor([2.0, 4.0])
+    rollout["terminated"][0, 0], rollout["truncated"][0, 0] = terminated, truncated
+    rollout["final"]["obs"][0, 0] = 5.0 * truncated
+    seen: list[Tensor] = []
+
+    def recording(batch: TensorDict) -> Tensor:
+        seen.append(SAC._target(sac, batch)[batch["obs"].squeeze(1) == 1])
+        return torch.zeros(len(batch))
+
+    sac._target = recording  # type: ignore[method-assign]
+    sac.update(rollout)
+    (target,) = seen[0].unique().tolist()
+    return float(target)
+
+
+def test_target_of_a_step_within_an_episode_bootstraps_from_the_next_observation() -> None:
+    assert stored_target() == 2 + 0.5 * 3
+
+
+def test_target_of_a_terminated_step_is_the_reward_alone() -> None:
+    assert stored_target(terminated=True) == 2
+
+
+def test_target_of_a_truncated_step_bootstraps_from_its_final_observation() -> None:
+    assert stored_target(truncated=True) == 2 + 0.5 * 5
+
+
+def test_target_of_two_steps_sums_their_rewards() -> None:
+    assert stored_target(n_steps=2) == 2 + 0.5 * 4 + 0.25 * 7
+    assert stored_target(n_steps=2, terminated=True) == 2
+    assert stored_target(n_steps=2, truncated=True) == 2 + 0.5 * 5
+
+
+def test_replay_buffer_is_asked_for_the_settings() -> None:
+    sac = make_sac(batch_size=7, n_steps=3, gamma=0.9)
+    update(sac)
+    assert sac.replay.asked == [(7, 3, 0.9)]  # type: ignore[union-attr]
+
+
+# --- actor and temperature ---
+
+
+def actor_by_hand(w_a: float, temperature: float, noise: float) -> list[float]:
+    """Return the gradient of alpha log pi(a|s) - Q(s, a) with respect to m and l at s = 1, m = 0.3, l = 0.2.
+
+    With u = m + exp(l) e, a = tanh(u): d log pi/dm = 2 a, d log pi/dl = -1 + 2 a exp(l) e, da/du = 1 - a^2.
+    """
+    spread = math.exp(0.2) * noise
+    a = math.tanh(0.3 + spread)
+    of_mean = temperature * 2 * a - w_a * (1 - a**2)
+    of_log_std = temperature * (2 * a * spread - 1) - w_a * (1 - a**2) * spread
+    return [of_mean, of_log_std]
+
+
+@pytest.mark.parametrize(
+    ("reduction", "w_a"),
+    [
+        ("min", 3.0),  # Q = 0.5 + 3 a is the lower one for every a: 0.5 + 3 a < 9 + a
+        ("mean", 2.0),  # (3 + 1) / 2
+    ],
+)
+def test_gradient_of_actor_and_temperature_by_hand(reduction: Any, w_a: float) -> None:
+    sac = make_sac(critics=((0.5, 3.0), (9.0, 1.0)), critic_reduction=reduction, initial_temperature=0.7)
+    rollout = make_rollout()
+    _, noise = noise_of_next_action()
+    sac.replay = SameBatch(make_batch())  # type: ignore[assignment]
+    metrics = sac.update(rollout)
+    of_mean, of_log_std = actor_by_hand(w_a, 0.7, noise)
+    assert weight_of(sac.policy.actor).grad is not None
+    torch.testing.assert_close(weight_of(sac.policy.actor).grad, torch.tensor([[of_mean], [of_log_std]]))
+    action, log_prob = squashed(0.3, 0.2, noise)
+    value = (0.5 + 9) / 2 + 2 * action if reduction == "mean" else 0.5 + 3 * action
+    assert metrics["actor_loss"] == pytest.approx(0.7 * log_prob - value, rel=1e-4)
+    assert metrics["actor_grad_norm"] == pytest.approx(math.hypot(of_mean, of_log_std), rel=1e-4)
+    assert metrics["entropy"] == pytest.approx(-log_prob, rel=1e-4)
+    assert metrics["temperature"] == pytest.approx(0.7)
+    # The target entropy is -A = -1: d/d log alpha of -alpha (log pi - 1)
+    assert sac.temperature.log.grad is not None
+    assert sac.temperature.log.grad.item() == pytest.approx(-0.7 * (log_prob - 1), rel=1e-4)
+
+
+@pytest.mark.parametrize("space", [UNIT, spaces.Box(-100, 500, (1,))])
+@pytest.mark.parametrize(("setting", "target"), [(None, -1.0), (0.25, 0.25)])
+def test_target_entropy_is_that_of_the_action_scaled_to_one(
+    space: spaces.Box, setting: float | None, target: float
+) -> None:
+    sac = make_sac(action_space=space, target_entropy=setting, critics=((0.0, 0.0),))
+    rollout, batch = make_rollout(), make_batch(action=(0.0,))
+    _, noise = noise_of_next_action()
+    sac.replay = SameBatch(batch)  # type: ignore[assignment]
+    sac.update(rollout)
+    _, log_prob = squashed(0.3, 0.2, noise)
+    assert sac.temperature.log.grad is not None
+    assert sac.temperature.log.grad.item() == pytest.approx(-(log_prob + target), rel=1e-4)
+
+
+def test_temperature_falls_above_the_target_entropy_and_rises_below() -> None:
+    for target, rises in ((-50.0, False), (50.0, True)):
+        sac = make_sac(target_entropy=target, learning_rate=0.1)
+        update(sac)
+        assert (sac.temperature().item() > 1) is rises
+
+
+def test_critics_get_no_gradient_from_the_actors_step_and_learn_on_after_it() -> None:
+    with_actor, without = make_sac(critics=((0.5, 1.0),)), make_sac(critics=((0.5, 1.0),), policy_delay=2)
+    for sac in (with_actor, without):
+        torch.manual_seed(0)
+        update(sac)
+    assert grad(weight_of(with_actor.policy.critics[0])) == grad(weight_of(without.policy.critics[0]))
+    assert all(parameter.requires_grad for parameter in with_actor.policy.critics.parameters())

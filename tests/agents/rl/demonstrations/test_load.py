@@ -1,0 +1,162 @@
+"""Trainings with demonstrations, through the command. Legend: N envs, T rollout steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.demonstrations.load import FILE
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.train import train_from_config
+from embodichain.cli import main as cli
+from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+
+NETWORK = {"type": "mlp", "network_cfg": {"hidden_sizes": [4], "activation": "relu"}}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def expert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the cart-pole an expert, which moves the cart to where the pole leans."""
+    monkeypatch.setattr(
+        CartPoleEnv, "expert_action", lambda self: self.robot.get_qpos("hand").clamp(-1, 1), raising=False
+    )
+
+
+def config(**algorithm: Any) -> dict[str, Any]:
+    """Return the config of 3 iterations of 2 steps in 2 environments, with 3 gradient steps in the last two."""
+    settings = {"batch_size": 8, "learning_starts": 8, "updates_per_step": 0.75, "replay_capacity": 100}
+    return tiny_config(
+        trainer__gym_config=load_json(CART_POLE_ENV) | {"max_episode_steps": 5},
+        trainer__enable_eval=False,
+        trainer__num_envs=2,
+        trainer__buffer_size=2,
+        trainer__iterations=3,
+        policy={"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK},
+        algorithm={"name": "sac", "cfg": settings | {"demonstrations": "expert", "num_demonstrations": 2} | algorithm},
+    )
+
+
+def train(folder: Path, **algorithm: Any) -> Path:
+    """Train, and return the run's folder."""
+    return Path(train_from_config(write_config(folder, config(**algorithm)))["run_folder"])
+
+
+def last_checkpoint(run: Path) -> dict[str, Any]:
+    paths = sorted((run / "checkpoints").glob("*step*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    return load_checkpoint(paths[-1])
+
+
+def test_experts_episodes_are_recorded_reported_and_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "log_info", lines.append)
+    run = train(tmp_path)
+    rewards = torch.cat([episode["reward"][0, :-1] for episode in load_checkpoint(run / FILE)["episodes"]])
+    line = (
+        "demonstrations: the scripted expert of CartPoleRL: 2 episodes of 10 steps, 1 with success, rewards from "
+        f"{rewards.min():.4g} to {rewards.max():.4g}"
+    )
+    assert line in lines
+    assert len(last_checkpoint(run)["algorithm"]["demonstrations"]) == 64  # a SHA-256
+
+
+def test_same_seed_has_the_same_demonstrations_and_another_seed_others(tmp_path: Path) -> None:
+    digests = []
+    for seed in (1, 1, 2):
+        path = write_config(tmp_path, config())
+        summary = train_from_config(path, overrides=[f"trainer.seed={seed}", "trainer.iterations=1"])
+        digests.append(last_checkpoint(Path(summary["run_folder"]))["algorithm"]["demonstrations"])
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_resumed_run_reads_the_same_demonstrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(tmp_path)
+    monkeypatch.setattr(CartPoleEnv, "expert_action", None)  # which is not asked again
+    assert cli(["resume", str(run), "trainer.iterations=4"]) == 0
+    assert last_checkpoint(run)["iteration"] == 4
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged", "other"])
+def test_changed_episodes_of_the_expert_are_refused(
+    tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path)
+    path = run / FILE
+    if damage == "missing":
+        path.unlink()
+    elif damage == "damaged":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        other = train(tmp_path, num_demonstrations=1)
+        path.write_bytes((other / FILE).read_bytes())
+    capsys.readouterr()
+    assert cli(["resume", str(run), "trainer.iterations=4"]) == 2
+    error = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    expected = {
+        "missing": f"error: algorithm.cfg.demonstrations: the expert's episodes of this run: {path.resolve()}: no such",
+        "damaged": f"error: algorithm.cfg.demonstrations: the expert's episodes of this run: {path.resolve()}: damaged",
+        "other": "error: algorithm.cfg.demonstrations: expert: are not those that the run has learned from",
+    }
+    assert len(error) == 1
+    assert error[0].startswith(expected[damage].replace(f"{tmp_path.resolve()}/", ""))
+
+
+def test_expert_that_always_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CartPoleEnv, "success_angle", 0.0)
+    with pytest.raises(ConfigError, match="the scripted expert of CartPoleRL failed in all 2 episodes"):
+        train(tmp_path)
+    assert not list(tmp_path.glob("outputs/*"))
+
+
+def test_task_without_an_expert_is_told_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(CartPoleEnv, "expert_action")
+    path = write_config(tmp_path, config())
+    with pytest.raises(ConfigError) as error:
+        load_run_config(path)
+    assert str(error.value) == (
+        "algorithm.cfg.demonstrations: 'expert': CartPoleRL has no scripted expert (a method expert_action). With one: "
+        "PickCubeRL, PushColoredCubeRL; or name a dataset's folder"
+    )
+
+
+def test_run_that_learns_from_a_dataset_resumes_with_the_same_one_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    recording = config(demonstrations=None)
+    recorder = {"func": "LeRobotRecorder", "mode": "save", "params": {"save_path": "data", "environment_state": True}}
+    recording["trainer"]["gym_config"]["max_episode_steps"] = 2
+    recording["trainer"]["gym_config"]["env"]["dataset"] = {"lerobot": recorder}
+    data = Path(train_from_config(write_config(tmp_path, recording))["run_folder"]) / "data"
+    run = train(tmp_path, demonstrations=str(data), num_demonstrations=None)
+    assert cli(["resume", str(run), "trainer.iterations=4"]) == 0
+    for path in (data / "meta/episodes").rglob("*.parquet"):
+        path.unlink() if path.stem == "file-000" else None
+    capsys.readouterr()
+    assert cli(["resume", str(run), "trainer.iterations=5"]) == 2
+    assert f"demonstrations: {data}: are not those that the run has learned from" in capsys.readouterr().err
+
+
+def test_resumed_training_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    whole = last_checkpoint(train(tmp_path))
+    path = write_config(tmp_path, config())
+    run = Path(train_from_config(path, overrides=["trainer.iterations=2"])["run_folder"])
+    assert cli(["resume", str(run), "trainer.iterations=3"]) == 0
+    resumed = last_checkpoint(run)
+    for part in ("policy", "algorithm", "generators"):
+        assert_same(resumed[part], whole[part], part)

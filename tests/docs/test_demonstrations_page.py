@@ -1,0 +1,60 @@
+"""What docs/demonstrations.md shows is what there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from embodichain.agents.rl.algo import SACCfg
+from embodichain.agents.rl.buffer import Demonstrations
+from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers import DatasetCfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils.validation import from_dict
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = (REPOSITORY / "docs/demonstrations.md").read_text(encoding="utf-8")
+CONFIG = "configs/agents/rl/pick_cube/train_config_sac_sparse.json"
+
+
+def test_table_has_the_settings_with_their_defaults() -> None:
+    table = PAGE[PAGE.index("## Settings") :].partition("| --- |")[2].partition("\n\n")[0]
+    rows = [line.split("|") for line in table.splitlines()[1:]]
+    described = {row[1].strip(" `"): row[2].strip() for row in rows}
+    defaults = {field.name: field.default for field in dataclasses.fields(SACCfg) if "demonstration" in field.name}
+    assert described == {name: "none" if value is None else str(value) for name, value in defaults.items()}
+
+
+def test_commands_name_configs_that_are_there() -> None:
+    paths = set(re.findall(r"configs/\S+\.json", PAGE))
+    assert paths == {CONFIG}
+    assert (REPOSITORY / CONFIG).is_file()
+
+
+def test_recorders_block_is_a_valid_one() -> None:
+    block = re.search(r"```json\n(\"dataset\": .*?)\n```", PAGE, re.DOTALL)
+    assert block is not None
+    term = json.loads("{" + block[1] + "}")["dataset"]["lerobot"]
+    from_dict(DatasetCfg, term, "dataset")
+
+
+def test_script_records_what_a_training_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(REPOSITORY / "configs")
+    script = re.search(r"```python\n(.*?)\n```", PAGE, re.DOTALL)
+    assert script is not None
+    exec(compile(script[1], "demonstrations.md", "exec"), {})
+    run = load_run_config(CONFIG)
+    assert isinstance(run.env, EmbodiedEnvCfg)
+    with closing(build_env(run.env_id, run.env)) as env:
+        found = read_demonstrations("outputs/demonstrations", None, env, (), run.resolved["gym_config"])
+    assert isinstance(found, Demonstrations)
+    assert found.num_succeeded == len(found.episodes) >= 2
