@@ -12,8 +12,8 @@ the end all curves with the present settings are plotted and compared at the las
 Each point of a curve is the mean return of the same 20 episodes, without exploration. Equal are: the environments and
 their number, networks, initialisation, Adam, all hyperparameters, the normalisation of observations (PPO's), the
 clipping of actions (PPO's) and their squashing (SAC's), and bootstrapping from the final observation at the time limit.
-Rewards are not scaled. From the same parameters and samples both make the same updates, up to rounding and what is listed
-here (tests/benchmarks/test_sb3_learners.py). What is left:
+Rewards are not scaled. From the same parameters and samples both make the same updates, up to rounding and what is
+listed here (tests/benchmarks/test_sb3_learners.py). What is left:
 
 - seeds of the training's episodes: ours has a seed for each, Stable-Baselines3 one for each environment.
 - PPO: our observation normalizer begins with 16 steps of each environment that are not counted, and changes after each
