@@ -25,7 +25,14 @@ from embodichain.utils.utility import load_json
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TRAIN_CONFIGS = sorted(REPOSITORY.glob("configs/agents/**/train_config*.json"))
-PAIRS = [(load_json(p), load_json(REPOSITORY / load_json(p)["trainer"]["gym_config"])) for p in TRAIN_CONFIGS]
+
+
+def _env_of(train: dict[str, Any]) -> dict[str, Any]:
+    named = train["trainer"]["gym_config"]
+    return named if isinstance(named, dict) else load_json(REPOSITORY / named)
+
+
+PAIRS = [(train, _env_of(train)) for train in map(load_json, TRAIN_CONFIGS)]
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 SECONDS = 20  # of one config; one takes milliseconds
 fuzz = settings(
