@@ -32,8 +32,9 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS, ParsedGymnasiumEnv, parse_gymnasium
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
@@ -298,6 +299,8 @@ def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
         if not isinstance(data.get("id"), str):
             known = ", ".join(get_registered_env_ids())
             raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
+        if is_unprefixed(data["id"]):
+            raise ConfigError(f"'{data['id']}' is Gymnasium's: write '{PREFIX}{data['id']}'")
         get_env_spec(data["id"])
         return True
     return False

@@ -92,6 +92,11 @@ def test_unknown_environments_are_one_line() -> None:
     assert line.startswith("trainer.gym_config.id: Gymnasium has no environment 'Pendulum-v9'. Near: Pendulum-v1")
 
 
+def test_a_gymnasium_environment_without_the_prefix_is_named_with_it() -> None:
+    lines = errors([], gym_config={"id": "Pendulum-v1"})
+    assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is Gymnasium's: write 'gymnasium:Pendulum-v1'"
+
+
 def test_evaluation_needs_a_time_limit() -> None:
     with registered():
         (line,) = errors([], gym_config={"id": "gymnasium:Scripted-v0"})
