@@ -13,6 +13,7 @@ import numpy as np
 
 Point = dict[str, float]
 NAMES = {"ours": "this library", "sb3": "Stable-Baselines3"}
+COLORS = {"ours": "C0", "sb3": "C1"}
 """Of the learners, in plots."""
 
 
@@ -56,9 +57,10 @@ def run_child(module: str, arguments: Sequence[str]) -> list[Point]:
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"step"')]
 
 
-def plot_runs(axis: Any, runs: Sequence[Sequence[Point]], key: str, label: str) -> None:
+def plot_runs(axis: Any, runs: Sequence[Sequence[Point]], key: str, learner: str) -> None:
     """Plot the median and the range of a point's ``key`` over the steps of several runs."""
     steps = [point["step"] for point in runs[0]]
     values = np.array([[point[key] for point in points] for points in runs])
-    (line,) = axis.plot(steps, np.median(values, axis=0), label=f"{label}, {len(runs)} seed{'s' * (len(runs) > 1)}")
-    axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+    label = f"{NAMES[learner]}, {len(runs)} seed{'s' * (len(runs) > 1)}"
+    axis.plot(steps, np.median(values, axis=0), label=label, color=COLORS[learner])
+    axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=COLORS[learner])

@@ -248,10 +248,11 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
     finals = last_returns(curves)
     step = next(iter(curves.values()))[0][-1]["step"]
     row = f"{algorithm:4} {task:15}{step:>10,}"
-    for returns in finals.values():
-        row += f"{f'{returns.mean():,.0f} ({returns.min():,.0f}-{returns.max():,.0f}), {len(returns)}':>30}"
+    for returns in map(finals.get, LEARNERS):
+        cell = "" if returns is None else f"{returns.mean():,.0f} ({returns.min():,.0f} to {returns.max():,.0f})"
+        row += f"{cell:>30}"
     if len(finals) < len(LEARNERS):
-        print(row)
+        print(row.rstrip())
         return None
     result = compare_groups(*LEARNERS, {learner: {task: returns} for learner, returns in finals.items()})
     low, high = result.interval_95
@@ -268,7 +269,7 @@ def draw(records: Sequence[Record], path: Path) -> None:
         for axis, task in zip(row, TASKS, strict=True):
             curves = curves_of(records, algorithm, task)
             for learner, runs in curves.items():
-                plot_runs(axis, runs, "return", NAMES[learner])
+                plot_runs(axis, runs, "return", learner)
             if not curves:
                 axis.set_axis_off()
                 continue

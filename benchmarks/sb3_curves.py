@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
+from benchmarks.curves import EvaluationSink, Point, plot_runs, print_point, run_child
 from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
@@ -115,7 +115,7 @@ def draw(curves: dict[str, list[list[Point]]], picture: Path, title: str) -> Non
     figure.suptitle(title)
     for axis, key in zip(axes, ("return", "success"), strict=True):
         for learner, runs in curves.items():
-            plot_runs(axis, runs, key, NAMES[learner])
+            plot_runs(axis, runs, key, learner)
         axis.set(xlabel="environment steps", ylabel=f"{key} (evaluation)")
         axis.grid(alpha=0.3)
         axis.legend()

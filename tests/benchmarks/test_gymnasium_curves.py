@@ -50,8 +50,16 @@ def test_row_has_mean_range_and_difference(capsys: pytest.CaptureFixture[str]) -
     assert result.difference == pytest.approx(20.0 - 5.0)  # of the middle halves' means
     row = capsys.readouterr().out
     assert "50,000" in row
-    assert "20 (10-30), 3" in row
-    assert "5 (5-5), 3" in row
+    assert "20 (10 to 30)" in row
+    assert "5 (5 to 5)" in row
+
+
+def test_column_of_a_learner_without_curves_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    both, one = ([record(o, 1, [5.0]) for o in learners] for learners in (("ours", "sb3"), ("sb3",)))
+    for records in (both, one):
+        compare("ppo", "Hopper-v5", curves_of(records, "ppo", "Hopper-v5"))
+    first, second = capsys.readouterr().out.splitlines()
+    assert second.index("5 (5 to 5)") == first.rindex("5 (5 to 5)")  # in Stable-Baselines3's column
 
 
 def test_only_missing_and_shorter_trainings_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
