@@ -3,10 +3,12 @@
     python benchmarks/env_step.py
     python benchmarks/env_step.py --task CartPoleRL --num-envs 64 --rounds 10
     python benchmarks/env_step.py --task Go2FlatRL Go2RoughRL G1FlatRL --num-envs 1024 --rounds 6
+    python benchmarks/env_step.py --task Go2FlatRL --num-envs 1024 --sensor-models
 
 ``env.step`` does everything: action terms, physics, observations, rewards, resets. The bare step is ``Batch.step`` on
 the same compiled model, for the same substeps, from the same states and under the same position targets, which are
-recorded while the environment steps. The two alternate in rounds, so that a busy machine slows both.
+recorded while the environment steps. The two alternate in rounds, so that a busy machine slows both. With
+``--sensor-models``, what a robot with legs measures has noise, a delay and a history, and its actions have a delay.
 
 There are two cases. In ``steady``, as in a training, episodes are spread over their whole length, so that some end and
 reset in nearly every step. In ``endless`` there is no time limit, and success does not end an episode. A ratio is (mean
@@ -44,6 +46,14 @@ TASKS = {
 }
 STATE = ("qpos", "qvel", "ctrl", "qacc_warmstart")
 WARM_UP_STEPS = 100
+# Of each measured entry; numbers have no influence on the speed.
+SENSOR_MODELS = {
+    "observation_noise": {"bound": 0.05},
+    "observation_delay": {"delay": [0, 2]},
+    "observation_history": {"length": 3},
+}
+MEASURED = ("base/", "joints/")  # how the entries' names begin
+ACTION_DELAY = [0, 2]
 
 
 @dataclass
@@ -78,9 +88,18 @@ class Times:
 class Case:
     """One environment, and a bare batch on its model; ``now`` returns the time, s."""
 
-    def __init__(self, task: str, num_envs: int, resets: bool, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        task: str,
+        num_envs: int,
+        resets: bool,
+        has_sensor_models: bool = False,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._now = now
         config = load_json(CONFIGS / TASKS[task] / "gym_config.json")
+        if has_sensor_models:
+            add_sensor_models(config["env"])
         config["num_envs"] = num_envs
         if not resets:
             config["max_episode_steps"] = 1_000_000_000
@@ -130,6 +149,18 @@ class Case:
         return 2.0 * torch.rand(shape, generator=self._generator) - 1.0
 
 
+def add_sensor_models(env: dict[str, Any]) -> None:
+    """Add noise, delay and history to all measured entries of a robot with legs, and a delay to its actions."""
+    entries = [term.get("name", name) for name, term in env["observations"].items()]
+    for entry in filter(lambda name: name.startswith(MEASURED), entries):
+        env["observations"] |= {
+            f"{entry} {func}": {"func": func, "mode": "modify", "name": entry, "params": params}
+            for func, params in SENSOR_MODELS.items()
+        }
+    for term in env["actions"].values():
+        term["params"]["delay"] = ACTION_DELAY
+
+
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,13 +168,15 @@ def main() -> None:
     parser.add_argument("--num-envs", nargs="+", type=int, default=[64, 1024])
     parser.add_argument("--steps", type=int, default=80, help="of each round")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--sensor-models", action="store_true", help="noise, delay and history, for robots with legs")
     args = parser.parse_args()
     torch.set_num_threads(1)  # as the collector does: torch's idle threads would take the physics' cores
     print(f"{'task':12}{'N':>6}  {'case':10}{'bare ms':>9}{'env ms':>9}{'resets':>8}{'ratio':>8}  (quartiles)")
     results = []
     for task in args.task:
         for num_envs in args.num_envs:
-            cases = {"steady": Case(task, num_envs, resets=True), "endless": Case(task, num_envs, resets=False)}
+            kinds = {"steady": True, "endless": False}
+            cases = {name: Case(task, num_envs, resets, args.sensor_models) for name, resets in kinds.items()}
             for _ in range(args.rounds):
                 for case in cases.values():
                     case.round(args.steps)

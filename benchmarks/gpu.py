@@ -27,6 +27,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.build import build_learner
 from embodichain.agents.rl.collector import SyncCollector
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.nan_guard.guard import find_divergences
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.step_stats import EpisodeStats
@@ -97,7 +98,7 @@ class Case:
         ]
         run = load_run_config(CONFIGS / TASKS[task], overrides)
         self.device = torch.device(device)
-        self.num_steps, self.env = steps, build_env(run.env_id, run.env)
+        self.num_steps, self.env = steps, build_env(run.env_id, with_scene(run.env, "gpu"))
         self.clock = Clock(self.device)
         self._stats = EpisodeStats(num_envs)
         watch, backend = self.clock.watch, self.env.sim.backend

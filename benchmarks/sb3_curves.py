@@ -1,8 +1,8 @@
 """PPO's learning curves compared with Stable-Baselines3's PPO: same environment and hyperparameters, several seeds.
 
 pip install stable-baselines3
-python benchmarks/sb3_curves.py configs/agents/rl/basic/cart_pole/train_config_quickstart.json --eval-every 2
-python benchmarks/sb3_curves.py configs/agents/rl/push_cube/train_config_quickstart.json
+python -m benchmarks.sb3_curves configs/agents/rl/basic/cart_pole/train_config_quickstart.json --eval-every 2
+python -m benchmarks.sb3_curves configs/agents/rl/push_cube/train_config_quickstart.json
 
 Every ``--eval-every`` iterations both are evaluated on the same 200 fixed episodes, without exploration. The plot shows
 the median and the range of the seeds; the last line printed is JSON. Each training is a separate process with one
@@ -16,21 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import nn
 
+from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
 from embodichain.agents.rl.build import build_envs, build_learner
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
@@ -55,24 +51,8 @@ class Curve:
         """Evaluate the policy if this iteration (from 1) is due."""
         if iteration % self.every == 0:
             result = self.evaluator.run(policy, "")
-            self.print_point(iteration * self._steps, result.success_rate, result.avg_reward)
-
-    @staticmethod
-    def print_point(step: int, success: float, avg_return: float) -> None:
-        """Print one point."""
-        print(json.dumps({"step": step, "success": success, "return": avg_return}), flush=True)
-
-
-class EvaluationSink:
-    """A sink of the log that prints the evaluations."""
-
-    def write(self, scalars: dict[str, float], step: int) -> None:
-        """Print the scalars of an evaluation."""
-        if "eval/success_rate" in scalars:
-            Curve.print_point(step, scalars["eval/success_rate"], scalars["eval/avg_reward"])
-
-    def close(self) -> None:
-        """Close nothing."""
+            step = iteration * self._steps
+            print_point({"step": step, "success": result.success_rate, "return": result.avg_reward})
 
 
 def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
@@ -89,7 +69,7 @@ def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
             save_freq=f"{cfg.iterations} it",
             checkpoint_dir=folder,
             config={},
-            log=RunLog([EvaluationSink()]),
+            log=RunLog([EvaluationSink({"success": "eval/success_rate", "return": "eval/avg_reward"})]),
         )
         trainer.evaluator = curve.evaluator
         trainer.train(cfg.iterations * cfg.buffer_size * env.num_envs)
@@ -97,88 +77,14 @@ def train_ours(run: RunConfig, env: Any, curve: Curve) -> None:
 
 def train_sb3(run: RunConfig, env: Any, curve: Curve) -> None:
     """Train with Stable-Baselines3's PPO at the same hyperparameters."""
-    from stable_baselines3 import PPO  # noqa: PLC0415 (only this half of the comparison needs it)
-    from stable_baselines3.common.callbacks import BaseCallback  # noqa: PLC0415
-    from stable_baselines3.common.vec_env import VecNormalize  # noqa: PLC0415
-
+    from benchmarks import sb3_learners  # noqa: PLC0415 (only this half of the comparison needs it)
     from embodichain.lab.gym.wrappers.sb3 import SB3VecEnv  # noqa: PLC0415
 
-    cfg, policy_block = run.trainer, run.resolved["policy"]
-    algo = to_dict(run.algorithm)
-    network = policy_block["actor"]["network_cfg"]
-    assert policy_block["critic"]["network_cfg"] == network, "Stable-Baselines3 gets one activation for both"
-    assert set(network) == {"hidden_sizes", "activation", "orthogonal_init"}, "no other network options are translated"
-
-    vec_env = SB3VecEnv(env)
-    venv = VecNormalize(vec_env, norm_reward=False) if policy_block.get("normalize_obs") else vec_env
-    activations = {"relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
-    hidden = network["hidden_sizes"]
-    highest = algo["learning_rate"]
-    rate = {"constant": lambda _: highest, "linear": lambda remaining: remaining * highest}[
-        algo.get("lr_schedule", "constant")
-    ]
-    model = PPO(
-        "MlpPolicy",
-        venv,
-        learning_rate=rate,
-        n_steps=cfg.buffer_size,
-        batch_size=algo["batch_size"],
-        n_epochs=algo["n_epochs"],
-        gamma=algo["gamma"],
-        gae_lambda=algo["gae_lambda"],
-        clip_range=algo["clip_coef"],
-        ent_coef=algo["ent_coef"],
-        vf_coef=algo["vf_coef"] / 2,  # our value loss has the factor 1/2, theirs does not
-        max_grad_norm=algo["max_grad_norm"],
-        policy_kwargs={
-            "net_arch": {"pi": hidden, "vf": hidden},
-            "activation_fn": activations[network["activation"]],
-            "ortho_init": network.get("orthogonal_init", False),
-            "log_std_init": policy_block.get("init_log_std", 0.0),
-        },
-        seed=cfg.seed,
-        device="cpu",
-    )
-
-    class Greedy:
-        """The model's policy for our evaluator."""
-
-        training = False
-        state_size = 0
-        obs_keys = ()
-        chunk_length = 1
-
-        def eval(self) -> None:
-            pass
-
-        def train(self, mode: bool) -> None:
-            pass
-
-        def get_action(self, td: Any, deterministic: bool = False) -> dict[str, torch.Tensor]:
-            obs = td["obs"].numpy()
-            obs = venv.normalize_obs(obs) if isinstance(venv, VecNormalize) else obs
-            action, _ = model.predict(obs, deterministic=deterministic)
-            return {"action": torch.as_tensor(action)}
-
-    class AfterIteration(BaseCallback):  # type: ignore[misc]
-        """Evaluates after an iteration's update: at the start of the next rollout, and at the end."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.iteration = 0
-
-        def _on_step(self) -> bool:
-            return True
-
-        def _on_rollout_start(self) -> None:
-            if self.iteration:
-                curve.after(self.iteration, Greedy())
-            self.iteration += 1
-
-        def _on_training_end(self) -> None:
-            curve.after(self.iteration, Greedy())
-
-    model.learn(cfg.iterations * cfg.buffer_size * env.num_envs, callback=AfterIteration())
+    cfg, policy = run.trainer, run.resolved["policy"]
+    venv = sb3_learners.normalized(SB3VecEnv(env), policy)
+    model = sb3_learners.make_ppo(venv, policy, to_dict(run.algorithm), cfg.buffer_size, cfg.seed)
+    steps = cfg.iterations * cfg.buffer_size * env.num_envs
+    model.learn(steps, callback=sb3_learners.AfterIteration(curve.after))
 
 
 def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequence[str]) -> None:
@@ -193,32 +99,23 @@ def run_one(config: str, learner: str, seed: int, every: int, overrides: Sequenc
     train(run, env, Curve(evaluator, every, run.trainer.buffer_size * env.num_envs))
 
 
-def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[dict[str, float]]:
+def spawn(args: argparse.Namespace, learner: str, seed: int) -> list[Point]:
     """Run one training in a separate process, and return its curve."""
-    command = [sys.executable, __file__, args.config, "--one", learner, "--seeds", str(seed)]
-    command += ["--eval-every", str(args.eval_every), *(f"--override={o}" for o in args.override)]
-    env = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    if result.returncode:
-        raise SystemExit(f"{learner}, seed {seed}, failed:\n{result.stdout}{result.stderr}")
-    lines = [line for line in result.stdout.splitlines() if line.startswith('{"step"')]
-    points = [json.loads(line) for line in lines]
+    arguments = [args.config, "--one", learner, "--seeds", str(seed)]
+    arguments += ["--eval-every", str(args.eval_every), *(f"--override={o}" for o in args.override)]
+    points = run_child("benchmarks.sb3_curves", arguments)
     print(f"{learner:5} seed {seed}: {' '.join(format(p['success'], '4.0%') for p in points)}", flush=True)
     return points
 
 
-def draw(curves: dict[str, list[list[dict[str, float]]]], picture: Path, title: str) -> None:
+def draw(curves: dict[str, list[list[Point]]], picture: Path, title: str) -> None:
     """Plot median and range of success and return over environment steps."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     axes = figure.subplots(1, 2)
     figure.suptitle(title)
-    names = {"ours": "this library", "sb3": "Stable-Baselines3"}
     for axis, key in zip(axes, ("return", "success"), strict=True):
         for learner, runs in curves.items():
-            steps = [p["step"] for p in runs[0]]
-            values = np.array([[p[key] for p in points] for points in runs])
-            (line,) = axis.plot(steps, np.median(values, axis=0), label=f"{names[learner]}, {len(runs)} seeds")
-            axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())
+            plot_runs(axis, runs, key, NAMES[learner])
         axis.set(xlabel="environment steps", ylabel=f"{key} (evaluation)")
         axis.grid(alpha=0.3)
         axis.legend()

@@ -2,7 +2,8 @@
 
     python -m benchmarks.sim_to_real configs/agents/rl/go2_flat/train_config_quickstart.json --seeds 1 --envs 200
 
-Each config is trained as it is ("plain") and with noise on its sensors, delayed actions and varied drives ("kit").
+Each config is trained as it is ("plain") and with noise on its sensors, delayed actions, pushes, and random gains, mass
+and friction ("kit"), for equally long: set trainer.iterations by --override, since learning with noise takes longer.
 Both policies are exported. In their own training environment, and in plain MuJoCo by the exported runner, they follow
 fixed commands of the config's ranges from the same states: with the training's physics step, and with half of it and
 20 ms of action delay. Shapes: E episodes.
@@ -28,8 +29,9 @@ import torch
 from benchmarks.plain_robot import PlainRobot
 from benchmarks.seeds import train
 from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.run import export_run
 from embodichain.tools.open_run import open_run
@@ -38,9 +40,16 @@ from embodichain.utils.configclass import replace
 ROOT = Path(__file__).resolve().parents[1]
 DELAY_S = 0.02
 FALL_COS = float(np.cos(1.0))  # of the tilt
-# Uniform noise as in "Learning to Walk in Minutes" (Rudin et al., 2021), table of observations; delays of 0 to 40 ms.
+# Noise of the observations, friction and pushes as in "Learning to Walk in Minutes Using Massively Parallel Deep
+# Reinforcement Learning" (Rudin et al., 2021); pushes every 4 s and half as strong, for episodes of 10 s and a robot
+# of 15 kg. Delays are 0 to 40 ms.
 NOISE = {"base/lin_vel": 0.1, "base/ang_vel": 0.2, "base/gravity": 0.05, "joints/pos": 0.01, "joints/vel": 1.5}
 DELAY_STEPS = [0, 2]
+GAINS = [0.8, 1.2]  # factors
+FRICTION = [0.5, 1.25]
+ADDED_MASS = [-1.0, 2.0]  # kg, of the base
+PUSH = [[-0.5, -0.5, 0.0], [0.5, 0.5, 0.0]]  # m/s
+PUSH_STEPS = 200  # 4 s
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class Tally:
 
 
 def kit(config: str) -> list[str]:
-    """Return the overrides that add the kit to a training config whose observations are named as Go2's."""
+    """Return the overrides that add the kit to a training config whose observations and links are named as Go2's."""
     train_config = json.loads(Path(config).read_text(encoding="utf-8"))
     env = json.loads((ROOT / train_config["trainer"]["gym_config"]).read_text(encoding="utf-8"))
     entries = {term.get("name", key) for key, term in env["env"]["observations"].items()}
@@ -94,9 +103,26 @@ def kit(config: str) -> list[str]:
         if name in entries
     }  # fmt: skip
     terms |= {f"env.actions.{name}.params.delay": DELAY_STEPS for name in env["env"]["actions"]}
-    drives = {"entity_cfg": {"uid": env["robot"]["uid"]}, "stiffness_range": [0.8, 1.2], "damping_range": [0.8, 1.2]}
-    terms["env.events.kit_drives"] = {"func": "randomize_joint_drive", "mode": "reset", "params": drives}
+    terms |= {f"env.events.kit_{name}": event for name, event in random_physics(env["robot"]).items()}
     return [f"{path}={json.dumps(value)}" for path, value in terms.items()]
+
+
+def random_physics(robot: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the kit's events by name, for a robot's config block."""
+    uid = robot["uid"]
+
+    def each_episode(func: str, links: list[str] | None, **ranges: list[float]) -> dict[str, Any]:
+        entity = {"uid": uid} if links is None else {"uid": uid, "link_names": links}
+        return {"func": func, "mode": "reset", "params": {"entity_cfg": entity, **ranges}}
+
+    return {
+        "drives": each_episode("randomize_joint_drive", None, stiffness_range=GAINS, damping_range=GAINS),
+        "friction": each_episode("randomize_link_friction", robot["collision_links"], friction_range=FRICTION),
+        "mass": each_episode("randomize_link_mass", ["base"], mass_range=ADDED_MASS),
+        "pushes": {
+            "func": "push_robot", "mode": "interval", "interval_step": PUSH_STEPS, "params": {"velocity_range": PUSH},
+        },
+    }  # fmt: skip
 
 
 def compare(run: str, episodes: int, seconds: float, seed: int) -> dict[str, Score]:
@@ -104,9 +130,9 @@ def compare(run: str, episodes: int, seconds: float, seed: int) -> dict[str, Sco
     path = Path(run) / "export/policy.onnx"
     export_run(run, "onnx", path, 256, 8, ())
     with open_run(find_run(run), episodes, change=with_fixed_commands) as opened:
-        env = opened.env
+        env: Any = opened.env
         steps = round(seconds / env.step_dt)
-        limits = env.max_velocity_error, env.max_yaw_rate_error  # type: ignore[attr-defined]
+        limits = env.max_velocity_error, env.max_yaw_rate_error
         obs, _ = env.reset(seed=seed)
         commands = env.command_manager.get_command("base_velocity").numpy().copy()
         backend: Any = env.sim.backend
@@ -127,8 +153,9 @@ def compare(run: str, episodes: int, seconds: float, seed: int) -> dict[str, Sco
     return scores
 
 
-def with_fixed_commands(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+def with_fixed_commands(task: TaskCfg) -> TaskCfg:
     """Return an environment's config in which each command lasts, and no episode ends by itself."""
+    cfg = with_scene(task, "sim_to_real")
     lasting = {name: replace(term, resampling_time=(1e6, 1e6)) for name, term in cfg.commands.items()}
     return replace(cfg, commands=lasting, terminations={}, max_episode_steps=None)
 

@@ -23,13 +23,16 @@ from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_cfg_class
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TERM_BLOCKS, TOP_KEYS, EnvFileCfg
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.lab.gym.envs import EmbodiedEnvCfg, SceneEnv
 from embodichain.lab.gym.envs.managers import ActionTerm, Functor
 from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, ObservationCfg
 from embodichain.lab.gym.envs.managers.checks import leading_arguments
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
+from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line
@@ -74,7 +77,9 @@ def env_schema() -> Json:
     defs: Json = {}
     cfg, file = _of(EmbodiedEnvCfg, defs), _of(EnvFileCfg, defs)
     known = cfg["properties"] | file["properties"]
-    known["id"] = _name("Registered name of the task.", [e for e in get_registered_env_ids() if _is_shipped_env(e)])
+    shipped = [e for e in get_registered_env_ids() if _is_shipped_env(e)]
+    known["id"] = _name("Registered name of the task.", shipped)
+    scenes = [e for e in shipped if issubclass(get_env_spec(e).cls, SceneEnv)]
     env = {name: known[name] for name in ENV_KEYS}
     for name in TERM_BLOCKS:
         env[name] |= _block_schema(name, defs)
@@ -83,15 +88,34 @@ def env_schema() -> Json:
         "description": "The terms and the environment's settings.",
         "properties": env,
         "additionalProperties": False,
-        "required": ["actions"],
     }
+    gymnasium = _gymnasium(defs)
+    own = {name: gymnasium["properties"][name] for name in GYMNASIUM_KEYS if name not in TOP_KEYS}
     root = {
         "type": "object",
-        "properties": {name: known[name] for name in TOP_KEYS},
+        "properties": {name: known[name] for name in TOP_KEYS} | own,
         "additionalProperties": False,
-        "required": ["id", "env", "robot"],
+        "required": ["id"],
+        "if": {"properties": {"id": {"pattern": f"^{PREFIX}"}}, "required": ["id"]},
+        "then": {"$ref": _REFS.format(model=GymnasiumEnvCfg.__name__)},
+        "else": {
+            "properties": dict.fromkeys(own, False),
+            # The scene of a file has its actuators, and no robot of a config.
+            "if": {"anyOf": [{"properties": {"id": {"enum": scenes}}, "required": ["id"]}, {"required": ["scene"]}]},
+            "else": {"required": ["env", "robot"], "properties": {"env": {"required": ["actions"]}}},
+        },
     }
     return _file("Environment config", root, defs)
+
+
+def _gymnasium(defs: Json) -> Json:
+    """Return the schema of a Gymnasium environment's config, which is added to ``defs``, too."""
+    schema = _of(GymnasiumEnvCfg, defs)
+    schema["properties"] = {name: schema["properties"][name] for name in GYMNASIUM_KEYS}
+    schema["properties"]["$schema"] = _EDITOR_KEY
+    schema["additionalProperties"] = False
+    defs[GymnasiumEnvCfg.__name__] = schema
+    return schema
 
 
 def bc_schema() -> Json:

@@ -55,7 +55,10 @@ def _object(schema: Json, what: str, name: str) -> Json:
 
 def _keys(node: Json) -> list[str]:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    others = node.get("else", {}).get("properties", {})
     for key, value in node["properties"].items():
+        if others.get(key) is False:  # of environments of another kind, which have a table of their own
+            continue
         default = "required" if key in node.get("required", []) else _default(value)
         rows.append(f"| `{key}` | {_type(value)} | {default} | {value.get('description', '')} |")
     return rows

@@ -21,7 +21,7 @@ MANAGERS = "embodichain.lab.gym.envs.managers"
 SECTIONS = [
     (
         "Actions",
-        "actions locomotion_actions",
+        "actions locomotion_actions actuator_actions",
         "`env.actions`: what the policy's numbers mean. Sizes below: N environments, J joints.",
     ),
     (
@@ -70,6 +70,10 @@ TYPES = {
     "CameraName": "str",
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "SensorName": "str",
+    "JointName": "str",
+    "JointIds": "list[int]",
+    "JointRange": "[[...], [...]]",
+    "PerLink": "list[float]",
     "CommandName": "str",
     "PositiveRange": "[low, high] > 0",
     "PositiveShare": "0 < float <= 1",

@@ -16,9 +16,10 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.lab.gym.envs import BaseEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
+from tests.shipped import REPOSITORY, TRAIN_CONFIGS, env_config_of
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-CONFIGS = sorted(REPOSITORY.glob("configs/agents/**/train_config*.json"))
+# Those whose environment has the blocks that mistakes are planted in.
+CONFIGS = [path for path in TRAIN_CONFIGS if "robot" in env_config_of(load_json(path))]
 
 Config = dict[str, Any]
 Mistake = Callable[[Config, Config], tuple[str, str]]
@@ -435,7 +436,7 @@ def test_mistake_is_found_before_an_environment_is_built(
     for owner, name in ((build, "build_env"), (BaseEnv, "__init__")):
         monkeypatch.setattr(owner, name, lambda *args, **kwargs: pytest.fail("an environment was built"))
     train = load_json(path)
-    env = load_json(REPOSITORY / train["trainer"]["gym_config"])
+    env = env_config_of(train)
     train["trainer"]["gym_config"] = "env.json"
     before = copy.deepcopy(env)
     place, word = plant(train, env)

@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
+from tests.shipped import TRAIN_CONFIGS, env_config_of
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-TRAIN_CONFIGS = sorted(REPOSITORY.glob("configs/agents/**/train_config*.json"))
-PAIRS = [(load_json(p), load_json(REPOSITORY / load_json(p)["trainer"]["gym_config"])) for p in TRAIN_CONFIGS]
+PAIRS = [(train, env_config_of(train)) for train in map(load_json, TRAIN_CONFIGS)]
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 SECONDS = 20  # of one config; one takes milliseconds
 fuzz = settings(

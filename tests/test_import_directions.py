@@ -53,8 +53,12 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
     ("envs", ["lab.gym.envs"], ["root", "lab", "utils", "registry", "sim*", "managers"]),
     ("gym config", ["lab.gym.config"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym utils"]),
     ("gym utils", ["lab.gym.utils"], ["root", "lab", "utils", "registry", "sim*", "managers", "envs", "gym config"]),
-    # What other libraries want of our environments.
-    ("wrappers", ["lab.gym.wrappers"], ["root", "lab", "utils", "registry", "gym utils", "managers", "envs"]),
+    # What other libraries want of our environments, and Gymnasium's as ours.
+    (
+        "wrappers",
+        ["lab.gym.wrappers"],
+        ["root", "lab", "utils", "registry", "gym utils", "managers", "envs", "sim backend"],
+    ),
     # The learner, which knows the environments by the VecEnv protocol alone.
     ("rl", ["=agents", "=agents.rl", "agents.rl.vec_env"], ["root", "utils"]),
     ("rl distributed", ["agents.rl.distributed"], ["root", "utils", "rl"]),
@@ -87,7 +91,7 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
         "build",
         ["agents.rl"],
         [
-            *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *"),
+            *("root", "utils", "datasets", "lab", "registry", "sim*", "managers", "envs", "tasks", "gym *", "wrappers"),
             *("rl", "rl *", "report"),
         ],
     ),

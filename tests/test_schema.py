@@ -119,16 +119,34 @@ def change(data: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("env", "env.actions.delta_qpos.params.scale", -0.1),
         ("env", "env.events.place_cube.params.entity_cfg", {"uids": "cube"}),
         ("env", "robot.urdf_cfg.components", [{"component_type": "leg", "urdf_path": "x"}]),
+        ("env", "kwargs", {}),
+        ("env", "id", "gymnasium:Pendulum-v1"),
     ],
 )
 def test_mistake_does_not_fit(kind: str, path: str, value: Any) -> None:
     assert errors(kind, change(PUSH_CUBE_TRAIN if kind == "train" else PUSH_CUBE, path, value))
 
 
+@pytest.mark.parametrize("key", ["env", "robot", "kwarg", "seed"])
+def test_gymnasium_environments_have_keys_of_their_own(key: str) -> None:
+    task = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 1.0}, "num_envs": 2, "vectorization": "async"}
+    assert errors("env", task) == []
+    assert errors("env", task | {key: {}})
+    assert errors("env", task | {"vectorization": "threads"}) == ["$.vectorization"] * 2
+
+
 def test_required_keys_are_missed() -> None:
     assert errors("train", {}) == ["$"] * 3
     assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}}) == ["$"]
+    assert errors("env", {"id": "gymnasium:Pendulum-v1"}) == []
+    assert errors("env", {"id": "PushCubeRL", "env": {"actions": {}}}) == ["$"]
+    assert errors("env", {"id": "PushCubeRL", "robot": {"uid": "a"}, "env": {}}) == ["$.env"]
     assert errors("train", PUSH_CUBE_TRAIN | {"policy": {"name": "actor_critic"}}) == ["$.policy"] * 2
+
+
+def test_a_task_whose_scene_is_a_file_needs_no_robot_and_no_actions() -> None:
+    assert errors("env", {"id": "HalfCheetahV5RL"}) == []
+    assert errors("env", {"id": "OwnTaskRL", "scene": "own.xml"}) == []
 
 
 @pytest.mark.parametrize(

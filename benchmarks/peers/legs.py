@@ -63,7 +63,8 @@ class OurWalker:
     """A run's evaluation environment and policy."""
 
     def __init__(self, run: OpenRun) -> None:
-        self._run, self._env = run, run.env
+        self._run = run
+        self._env: Any = run.env
         self.dt = run.env.step_dt
 
     def load(self, checkpoint: Path) -> None:

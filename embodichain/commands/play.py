@@ -28,7 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=whole_number(0), default=0, help="of the episodes (default: 0)")
     parser.add_argument(
-        "--size", nargs=2, type=whole_number(16), default=[640, 480], metavar=("W", "H"), help="pixels, even numbers"
+        "--size",
+        nargs=2,
+        type=whole_number(16),
+        metavar=("W", "H"),
+        help="pixels, even numbers (default: 640 480; of Gymnasium's: their own)",
     )
     add_device(parser)
     add_allow_import(parser)
@@ -36,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play, and write the video or show the task until Ctrl-C; return 0."""
-    if any(side % 2 for side in args.size):
+    if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     check_viewer(args)
     played = (args.target, args.agent, args.seed, args.device, allowed_imports(args))
     if args.viewer:
         play_in_browser(*played, args.episodes)
         return 0
-    columns, path = play_video(*played, args.episodes or _EPISODES, args.out, tuple(args.size))
+    columns, path = play_video(*played, args.episodes or _EPISODES, args.out, args.size and tuple(args.size))
     print(format_episodes(columns))
     print(f"video      {path}")
     return 0

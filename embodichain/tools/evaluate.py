@@ -46,7 +46,7 @@ def evaluate_run(
     saved = find_run(target)
     table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
     columns = table.columns()
-    rate = float(columns["success"].mean())
+    rate = float(columns["success"].mean()) if "success" in columns else None
     return {
         "run": str(saved.folder),
         "checkpoint": str(saved.checkpoint),
@@ -54,7 +54,7 @@ def evaluate_run(
         "episodes": episodes,
         "seed": seed,
         "success_rate": rate,
-        "success_interval_95": list(wilson_interval(rate, episodes)),
+        "success_interval_95": None if rate is None else list(wilson_interval(rate, episodes)),
         "metrics": means_of([table.metrics()]),
         "figures": {name: describe(values) for name, values in columns.items() if name != "success"},
     }
@@ -78,17 +78,22 @@ def play_episodes(
     return evaluator.table
 
 
+def _success_lines(result: dict[str, Any]) -> list[str]:
+    if result["success_rate"] is None:
+        return []
+    low, high = result["success_interval_95"]
+    rate = f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
+    return [f"{rate}(95 % interval {low:.1%} to {high:.1%})", ""]
+
+
 def format_evaluation(result: dict[str, Any]) -> str:
     """Return the result of ``evaluate_run`` for the screen."""
-    low, high = result["success_interval_95"]
     rows = {name.replace("_", " "): stats for name, stats in result["figures"].items()}
     width = max(len(name) for name in rows) + 2
     lines = [
         f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps",
         "",
-        f"success rate  {result['success_rate']:.1%} of {result['episodes']} episodes "
-        f"(95 % interval {low:.1%} to {high:.1%})",
-        "",
+        *_success_lines(result),
         f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",
     ]
     for name, stats in rows.items():

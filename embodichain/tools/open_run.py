@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from embodichain.agents.rl.build import build_env_policy, without_records
+from embodichain.agents.rl.build import TaskEnv, build_env_policy, build_task
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
-from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_checkpoint_config
 from embodichain.utils.device import resolve_device
 
 __all__ = ["OpenRun", "open_run"]
@@ -31,7 +29,7 @@ class OpenRun:
     """
 
     config: RunConfig
-    env: EmbodiedEnv
+    env: TaskEnv
     policy: Policy
     device: torch.device
 
@@ -43,7 +41,7 @@ def open_run(
     device: str = "cpu",
     allowed_imports: Sequence[str] = (),
     overrides: Sequence[str] = (),
-    change: Callable[[EmbodiedEnvCfg], EmbodiedEnvCfg] = lambda cfg: cfg,
+    change: Callable[[TaskCfg], TaskCfg] = lambda cfg: cfg,
 ) -> Iterator[OpenRun]:
     """Build a run's evaluation environment and policy; the environment is closed at the block's end.
 
@@ -59,7 +57,7 @@ def open_run(
     config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)
     assert config.eval_env is not None
     torch_device = resolve_device(device)
-    env = build_env(config.env_id, change(without_records(config.eval_env)))
+    env = build_task(config.env_id, change(config.eval_env.without_records()))
     try:
         policy = build_env_policy(config, env, torch_device)
         with loading(run.checkpoint):

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import without_records
+from embodichain.agents.rl.build import TaskEnv, build_task
 from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import Policy
-from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.run_config import TaskCfg, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
 from embodichain.lab.gym.envs import EmbodiedEnv
-from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.live import play_live
 from embodichain.tools.open_run import open_run
-from embodichain.tools.view import SceneCamera, config_camera
+from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.video import VideoWriter
 
+_SIZE = (640, 480)
 _SEED_OFFSET = 3_000_003  # other episodes than those of training and evaluation
 
 
@@ -31,7 +33,9 @@ def play_in_browser(
     target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str], episodes: int | None
 ) -> None:
     """Play until Ctrl-C, or for ``episodes``; for the other arguments see :func:`play_video`."""
-    with _stage(target, agent, seed, device, allowed_imports) as (env, policy, _, _):
+    stage = _stage(target, agent, seed, device, allowed_imports, lambda cfg: with_scene(cfg, "--viewer"))
+    with stage as (env, policy, _, _):
+        assert isinstance(env, EmbodiedEnv)
         play_live(env, policy.eval(), torch.device(device), seed + _SEED_OFFSET, episodes)
 
 
@@ -43,7 +47,7 @@ def play_video(
     allowed_imports: Sequence[str],
     episodes: int,
     out: Path | None,
-    size: tuple[int, int],
+    size: tuple[int, int] | None,
 ) -> tuple[dict[str, np.ndarray], Path]:
     """Write a video of episodes.
 
@@ -52,7 +56,7 @@ def play_video(
         agent: key of ``AGENTS`` that acts instead of a policy.
         allowed_imports: prefixes of modules that the config may name.
         out: the video; None: in the run's folder.
-        size: width and height, pixels, both even.
+        size: width and height, pixels, both even; None: 640 x 480, or as a Gymnasium environment renders.
 
     Returns:
         The columns of an ``EpisodeTable`` [E], and the video's path.
@@ -61,14 +65,27 @@ def play_video(
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
         RenderingUnavailableError: there is no renderer.
     """
-    stage = _stage(target, agent, seed, device, allowed_imports)
-    with stage as (env, policy, view, default), closing(SceneCamera(env, view, size)) as camera:
+    stage = _stage(target, agent, seed, device, allowed_imports, _with_images)
+    with stage as (env, policy, view, default), closing(_camera(env, view, size, seed)) as camera:
         path = out or default
         evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(device), path.parent)
-        with _writing(path), closing(VideoWriter(path, *size, 1.0 / env.step_dt)) as video:
+        with _writing(path), closing(VideoWriter(path, *camera.size, 1.0 / env.step_dt)) as video:
             logger.log_info(f"playing {episodes} episodes")
             evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
     return evaluator.table.columns(), path
+
+
+def _with_images(cfg: TaskCfg) -> TaskCfg:
+    return cfg.with_images() if isinstance(cfg, GymnasiumEnvCfg) else cfg
+
+
+def _camera(env: TaskEnv, view: dict[str, object], size: tuple[int, int] | None, seed: int) -> Camera:
+    """Return what makes the images of an environment; raises as :func:`play_video`."""
+    if isinstance(env, EmbodiedEnv):
+        return SceneCamera(env, view, size or _SIZE)
+    if size is not None:
+        raise ConfigError(f"--size: '{env.cfg.id}' has its own size: set it by its kwargs, if it takes one")
+    return OwnCamera(env, seed)
 
 
 @contextmanager
@@ -82,12 +99,21 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _stage(
-    target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str]
-) -> Iterator[tuple[EmbodiedEnv, Policy, dict[str, object], Path]]:
-    """Yield the environment, the policy, the config's camera, and the default path of the video."""
+    target: str,
+    agent: str | None,
+    seed: int,
+    device: str,
+    allowed_imports: Sequence[str],
+    change: Callable[[TaskCfg], TaskCfg],
+) -> Iterator[tuple[TaskEnv, Policy, dict[str, object], Path]]:
+    """Yield the environment, the policy, the config's camera, and the default path of the video.
+
+    Args:
+        change: returns the config that the environment is built from, for the run's; the others as for ``play_video``.
+    """
     if agent is None:
         saved = find_run(target)
-        with open_run(saved, 1, device, allowed_imports) as opened:
+        with open_run(saved, 1, device, allowed_imports, change=change) as opened:
             camera = config_camera([opened.config.eval_env, opened.config.env])
             path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
             yield opened.env, opened.policy, camera, path
@@ -96,7 +122,7 @@ def _stage(
     config = load_run_config(target, overrides, allowed_imports)
     assert config.eval_env is not None
     torch.manual_seed(seed)
-    env = build_env(config.env_id, replace(without_records(config.eval_env), num_envs=1))
+    env = build_task(config.env_id, replace(change(config.eval_env.without_records()), num_envs=1))
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
         yield env, AGENTS[agent](env.single_action_space), camera, Path("play.mp4")
@@ -104,8 +130,11 @@ def _stage(
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:
     """Return a line for each episode of the columns [E] of an ``EpisodeTable``."""
-    rows = zip(columns["success"], columns["return"], columns["length"], strict=True)
-    return "\n".join(
-        f"episode {i}  return {total:8.3f}  length {int(length):4}  {'success' if success else 'no success'}"
-        for i, (success, total, length) in enumerate(rows)
-    )
+    lines = [
+        f"episode {i}  return {total:8.3f}  length {int(length):4}"
+        for i, (total, length) in enumerate(zip(columns["return"], columns["length"], strict=True))
+    ]
+    if "success" in columns:
+        said = ("success" if success else "no success" for success in columns["success"])
+        lines = [f"{line}  {text}" for line, text in zip(lines, said, strict=True)]
+    return "\n".join(lines)

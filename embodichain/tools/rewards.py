@@ -40,11 +40,14 @@ def analyse_reward(
         allowed_imports: prefixes of modules that the run's config may name.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, or it has no such term.
+        ConfigError: there is no such run, it cannot be built here, its environment does not know success, or it has no
+            such term.
         BrokenPolicyError: a parameter of the policy is not finite.
     """
     saved = find_run(target)
     columns = _episodes(saved, episodes, envs, device, allowed_imports)
+    if "success" not in columns:
+        raise ConfigError(f"{saved.folder}: its environment does not say what a success is; reward terms need one")
     scored = rescore(columns, _factors(weights, saved, columns))
     return {
         "run": str(saved.folder),

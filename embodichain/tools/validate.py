@@ -8,10 +8,12 @@ from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
-from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.registry import get_env_spec
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import placed
 from embodichain.utils.utility import load_config_file
@@ -19,7 +21,7 @@ from embodichain.utils.utility import load_config_file
 
 def read_config(
     path: Path, overrides: Sequence[str], allowed_imports: Sequence[str]
-) -> RunConfig | tuple[str, EmbodiedEnvCfg]:
+) -> RunConfig | tuple[str, TaskCfg]:
     """Read a training config, or an environment config as the task's id and the typed config.
 
     Args:
@@ -35,14 +37,18 @@ def read_config(
     if overrides:
         raise ConfigError(f"{overrides[0]}: {path} is an environment config, which has no overrides")
     with placed(f"{path}: "):
+        if is_gymnasium_id(data["id"]):
+            return data["id"], gymnasium_cfg(data, allowed_imports)
         spec = get_env_spec(data["id"])
         return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=list(allowed_imports))
 
 
-def format_config(config: RunConfig | tuple[str, EmbodiedEnvCfg]) -> str:
+def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:
     """Return a one-line summary of what :func:`read_config` returned."""
     if not isinstance(config, RunConfig):
         env_id, cfg = config
+        if isinstance(cfg, GymnasiumEnvCfg):
+            return f"{env_id}: {cfg.num_envs} environments, vectorization '{cfg.vectorization}'"
         kinds = {"observation": cfg.observations, "reward": cfg.rewards, "event": cfg.events, "action": cfg.actions}
         counts = ", ".join(f"{len(cast(Sized, terms))} {kind}" for kind, terms in kinds.items())
         return f"{env_id} with terms: {counts}"

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import Policy, load_policy_state, policy_input
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
-from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator, wilson_interval
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.backend import WARP_ON_CPU, parse_sim_device
@@ -99,8 +100,9 @@ def verify_backends(
 
 def _build(config: RunConfig, device: str, num_envs: int) -> EmbodiedEnv:
     """Build the environment on a backend, without dataset recording."""
-    sim_cfg = replace(config.env.sim_cfg, sim_device=device)
-    env = replace(config.env, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={}, curriculum={})
+    cfg = with_scene(config.env, "verify-backends")
+    sim_cfg = replace(cfg.sim_cfg, sim_device=device)
+    env = replace(cfg, num_envs=num_envs, sim_cfg=sim_cfg, group_size=1, dataset={}, curriculum={})
     return build_env(config.env_id, env)
 
 
@@ -120,11 +122,16 @@ def _actor(policy: Policy) -> Actor:
     return act
 
 
+def _rate(evaluation: Evaluation) -> tuple[float, int]:
+    assert evaluation.success_rate is not None  # an environment of ours
+    return evaluation.success_rate, evaluation.episodes
+
+
 def _overlap(success: Sequence[Evaluation]) -> bool:
     """Return whether the success rates' intervals overlap."""
     if not success:
         return True
-    (low, high), (lowest, highest) = (evaluation.success_interval for evaluation in success)
+    (low, high), (lowest, highest) = (wilson_interval(rate, n) for rate, n in map(_rate, success))
     return low <= highest and lowest <= high
 
 
@@ -255,10 +262,11 @@ def format_verdict(verdict: Verdict) -> str:
             cells = [row.median[name] if part else row.largest[name] for name in FIELDS for part in (1, 0)]
             lines.append(f"{row.step:>6}{row.envs:>6}" + "".join(f"{cell:>13.1e}" for cell in (*cells, row.reward)))
     for name, evaluation in zip(verdict.devices, verdict.success, strict=False):
-        low, high = evaluation.success_interval
+        rate, episodes = _rate(evaluation)
+        low, high = wilson_interval(rate, episodes)
         lines += [] if lines[-1].startswith("success") else [""]
         lines.append(
-            f"success on {name}: {evaluation.success_rate:.1%} of {evaluation.episodes} episodes "
+            f"success on {name}: {rate:.1%} of {episodes} episodes "
             f"(95 %: {low:.1%} to {high:.1%}), mean return {evaluation.avg_reward:.3f}"
         )
     return "\n".join([*lines, "", "the backends agree" if verdict.agree else "the backends do NOT agree"])

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from embodichain.agents.rl.build import without_records
-from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.gymnasium_checks import with_scene
+from embodichain.agents.rl.run_config import RunConfig, TaskCfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.record import followed, record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
+from embodichain.lab.gym.wrappers.gymnasium_env.recording import RENDER_ERRORS, even_sized
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.sim.objects import Robot, SceneBody
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
+from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.tools.agents import HandAgent, action_numbers
 from embodichain.tools.live import play_live
 from embodichain.tools.validate import read_config
@@ -37,12 +43,13 @@ def opened_scene(
         ConfigError: the config is wrong.
     """
     config = read_config(path, [], allowed_imports)
-    cfgs: list[EmbodiedEnvCfg | None]
+    cfgs: list[TaskCfg | None]
     if isinstance(config, RunConfig):
         env_id, cfg, cfgs = config.env_id, config.env, [config.env, config.eval_env]
     else:
         (env_id, cfg), cfgs = config, [config[1]]
-    env = build_env(env_id, replace(without_records(cfg), num_envs=1, group_size=1, seed=seed))
+    own = with_scene(cfg, "view").without_records()
+    env = build_env(env_id, replace(own, num_envs=1, group_size=1, seed=seed))
     with closing(env):
         yield env_id, env, config_camera(cfgs)
 
@@ -63,13 +70,56 @@ def show_scene(env: EmbodiedEnv, seed: int) -> None:
     play_live(env, HandAgent(env), torch.device("cpu"), seed)
 
 
-def config_camera(configs: Iterable[EmbodiedEnvCfg | None]) -> dict[str, object]:
+def config_camera(configs: Iterable[TaskCfg | None]) -> dict[str, object]:
     """Return the parameters of the first recording event in some configs, or an empty dictionary."""
     for cfg in configs:
-        for event in {} if cfg is None else cfg.events.values():
+        for event in cfg.events.values() if isinstance(cfg, EmbodiedEnvCfg) else ():
             if isinstance(event.func, type) and issubclass(event.func, record_camera_data):
                 return dict(event.params)
     return {}
+
+
+class Camera(Protocol):
+    """Makes images [H, W, 3] uint8.
+
+    Attributes:
+        size: W and H, both even.
+    """
+
+    size: tuple[int, int]
+
+    def render(self) -> np.ndarray:
+        """Return an image of the current state."""
+
+    def close(self) -> None:
+        """Release what it needs."""
+
+
+class OwnCamera:
+    """The images that a Gymnasium environment renders, of the first of them.
+
+    Args:
+        seed: of the reset that the first image needs.
+
+    Raises:
+        RenderingUnavailableError: it cannot render; the message says why.
+    """
+
+    def __init__(self, env: GymnasiumEnv, seed: int) -> None:
+        self._env = env
+        env.reset(seed=seed)
+        try:
+            height, width, _ = self.render().shape
+        except RENDER_ERRORS as error:
+            raise RenderingUnavailableError(f"{env.cfg.id}: cannot render: {with_python(str(error))}") from error
+        self.size = (width, height)
+
+    def render(self) -> np.ndarray:
+        """Return an image of the current state."""
+        return even_sized(self._env.first_image())
+
+    def close(self) -> None:
+        """Nothing is to be released: the environment has what it needs."""
 
 
 class SceneCamera:
@@ -78,7 +128,7 @@ class SceneCamera:
     Args:
         env: the environments, of which the first is seen.
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
-            a view of all bodies, or of the robot, moving with it, if its base is free.
+            a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
         size: width and height, pixels, both even.
 
     Raises:
@@ -88,9 +138,10 @@ class SceneCamera:
     def __init__(self, env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) -> None:
         cfg = env.sim.cfg
         self._renderer = Renderer(env.sim.backend, env.sim.appearance, *size, cfg.enable_rt, cfg.render_device)
-        if "eye" not in camera and env.robot.base.is_free:
-            camera = {"follow_uid": env.robot.uid}
+        if "eye" not in camera and env.followed_uid is not None:
+            camera = {"follow_uid": env.followed_uid}
         self.pose = _pose(env, camera, size)
+        self.size = size
         self._env, self._follow_uid = env, camera.get("follow_uid")
 
     def render(self) -> np.ndarray:
@@ -118,8 +169,11 @@ def _pose(env: EmbodiedEnv, camera: dict[str, object], size: tuple[int, int]) ->
         return CameraPose(_vector(camera["eye"]), _vector(camera["target"]), up, intrinsics)
     places = env.sim.backend.read("xpos")[0].double().cpu().numpy()  # [bodies, 3]
     if "follow_uid" in camera:
-        base = env.robot.base.get()[0, :2].double().cpu().numpy()
-        places = places[env.robot.base.bodies] - [*base, 0.0]
+        uids = [*env.sim.robots, str(camera["follow_uid"])]
+        seen = env.sim.get_asset(env.followed_uid or uids[0])
+        assert isinstance(seen, Robot | SceneBody)  # a file's scene has no other entities
+        base = seen.get_local_pose()[0, :2].double().cpu().numpy()
+        places = places[seen.base.bodies if isinstance(seen, Robot) else seen.bodies] - [*base, 0.0]
         places[:, 2] += _HEAD
     else:
         places = places[1:]  # without the world

@@ -21,6 +21,7 @@ __all__ = [
     "check_admitted",
     "find_admitted",
     "find_function_from_modules",
+    "folder_on_path",
     "import_allowed_modules",
     "import_named_modules",
     "imports_allowed_by_environment",
@@ -42,7 +43,7 @@ def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[st
     refused = list(dict.fromkeys(module for module in modules if not is_below(module, allowed_prefixes)))
     if refused:
         raise ConfigError(_refusal(refused, allowed_prefixes, place))
-    with _working_directory_on_path():
+    with folder_on_path(os.getcwd()):
         for module in modules:
             try:
                 importlib.import_module(module)
@@ -75,17 +76,16 @@ def _common_packages(modules: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _working_directory_on_path() -> Iterator[None]:
-    """Put the working directory last on Python's path; installed scripts do not search it."""
-    here = os.getcwd()
-    if here in sys.path or "" in sys.path:
+def folder_on_path(folder: str) -> Iterator[None]:
+    """Put a folder last on Python's path, such as the working directory, which installed scripts do not search."""
+    if folder in sys.path or (folder == os.getcwd() and "" in sys.path):
         yield
         return
-    sys.path.append(here)
+    sys.path.append(folder)
     try:
         yield
     finally:
-        sys.path.remove(here)
+        sys.path.remove(folder)
 
 
 def imports_allowed_by_environment() -> list[str]:

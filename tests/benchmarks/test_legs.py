@@ -16,6 +16,7 @@ from torch import Tensor
 
 from benchmarks.peers import legs, physics
 from benchmarks.peers.walking import COMMANDS, EPISODE_SECONDS, Motion, measure, motion_of, time_to_goal
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_run_config
 
 
@@ -143,15 +144,16 @@ def test_python_of_unilab_is_required(
 
 def test_commands_of_the_comparison_replace_those_of_the_config() -> None:
     run = load_run_config(legs.CONFIG, legs.fixed_commands())
-    command = run.env.commands[legs.COMMAND]
+    env = with_scene(run.env, "test")
+    command = env.commands[legs.COMMAND]
     assert command.params == {name: list(values) for name, values in COMMANDS.items()} | {
         "standing_share": 0,
         "heading": None,
     }
     # no episode ends, and no command changes, before the comparison's last step
     assert command.resampling_time[0] > EPISODE_SECONDS
-    assert run.env.max_episode_steps is not None
-    assert run.env.max_episode_steps * run.env.sim_cfg.physics_dt > EPISODE_SECONDS
+    assert env.max_episode_steps is not None
+    assert env.max_episode_steps * env.sim_cfg.physics_dt > EPISODE_SECONDS
 
 
 def test_physics_rate_is_measured_from_a_keyframe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.sim_to_real import DELAY_STEPS, ROOT, Tally, kit
+from embodichain.agents.rl.run_config import load_run_config
 
 UPRIGHT, ON_ITS_SIDE = [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]
 
@@ -25,10 +26,19 @@ def test_errors_are_means_over_the_steps_before_a_fall() -> None:
     assert score.error_yaw == pytest.approx((0.5 + 0.0) / 2)
 
 
-def test_kit_adds_noise_delays_and_drives_to_the_shipped_config() -> None:
+def test_kit_adds_noise_delays_pushes_and_random_physics_to_the_shipped_config() -> None:
     config = ROOT / "configs/agents/rl/go2_flat/train_config_quickstart.json"
-    added = dict(override.split("=", 1) for override in kit(str(config)))
-    assert json.loads(added["env.actions.joint_position.params.delay"]) == DELAY_STEPS
-    noise = json.loads(added["env.observations.noise_joints_vel"])
+    overrides = dict(override.split("=", 1) for override in kit(str(config)))
+    added = {path: json.loads(value) for path, value in overrides.items()}
+    assert added["env.actions.joint_position.params.delay"] == DELAY_STEPS
+    noise = added["env.observations.noise_joints_vel"]
     assert (noise["name"], noise["params"]) == ("joints/vel", {"bound": 1.5})
-    assert json.loads(added["env.events.kit_drives"])["params"]["entity_cfg"] == {"uid": "go2"}
+    assert added["env.events.kit_drives"]["params"]["entity_cfg"] == {"uid": "go2"}
+    assert added["env.events.kit_friction"]["params"]["entity_cfg"] == {"uid": "go2", "link_names": [".*_foot"]}
+    assert added["env.events.kit_mass"]["params"]["entity_cfg"] == {"uid": "go2", "link_names": ["base"]}
+    assert added["env.events.kit_pushes"]["func"] == "push_robot"
+
+
+def test_config_with_the_kit_is_valid() -> None:
+    config = ROOT / "configs/agents/rl/go2_flat/train_config_quickstart.json"
+    assert load_run_config(config, kit(str(config))).env is not None

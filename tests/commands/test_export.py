@@ -15,6 +15,7 @@ import torch
 
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.cli import main
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.export import run as export
 from embodichain.tools.export.formats import load_runner
 from embodichain.tools.export.parity import record_steps
@@ -41,6 +42,7 @@ def test_runner_balances_the_pole_as_the_policy_does_and_doing_nothing_does_not(
     successes = {}
     with open_run(find_run("latest"), num_envs) as opened:
         env = opened.env
+        assert isinstance(env, EmbodiedEnv)
         for name in ("runner", "nothing"):
             obs, _ = env.reset(seed=5)
             success, ended = torch.zeros(num_envs, dtype=torch.bool), torch.zeros(num_envs, dtype=torch.bool)

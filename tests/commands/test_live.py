@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import policy_input
 from embodichain.cli import main
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -34,7 +35,7 @@ Start = Callable[..., tuple[str, threading.Thread, list[int]]]
 @pytest.fixture
 def env() -> Iterator[EmbodiedEnv]:
     env_id, cfg = read_config(CART_POLE_ENV, [], [])  # type: ignore[misc]
-    built = build_env(env_id, replace(cfg, num_envs=1))
+    built = build_env(env_id, replace(with_scene(cfg, "test"), num_envs=1))
     yield built
     built.close()
 

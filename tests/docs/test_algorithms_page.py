@@ -11,9 +11,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.algo import GRPO, PPO, GRPOCfg, PPOCfg, SymmetryCfg
+from embodichain.agents.rl.algo import GRPO, PPO, SAC, GRPOCfg, PPOCfg, SACCfg, SymmetryCfg
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import MLP, ActorCritic
+from embodichain.tools.doctor.probes import bandit
+from embodichain.tools.doctor.soft_policy import soft_table_policy
 from embodichain.utils.mirror import Mirror, MirrorMap
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
@@ -30,9 +32,10 @@ def rows(text: str) -> dict[str, str]:
     return {name: line for line in lines for name in re.findall(r"`(\w+)`", line.split("|")[1])}
 
 
-@pytest.mark.parametrize(("title", "cfg_class"), [("PPO", PPOCfg), ("GRPO", GRPOCfg)])
+@pytest.mark.parametrize(("title", "cfg_class"), [("PPO", PPOCfg), ("GRPO", GRPOCfg), ("SAC", SACCfg)])
 def test_every_setting_has_its_row_with_its_default(title: str, cfg_class: type) -> None:
-    described = rows(section("Settings of both")) | rows(section(title))
+    common = {} if cfg_class is SACCfg else rows(section("Settings of PPO and GRPO"))
+    described = common | rows(section(title))
     fields = {field.name: field.default for field in dataclasses.fields(cfg_class)}
     assert set(described) == set(fields)
     for name in set(fields) - {"device"}:
@@ -55,4 +58,7 @@ def test_every_diagnostic_has_its_row() -> None:
     sided.use_mirror_map(MirrorMap(Mirror.of([0, 1], [1, -1], "obs"), Mirror.of([0], [-1], "action")))
     logged |= sided.update(rollout)
     logged |= GRPO(GRPOCfg(group_size=2, kl_coef=0.1), policy).update(rollout)
+    soft = soft_table_policy(2)
+    sac = SAC(SACCfg(learning_starts=0, replay_capacity=100, batch_size=4), soft)
+    logged |= sac.update(bandit(soft, torch.zeros(4, dtype=torch.int64), 2, torch.ones_like))
     assert set(rows(section("Reading the diagnostics"))) == set(logged)

@@ -14,6 +14,7 @@ from embodichain.agents.rl.algo import SACCfg
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
 from embodichain.agents.rl.run_config import load_run_config
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers import DatasetCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.validation import from_dict
@@ -52,6 +53,7 @@ def test_script_records_what_a_training_reads(tmp_path: Path, monkeypatch: pytes
     assert script is not None
     exec(compile(script[1], "demonstrations.md", "exec"), {})
     run = load_run_config(CONFIG)
+    assert isinstance(run.env, EmbodiedEnvCfg)
     with closing(build_env(run.env_id, run.env)) as env:
         found = read_demonstrations("outputs/demonstrations", None, env, (), run.resolved["gym_config"])
     assert isinstance(found, Demonstrations)

@@ -20,20 +20,22 @@ from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy, build_policy
-from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.run_config import RunConfig, TaskCfg
 from embodichain.agents.rl.run_folder import RunFolder, begin_writing, writing_into
 from embodichain.agents.rl.trainer.init_from import init_policy
 from embodichain.agents.rl.trainer.trainer import Trainer
 from embodichain.agents.rl.trainer.viewer import BrowserViewer, Viewer, check_viewer_is_installed
 from embodichain.agents.rl.vec_env import mirror_map_of
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
 
-TrainingEnv = EmbodiedEnv | ProcessEnv
+TaskEnv = EmbodiedEnv | GymnasiumEnv
+"""Environments in this process."""
+TrainingEnv = TaskEnv | ProcessEnv
 """Environments of a training, in this process or a separate one."""
 
 
@@ -47,12 +49,9 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
         device: of the process; replaces any GPU in the config.
     """
 
-    def share(cfg: EmbodiedEnvCfg, num_envs: int, first_env_id: int) -> EmbodiedEnvCfg:
-        devices = {name: str(getattr(cfg.sim_cfg, name)) for name in ("sim_device", "render_device")}
-        on_gpu = {name: str(device) for name, place in devices.items() if place.startswith("cuda")}
-        sim_cfg = replace(cfg.sim_cfg, num_threads=cfg.sim_cfg.num_threads or num_threads, **on_gpu)
-        cfg = replace(cfg, num_envs=num_envs, first_env_id=first_env_id, sim_cfg=sim_cfg)
-        return cfg if placement.rank == 0 else without_records(cfg)
+    def share(cfg: TaskCfg, num_envs: int, first_env_id: int) -> TaskCfg:
+        cfg = cfg.for_process(num_envs, first_env_id, num_threads, device)
+        return cfg if placement.rank == 0 else cfg.without_records()
 
     num_envs, eval_env = run.env.num_envs, run.eval_env
     if eval_env is not None:
@@ -60,18 +59,16 @@ def for_rank(run: RunConfig, placement: Placement, num_threads: int, device: tor
     return dataclasses.replace(run, env=share(run.env, num_envs, placement.rank * num_envs), eval_env=eval_env)
 
 
-def without_records(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
-    """Return an environment's config without what writes files: videos, trajectories, datasets."""
-    recorders = (record_camera_data, record_trajectory)
-    events = {
-        name: event
-        for name, event in cfg.events.items()
-        if not (isinstance(event.func, type) and issubclass(event.func, recorders))
-    }
-    return replace(cfg, dataset={}, events=events)
+def build_task(env_id: str, cfg: TaskCfg) -> TaskEnv:
+    """Build an environment of ours, or Gymnasium's.
+
+    Raises:
+        ConfigError: the config does not fit the environment.
+    """
+    return GymnasiumEnv(cfg) if isinstance(cfg, GymnasiumEnvCfg) else build_env(env_id, cfg)
 
 
-def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
+def build_envs(run: RunConfig) -> tuple[TrainingEnv, TaskEnv | None]:
     """Build the training environments, and those for evaluation if the config enables it.
 
     Raises:
@@ -81,7 +78,7 @@ def build_envs(run: RunConfig) -> tuple[TrainingEnv, EmbodiedEnv | None]:
         check_viewer_is_installed()
     env = _build_training_env(run, run.env)
     try:
-        return env, None if run.eval_env is None else build_env(run.env_id, run.eval_env)
+        return env, None if run.eval_env is None else build_task(run.env_id, run.eval_env)
     except BaseException:
         env.close()
         raise
@@ -93,7 +90,7 @@ def build_env_sets(run: RunConfig) -> list[TrainingEnv]:
     sets: list[TrainingEnv] = []
     try:
         for number in range(1, 1 if asynchronous is None else asynchronous.env_groups):
-            cfg = replace(run.env, first_env_id=run.env.first_env_id + number * run.env.num_envs)
+            cfg: TaskCfg = replace(run.env, first_env_id=run.env.first_env_id + number * run.env.num_envs)
             sets.append(_build_training_env(run, cfg))
     except BaseException:
         for env in sets:
@@ -102,11 +99,11 @@ def build_env_sets(run: RunConfig) -> list[TrainingEnv]:
     return sets
 
 
-def _build_training_env(run: RunConfig, cfg: EmbodiedEnvCfg) -> TrainingEnv:
+def _build_training_env(run: RunConfig, cfg: TaskCfg) -> TrainingEnv:
     collection = run.trainer.collection()
     if collection is None or collection.backend == "thread":
-        return build_env(run.env_id, cfg)
-    return ProcessEnv(partial(build_env, run.env_id, cfg), run.trainer.import_modules)
+        return build_task(run.env_id, cfg)
+    return ProcessEnv(partial(build_task, run.env_id, cfg), run.trainer.import_modules)
 
 
 def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:
@@ -150,7 +147,7 @@ def build_trainer(
     run: RunConfig,
     folder: RunFolder,
     env: TrainingEnv,
-    eval_env: EmbodiedEnv | None,
+    eval_env: TaskEnv | None,
     policy: Policy,
     algorithm: BaseAlgorithm,
     resume: SavedRun | None = None,

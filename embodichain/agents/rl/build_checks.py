@@ -13,12 +13,15 @@ from embodichain.agents.rl.models.block import space_size
 from embodichain.agents.rl.models.policy import allocate_for
 from embodichain.agents.rl.run_config import RunConfig, check_sizes
 from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 from embodichain.utils.observations import zero_entries
 
 
-def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Policy, device: torch.device) -> None:
+def check_built_policy(
+    run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, policy: Policy, device: torch.device
+) -> None:
     """Check that a policy fits its environment and the rollouts' length.
 
     Raises:
@@ -36,7 +39,7 @@ def check_built_policy(run: RunConfig, env: EmbodiedEnv | ProcessEnv, policy: Po
     )
 
 
-def check_rollouts(run: RunConfig, env: EmbodiedEnv | ProcessEnv, algorithm: BaseAlgorithm) -> None:
+def check_rollouts(run: RunConfig, env: EmbodiedEnv | GymnasiumEnv | ProcessEnv, algorithm: BaseAlgorithm) -> None:
     """Check that the rollouts for an algorithm fit the memory of its device, and its policy's sequences fit them.
 
     Raises:

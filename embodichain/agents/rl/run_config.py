@@ -23,14 +23,18 @@ from embodichain.agents.rl.config.overrides import (
     without_unknown_terms,
 )
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
+from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.config_data import config_data
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
-from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
+from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS, ParsedGymnasiumEnv, parse_gymnasium
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
@@ -40,6 +44,9 @@ from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
+
+TaskCfg = EmbodiedEnvCfg | GymnasiumEnvCfg
+"""The config of an environment to learn in."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,8 @@ class RunConfig:
     algorithm_name: str
     algorithm: BaseAlgorithmCfg
     env_id: str
-    env: EmbodiedEnvCfg
-    eval_env: EmbodiedEnvCfg | None
+    env: TaskCfg
+    eval_env: TaskCfg | None
     resolved: dict[str, Any]
 
 
@@ -129,7 +136,7 @@ def _load(
 
     Each part is parsed without its wrong values, so that an error in one place hides none in another.
     """
-    own, env_overrides = split_overrides(overrides, TOP_KEYS)
+    own, env_overrides = split_overrides(overrides, {*TOP_KEYS, *GYMNASIUM_KEYS})
     file = _take_env(data, own, problems)
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
     trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
@@ -137,7 +144,7 @@ def _load(
     problems += trainer.problems()
     policy: PolicyBlock | None = None
     algorithm: Any = None
-    env: ParsedEnv | None = None
+    env: ParsedEnv | ParsedGymnasiumEnv | None = None
     if train is not None and "policy" not in wrong:
         with collected(problems):
             policy = parse_policy_block(train.policy, allowed_imports)
@@ -153,6 +160,8 @@ def _load(
             file = _read_env(trainer, folder)
     if file is not None:
         env = _parse_env(file, trainer, env_overrides, allowed_imports, problems)
+    if isinstance(env, ParsedGymnasiumEnv):
+        problems += gymnasium_problems(trainer, algorithm, env.cfg)
     names = SceneNames(None, None) if env is None else env.names
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
@@ -173,29 +182,25 @@ def _assemble(
     policy: PolicyBlock,
     algorithm: Any,
     env_id: str,
-    env: ParsedEnv,
+    env: ParsedEnv | ParsedGymnasiumEnv,
     events: Mapping[str, dict[str, EventCfg]],
 ) -> RunConfig:
     """Return the run's config of its checked parts."""
     trainer, device = train.trainer, str(resolve_device(train.trainer.device))
     algorithm = replace(algorithm, device=device)
-    sim_cfg = replace(
-        env.cfg.sim_cfg,
+    cfg = env.cfg.for_run(
+        trainer.seed,
+        trainer.num_envs or env.cfg.num_envs,
         headless=trainer.headless,
         enable_rt=trainer.enable_rt,
         render_device=device,
         gpu_id=trainer.gpu_id,
     )
-    num_envs = trainer.num_envs or env.cfg.num_envs
-    cfg = replace(env.cfg, seed=trainer.seed, sim_cfg=sim_cfg, num_envs=num_envs)
-    group_size = getattr(algorithm, "group_size", 1)
-    # A curriculum follows the training's progress; evaluations are about the task as it is configured.
-    eval_env = replace(cfg, events=cfg.events | events["eval"], num_envs=trainer.num_eval_envs, curriculum={})
     record = {
         "trainer": to_dict(trainer),
         "policy": policy_data(policy),
         "algorithm": algorithm_data(train.algorithm.name, algorithm),
-        "gym_config": config_data(env.as_written, get_env_spec(env_id).cls) | {"id": env_id},
+        "gym_config": env.data(),
     }
     return RunConfig(
         trainer=trainer,
@@ -203,8 +208,8 @@ def _assemble(
         algorithm_name=train.algorithm.name,
         algorithm=algorithm,
         env_id=env_id,
-        env=replace(cfg, events=cfg.events | events["train"], group_size=group_size),
-        eval_env=eval_env if trainer.enable_eval else None,
+        env=cfg.for_training(events["train"], getattr(algorithm, "group_size", 1)),
+        eval_env=cfg.for_evaluation(events["eval"], trainer.num_eval_envs) if trainer.enable_eval else None,
         resolved=as_json(record, "the config"),
     )
 
@@ -258,22 +263,24 @@ def _parse_env(
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     problems: list[str],
-) -> ParsedEnv:
+) -> ParsedEnv | ParsedGymnasiumEnv:
     """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
-    data, spec, wrong = file.data, None, list[str]()
+    data, wrong = file.data, list[str]()
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
-    with collected(wrong, "id: "):
-        if not isinstance(data.get("id"), str):
-            known = ", ".join(get_registered_env_ids())
-            raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
-        spec = get_env_spec(data["id"])
-    # The rest of an unknown task's config is checked as a plain environment's.
-    env = parse_env(data, env_class=EmbodiedEnv if spec is None else spec.cls, allowed_imports=allowed_imports)
+    env: ParsedEnv | ParsedGymnasiumEnv
+    if is_gymnasium_id(data.get("id")):
+        env, is_known = parse_gymnasium(data, allowed_imports), True
+    else:
+        is_known = _check_id(data, wrong)
+        # The rest of an unknown task's config is checked as a plain environment's.
+        env = parse_env(data, env_class=None if is_known else EmbodiedEnv, allowed_imports=allowed_imports)
     wrong += env.problems
-    limits = [env.cfg.max_episode_steps, spec is None or spec.max_episode_steps]
-    if trainer.enable_eval and limits == [None, None] and not _is_wrong(wrong, "max_episode_steps"):
+    is_wrong = _is_wrong(wrong, "max_episode_steps") or _is_wrong(wrong, "id") or not is_known
+    if trainer.enable_eval and env.time_limit is None and not is_wrong:
         wrong.append("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
     problems += file.in_users_words(name_overrides(wrong, overrides))
+    if isinstance(env, ParsedGymnasiumEnv):
+        return env
     sim_device = _sim_device(trainer, env.cfg, problems)
     return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
 
@@ -286,7 +293,22 @@ def _pair_problems(algorithm_name: str, policy: PolicyBlock) -> list[str]:
     return found
 
 
-def _size_problems(algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | None, wrong: Collection[str]) -> list[str]:
+def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
+    """Return whether a config names a registered task; if not, a line is added to ``problems``."""
+    with collected(problems, "id: "):
+        if not isinstance(data.get("id"), str):
+            known = ", ".join(get_registered_env_ids())
+            raise ConfigError(f"the name of an environment is needed, got {data.get('id')!r}. Known: {known}")
+        if is_unprefixed(data["id"]):
+            raise ConfigError(f"'{data['id']}' is Gymnasium's: write '{PREFIX}{data['id']}'")
+        get_env_spec(data["id"])
+        return True
+    return False
+
+
+def _size_problems(
+    algorithm: Any, trainer: TrainerCfg, env: ParsedEnv | ParsedGymnasiumEnv | None, wrong: Collection[str]
+) -> list[str]:
     """Return the errors of an algorithm's settings for the rollouts' size, without those of ``wrong`` keys."""
     sizes = {"trainer", "trainer.num_envs", "trainer.buffer_size", "algorithm.cfg"}
     num_envs = trainer.num_envs

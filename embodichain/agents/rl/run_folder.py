@@ -17,7 +17,6 @@ import torch
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run_folder, load_resumed_run
 from embodichain.agents.rl.checkpoint.segments import SEGMENTS
-from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
@@ -25,8 +24,8 @@ from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
 from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.run_config import RunConfig
+from embodichain.agents.rl.trainer.evaluation import RecordsVideos
 from embodichain.agents.rl.trainer.trainer import Trainer
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.report.page import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import ConfigError, logger
@@ -126,7 +125,7 @@ def open_run_folder(exp_name: str, point: SavedRun | None, placement: Placement 
 def begin_writing(
     run: RunConfig,
     folder: RunFolder,
-    env: EmbodiedEnv | ProcessEnv,
+    env: RecordsVideos,
     trainer: Trainer,
     log: RunLog,
     resume: SavedRun | None,
@@ -237,7 +236,8 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
     videos = [str(path) for path in result.videos] if result else []
     return {
         "success_rate": result.success_rate if result else None,
-        "success_interval_95": list(result.success_interval) if result else None,
+        "success_interval_95": list(result.success_interval) if result and result.success_interval else None,
+        "avg_reward": result.avg_reward if result else None,
         "episodes": result.episodes if result else 0,
         "metrics": result.metrics if result else {},
         "train_seconds": round(trainer.train_seconds, 2),
@@ -257,6 +257,8 @@ def print_summary(summary: dict[str, Any]) -> None:
     if rate is not None:
         low, high = interval
         print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
+    elif summary.get("avg_reward") is not None:  # runs of older versions have none
+        print(f"return          {summary['avg_reward']:.4g}, mean of {summary['episodes']} episodes")
     for name, value in summary.get("metrics", {}).items():  # runs of older versions have none
         print(f"{name:15} {value:.4g}")
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
@@ -264,7 +266,7 @@ def print_summary(summary: dict[str, Any]) -> None:
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
     print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
     # A failed recorder has warned.
-    no_video = "nothing was evaluated" if rate is None else "no event in trainer.events.eval recorded one"
+    no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
         print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")
     for name, file in (("summary", "summary.json"), ("report", REPORT)):

@@ -108,8 +108,25 @@ class SavesState(Protocol):
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain data (see ``embodichain.utils.state``)."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state of ``state_dict``."""
+    def load_state_dict(self, state: dict[str, Any]) -> bool | None:
+        """Load the state of ``state_dict``.
+
+        Returns:
+            False: the episodes do not continue, and ``reset`` is to begin the next ones.
+        """
+
+
+@runtime_checkable
+class MayLackSuccess(Protocol):
+    """Environments of which some do not say whether an episode is a success; ``info["success"]`` is then false."""
+
+    def knows_success(self) -> bool:
+        """Return whether an ``info`` of these has said so by now."""
+
+
+def knows_success(env: object) -> bool:
+    """Return whether an environment's ``info["success"]`` means anything."""
+    return env.knows_success() if isinstance(env, MayLackSuccess) else True
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot
+from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, SceneBody
 from embodichain.lab.sim.sensors import Camera, ContactSensor
 from embodichain.utils.errors import unknown_name
 
@@ -28,6 +28,7 @@ class SceneEntities:
         self._markers: dict[str, Marker] = {}
         self._groups: dict[str, RigidObjectGroup] = {}
         self._lights: dict[str, Light] = {}
+        self._bodies: dict[str, SceneBody] = {}
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""
@@ -45,14 +46,22 @@ class SceneEntities:
         """Return an articulation or a robot; KeyError names the known ones."""
         return find_entity({**self.articulations, **self.robots}, "articulation or robot", uid)
 
-    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker:
-        """Return a rigid body, articulation, robot or marker; KeyError names the known ones."""
-        assets: dict[str, RigidObject | Articulation | Marker] = {**self.rigid_objects, **self._markers}
+    def get_asset(self, uid: str) -> RigidObject | Articulation | Marker | SceneBody:
+        """Return a rigid body, articulation, robot, marker or body of a file; KeyError names the known ones."""
+        assets: dict[str, RigidObject | Articulation | Marker | SceneBody] = {
+            **self.rigid_objects,
+            **self._markers,
+            **self._bodies,
+        }
         return find_entity(assets | self.articulations | self.robots, "entity", uid)
 
     def get_marker(self, uid: str) -> Marker:
         """Return a marker; KeyError names the known ones."""
         return find_entity(self._markers, "marker", uid)
+
+    def get_body(self, uid: str) -> SceneBody:
+        """Return a body of the scene's file; KeyError names the known ones."""
+        return find_entity(self._bodies, "body", uid)
 
     def get_rigid_object_group(self, uid: str) -> RigidObjectGroup:
         """Return a group of rigid bodies; KeyError names the known ones."""

@@ -23,6 +23,7 @@ from embodichain.lab.sim.cfg import (
 )
 from embodichain.lab.sim.entities import SceneEntities, find_entity
 from embodichain.lab.sim.model.scene import SceneBuilder
+from embodichain.lab.sim.model.scene_file import compile_scene_file
 from embodichain.lab.sim.objects import (
     Articulation,
     Light,
@@ -30,6 +31,7 @@ from embodichain.lab.sim.objects import (
     RigidObject,
     RigidObjectGroup,
     Robot,
+    SceneBody,
     StateCache,
     Terrain,
 )
@@ -76,6 +78,8 @@ class SimulationManager(SceneEntities):
         self.num_envs = cfg.num_envs
         _, self.device = parse_sim_device(cfg.sim_device)
         self._builder = SceneBuilder(cfg)
+        self._scene_file: str | None = None
+        self._has_forces = False
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
@@ -138,6 +142,16 @@ class SimulationManager(SceneEntities):
         self._check_unbuilt()
         self._builder.add_terrain(cfg)
 
+    def use_scene_file(self, name: str, external_forces: bool = False) -> None:
+        """Simulate the scene of an MJCF file as it is; beside it there can be cameras alone (before :meth:`build`).
+
+        Args:
+            name: a path, or ``gymnasium/<file>``. The length of a substep, gravity and solver are the file's, too.
+            external_forces: whether ``backend.read_last("cfrc_ext")`` can be asked, which takes some of the speed.
+        """
+        self._check_unbuilt()
+        self._scene_file, self._has_forces = name, external_forces
+
     def add_light(self, cfg: LightCfg) -> None:
         """Add a light; the first replaces the default light (before :meth:`build`)."""
         self._check_unbuilt()
@@ -167,7 +181,8 @@ class SimulationManager(SceneEntities):
             ConfigError: MuJoCo refuses the scene, or a camera's parent does not exist.
         """
         self._check_unbuilt()
-        scene = self._builder.compile()
+        file = self._scene_file
+        scene = self._builder.compile() if file is None else compile_scene_file(file, self._has_forces)
         backend = make_backend(
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
@@ -179,6 +194,11 @@ class SimulationManager(SceneEntities):
         if scene.terrain is not None:
             self.terrain = Terrain(scene.terrain, self.num_envs, self.device)
         self._appearance = Appearance(scene.visual_model, self.num_envs)
+        if self._has_forces:
+            backend.compute_external_forces()
+        if file is not None:
+            names = [scene.model.body(body).name for body in range(1, scene.model.nbody)]
+            self._bodies = {name: SceneBody(name, backend) for name in names if name}
         for cfg in self._cfgs:
             match cfg:
                 case RobotCfg():
@@ -229,7 +249,7 @@ class SimulationManager(SceneEntities):
     @property
     def entity_uids(self) -> list[str]:
         """The uids of all entities, sorted."""
-        return sorted(cfg.uid for cfg in self._cfgs)
+        return sorted([*(cfg.uid for cfg in self._cfgs), *self._bodies])
 
     @section("physics")
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:

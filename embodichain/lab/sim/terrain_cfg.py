@@ -25,35 +25,36 @@ _MOST_VERTICES = 2**24  # 64 MiB, and as much again for rendering
 
 
 @configclass
-class FlatTerrainCfg:
-    """Level ground."""
+class _KindCfg:
+    """What all kinds of ground have."""
 
-    kind: Literal["flat"] = "flat"
+    kind: str
     """Kind of ground."""
     share: NonNegativeFloat = 1.0
     """Of the columns, relative to the other kinds'."""
 
 
 @configclass
-class RoughTerrainCfg:
+class FlatTerrainCfg(_KindCfg):
+    """Level ground."""
+
+    kind: Literal["flat"] = "flat"
+
+
+@configclass
+class RoughTerrainCfg(_KindCfg):
     """Uniform noise, drawn for each vertex."""
 
     kind: Literal["rough"] = "rough"
-    """Kind of ground."""
-    share: NonNegativeFloat = 1.0
-    """Of the columns, relative to the other kinds'."""
     amplitude: ByLevel = (0.01, 0.06)
     """Largest height above and below zero at the easiest and the hardest level, m."""
 
 
 @configclass
-class SlopeTerrainCfg:
+class SlopeTerrainCfg(_KindCfg):
     """A pyramid with smooth sides."""
 
     kind: Literal["slope"] = "slope"
-    """Kind of ground."""
-    share: NonNegativeFloat = 1.0
-    """Of the columns, relative to the other kinds'."""
     incline: ByLevel = (0.0, 0.4)
     """Rise over run of the sides at the easiest and the hardest level."""
     inverted: bool = False
@@ -61,13 +62,10 @@ class SlopeTerrainCfg:
 
 
 @configclass
-class StepsTerrainCfg:
+class StepsTerrainCfg(_KindCfg):
     """Square blocks of random heights."""
 
     kind: Literal["steps"] = "steps"
-    """Kind of ground."""
-    share: NonNegativeFloat = 1.0
-    """Of the columns, relative to the other kinds'."""
     height: ByLevel = (0.02, 0.15)
     """Of the highest block, and so of the highest step, at the easiest and the hardest level, m."""
     block: PositiveFloat = 0.5
@@ -75,13 +73,10 @@ class StepsTerrainCfg:
 
 
 @configclass
-class StairsTerrainCfg:
+class StairsTerrainCfg(_KindCfg):
     """A pyramid of stairs."""
 
     kind: Literal["stairs"] = "stairs"
-    """Kind of ground."""
-    share: NonNegativeFloat = 1.0
-    """Of the columns, relative to the other kinds'."""
     height: ByLevel = (0.03, 0.15)
     """Of a step at the easiest and the hardest level, m."""
     depth: PositiveFloat = 0.3

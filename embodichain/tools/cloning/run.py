@@ -21,6 +21,7 @@ from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import VLAPolicy, load_policy_state, save_vla_model
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
@@ -94,6 +95,7 @@ def clone_from_config(
     run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
     if not isinstance(run.policy, VLAPolicyCfg):
         raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy.name}'")
+    _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
     out = out_folder(cfg, run, allowed_writes)
@@ -254,7 +256,7 @@ def _conclude(
     except (ConfigError, OSError) as error:
         raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' writes it") from error
     result = _evaluate(plan, policy, device, stop)
-    if result is not None:
+    if result is not None and result.success_interval is not None:
         summary |= {"success_rate": result.success_rate, "success_interval_95": list(result.success_interval)}
         try:
             write_json(plan.out / _SUMMARY, summary, indent=2)
@@ -272,10 +274,14 @@ def _read_summary(out: Path) -> dict[str, Any] | None:
     return summary if is_ours else None
 
 
+def _task(run: RunConfig) -> EmbodiedEnvCfg:
+    return with_scene(run.env, "train_config")
+
+
 def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
     """Return the environment of the expert, with its recording."""
     cfg = plan.cfg
-    env = replace(plan.run.env, num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={}, curriculum={})
+    env = replace(_task(plan.run), num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={}, curriculum={})
     if plan.record is None:
         return env
     return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, {"save_path": plan.record.name})})
@@ -321,7 +327,7 @@ def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSi
     cfg, run = plan.cfg, plan.run
     if not cfg.num_eval_episodes:
         return None
-    env = build_env(run.env_id, replace(run.env, num_envs=cfg.num_envs, group_size=1, dataset={}, curriculum={}))
+    env = build_env(run.env_id, replace(_task(run), num_envs=cfg.num_envs, group_size=1, dataset={}, curriculum={}))
     try:
         evaluator = Evaluator(env, cfg.num_eval_episodes, cfg.seed + EVAL_SEED_OFFSET, device, Path())
         return evaluator.run(policy, "bc", stop.check)

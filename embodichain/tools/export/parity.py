@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from embodichain.agents.rl.build import TaskEnv
 from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import step_with
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers.measurements import Measurement
 from embodichain.tools.export.formats import Run, Spec, load_runner
 from embodichain.tools.export.module import DeployedPolicy
@@ -43,7 +43,7 @@ class Step:
 
 @torch.no_grad()
 def record_steps(
-    env: EmbodiedEnv,
+    env: TaskEnv,
     policy: Policy,
     device: torch.device,
     entries: Sequence[str],

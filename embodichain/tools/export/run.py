@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.build import TaskEnv
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
-from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.base import CommandMap
+from embodichain.agents.rl.run_config import TaskCfg
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.locomotion_actions import JointPositionTerm
 from embodichain.lab.gym.envs.managers.measurements import Measurement, Recipe
 from embodichain.lab.gym.envs.managers.sensor_models import observation_delay, observation_noise
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.export.formats import FORMATS, RUNNER
 from embodichain.tools.export.module import DeployedPolicy, actor_entries
 from embodichain.tools.export.parity import ParityError, check_inputs, check_parity, record_steps
@@ -45,7 +48,7 @@ def export_run(
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
         entries = actor_entries(opened.config.policy, space, opened.policy)
-        terms = list(opened.env.action_manager.terms.values())
+        terms = list(action_terms(opened.env).values())
         module = DeployedPolicy(opened.policy, space, entries, opened.env.single_action_space, terms).eval()
         recipes = input_recipes(opened, entries)
         spec = describe_policy(saved, opened, module, recipes)
@@ -80,8 +83,15 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
     return [readable, runner]
 
 
-def without_sensor_models(cfg: EmbodiedEnvCfg) -> EmbodiedEnvCfg:
+def action_terms(env: TaskEnv) -> dict[str, ActionTerm]:
+    """Return an environment's action terms by name; Gymnasium's have none."""
+    return dict(env.action_manager.terms) if isinstance(env, EmbodiedEnv) else {}
+
+
+def without_sensor_models(cfg: TaskCfg) -> TaskCfg:
     """Return an environment's config without simulated noise and delays, of which a robot has its own."""
+    if isinstance(cfg, GymnasiumEnvCfg):
+        return cfg
     models = (observation_noise, observation_delay)
     observations = {name: term for name, term in cfg.observations.items() if term.func not in models}
     actions = {}
@@ -96,10 +106,12 @@ def input_recipes(opened: OpenRun, entries: Sequence[str]) -> dict[str, Recipe]:
     """Return how inputs follow from raw measurements, by name; those without a description are left out.
 
     A policy of chunks observes at decisions alone, where histories and clocks need each control step: it has none.
+    Nor has a Gymnasium environment, which does not say what its observation is made of.
     """
-    if opened.policy.chunk_length > 1:
+    env = opened.env
+    if opened.policy.chunk_length > 1 or not isinstance(env, EmbodiedEnv):
         return {}
-    found = {name: opened.env.observation_manager.recipe(name) for name in entries}
+    found = {name: env.observation_manager.recipe(name) for name in entries}
     return {name: recipe for name, recipe in found.items() if recipe is not None}
 
 
@@ -141,10 +153,10 @@ def describe_policy(
         "action_terms": config.get("actions", {}),
         "command": [
             part
-            for term, found in zip(env.action_manager.terms, module.maps, strict=False)
+            for term, found in zip(action_terms(env), module.maps, strict=False)
             for part in _describe_commands(term, found)
         ],
-        "drives": _describe_drives(env),
+        "drives": _describe_drives(env) if isinstance(env, EmbodiedEnv) else [],
         "versions": describe_machine()["versions"],
     }
 
@@ -166,7 +178,12 @@ def _describe_commands(term: str, found: CommandMap) -> list[dict[str, Any]]:
 
 
 def _describe_drives(env: EmbodiedEnv) -> list[dict[str, Any]]:
-    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd."""
+    """Return the configured drives of the joints that act: effort = stiffness (target - q) - damping qd.
+
+    The scene of a file has actuators of its own, and none of these drives.
+    """
+    if not env.sim.robots:
+        return []
     robot = env.robot
     stiffness, damping = (gains.cpu().numpy() for gains in robot.drives.configured_gains)
     efforts, initial = (values[0].cpu().numpy() for values in (robot.body_data.qf_limits, robot.body_data.default_qpos))

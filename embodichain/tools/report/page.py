@@ -32,6 +32,10 @@ _LEARNING = (
     "approx_kl",
     "clip_fraction",
     "explained_variance",
+    "critic_loss",
+    "actor_loss",
+    "action_value",
+    "temperature",
     "std",
     "learning_rate",
 )
@@ -150,6 +154,8 @@ def _result(run: RunData) -> str:
         low, high = interval
         episodes = summary.get("episodes", "?")
         tiles.append((f"{rate:.1%}", f"success of {episodes} episodes (95 %: {low:.1%} to {high:.1%})"))
+    elif summary.get("avg_reward") is not None:
+        tiles.append((f"{summary['avg_reward']:.4g}", f"return, mean of {summary.get('episodes', '?')} episodes"))
     elif last.get("charts/success_rate_avg_100") is not None:
         tiles.append((f"{last['charts/success_rate_avg_100']:.0%}", "success in training, last 100 episodes"))
     if last.get("charts/episode_reward_avg_100") is not None:
@@ -182,13 +188,17 @@ def _learning(run: RunData) -> str:
         Series("training", *run.series("charts/episode_reward_avg_100")),
         Series("evaluation", *run.series("eval/avg_reward"), has_points=True),
     ]
+    lengths = [Series("length", *run.series("charts/episode_length_avg_100"))]
     steps, seconds = run.series("time/train_seconds")
-    over_time = [replace(one, x=np.interp(one.x, steps, seconds)) for one in success if len(steps)]
+    # Not every Gymnasium environment knows success.
+    has_success = any(len(one.x) for one in success) or not any(len(one.x) for one in returns)
+    name, headline = ("success rate", success) if has_success else ("return", returns)
+    over_time = [replace(one, x=np.interp(one.x, steps, seconds)) for one in headline if len(steps)]
     charts = [
-        line_chart("success rate", success, is_share=True),
+        *([line_chart("success rate", success, is_share=True)] if has_success else []),
         line_chart("return", returns),
-        line_chart("episode length, steps", [Series("length", *run.series("charts/episode_length_avg_100"))]),
-        line_chart("success rate over time", over_time, "s of training", is_share=True),
+        line_chart("episode length, steps", lengths),
+        line_chart(f"{name} over time", over_time, "s of training", is_share=has_success),
     ]
     return cards(charts)
 
@@ -219,10 +229,12 @@ def _evaluations(run: RunData) -> str:
     rows = []
     for row in run.rows:
         rate = row.get("eval/success_rate")
-        if rate is None or not 0 <= rate <= 1:
+        if (rate is None and row.get("eval/avg_reward") is None) or (rate is not None and not 0 <= rate <= 1):
             continue
-        low, high = wilson_interval(rate, episodes)
-        cells = [f"{row['step']:,}", f"{rate:.1%}", f"{low:.1%} to {high:.1%}"]
+        cells = [f"{row['step']:,}", "", ""]
+        if rate is not None:
+            low, high = wilson_interval(rate, episodes)
+            cells[1:] = [f"{rate:.1%}", f"{low:.1%} to {high:.1%}"]
         cells += [
             f"{row[name]:.4g}" if row.get(name) is not None else "" for name in ("eval/avg_reward", "eval/avg_length")
         ]

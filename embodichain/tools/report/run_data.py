@@ -55,6 +55,7 @@ class _Summary(TypedDict, total=False):
 
     success_rate: _Share | None
     success_interval_95: Annotated[list[_Share], Field(min_length=2, max_length=2)] | None
+    avg_reward: float | None
     episodes: int
     metrics: dict[str, float]
     train_seconds: float

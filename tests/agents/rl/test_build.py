@@ -13,6 +13,7 @@ import torch
 from embodichain.agents.rl import build_checks
 from embodichain.agents.rl.build import build_envs, build_learner, build_trainer, for_rank
 from embodichain.agents.rl.distributed.placement import Placement
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.run_folder import RunFolder
 from embodichain.lab.gym.envs import EmbodiedEnv
@@ -157,7 +158,7 @@ def test_missing_wandb_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("place", "expected"), [("cuda:0", "cuda:1"), ("cpu", "cpu"), ("warp:cpu", "warp:cpu")])
 def test_process_has_its_physics_and_its_pictures_on_its_own_gpu(place: str, expected: str) -> None:
     run = load_run_config(write_config(Path(), tiny_config()))
-    sim_cfg = replace(run.env.sim_cfg, sim_device=place, render_device=place)
+    sim_cfg = replace(with_scene(run.env, "test").sim_cfg, sim_device=place, render_device=place)
     run = dataclasses.replace(run, env=replace(run.env, sim_cfg=sim_cfg))
-    own = for_rank(run, Placement(), 3, torch.device("cuda", 1)).env.sim_cfg
+    own = with_scene(for_rank(run, Placement(), 3, torch.device("cuda", 1)).env, "test").sim_cfg
     assert (own.sim_device, own.render_device) == (expected, expected)

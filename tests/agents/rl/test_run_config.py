@@ -12,6 +12,7 @@ import pytest
 
 from embodichain.agents.rl import build
 from embodichain.agents.rl.algo import PPOCfg
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -64,7 +65,7 @@ def test_errors_of_every_part_are_reported_together_and_nothing_is_built(monkeyp
         "algorithm.cfg.batch_size: 9 is more than a rollout has: 2 environments (trainer.num_envs) x 4 steps",
         "trainer.events.train.push.func: unknown function 'push_the_cart'.",
         "trainer.events.eval.look.mode: Input should be 'startup', 'reset' or 'interval', got 'sometimes'",
-        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: CartPoleRL, ",
+        "env.json: id: unknown environment id 'CartPoolRL'. Did you mean 'CartPoleRL'? Known: AntV5RL, CartPoleRL, ",
         "env.json: robots: unknown key. Did you mean 'robot'?",
         "env.json: num_envs: Input should be a valid integer",
     ]
@@ -113,7 +114,7 @@ def test_environment_config_without_an_id_says_so() -> None:
     del data["id"]
     Path("env.json").write_text(json.dumps(data), encoding="utf-8")
     (error,) = errors(tiny_config(trainer__gym_config="env.json"))
-    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: CartPoleRL, ")
+    assert error.startswith("env.json: id: the name of an environment is needed, got None. Known: AntV5RL, CartPole")
 
 
 # --- where the environment's config is ---
@@ -155,10 +156,17 @@ def test_values_of_the_environment_can_be_overridden(place: str, prefix: str) ->
     config = write_config(Path(), tiny_config(trainer__gym_config=env_file() if place == "file" else data))
     overrides = [f"{prefix}env.rewards.calm.weight=2.5", f"{prefix}max_episode_steps=7", "trainer.seed=3"]
     run = load_run_config(config, overrides)
-    assert (run.env.rewards["calm"].weight, run.env.max_episode_steps, run.trainer.seed) == (2.5, 7, 3)
+    assert (with_scene(run.env, "test").rewards["calm"].weight, run.env.max_episode_steps, run.trainer.seed) == (
+        2.5,
+        7,
+        3,
+    )
     # What is kept of the run has them, and the file is as it was.
     assert run.resolved["gym_config"]["env"]["rewards"]["calm"]["weight"] == 2.5
-    assert load_run_config(config).env.rewards["calm"].weight == data["env"]["rewards"]["calm"]["weight"]
+    assert (
+        with_scene(load_run_config(config).env, "test").rewards["calm"].weight
+        == data["env"]["rewards"]["calm"]["weight"]
+    )
 
 
 def test_wrong_override_of_the_environment_is_named() -> None:
@@ -180,7 +188,7 @@ def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
         "override 'env.rewards.clam.weight=2': unknown term of env.rewards 'clam'. Did you mean 'calm'?"
     )
     own = ["env.rewards.mine.func=success_reward", "env.rewards.mine.weight=2"]
-    assert load_run_config(write_config(Path(), config), own).env.rewards["mine"].weight == 2
+    assert with_scene(load_run_config(write_config(Path(), config), own).env, "test").rewards["mine"].weight == 2
 
 
 def test_override_that_leaves_something_out_is_named() -> None:
@@ -201,7 +209,7 @@ def test_record_of_a_run_is_a_config_to_train_by() -> None:
     Path("record.json").write_text(json.dumps(run.resolved), encoding="utf-8")
     again = load_run_config("record.json", ["trainer.seed=8", "env.rewards.calm.weight=3"])
     assert (again.env_id, again.env.max_episode_steps, again.env.seed) == (run.env_id, 7, 8)
-    assert (again.env.rewards["calm"].weight, again.policy) == (3, run.policy)
+    assert (with_scene(again.env, "test").rewards["calm"].weight, again.policy) == (3, run.policy)
 
 
 # --- what becomes of the configs ---
@@ -214,8 +222,8 @@ def test_events_of_training_and_evaluation_go_to_their_own_environment() -> None
     events = {"train": {"nudge": NUDGE}, "eval": {"camera": CAMERA}}
     run = load_run_config(write_config(Path(), tiny_config(trainer__events=events)))
     assert run.eval_env is not None
-    assert list(run.env.events) == ["start", "nudge"]  # "start" is the environment's own
-    assert list(run.eval_env.events) == ["start", "camera"]
+    assert list(with_scene(run.env, "test").events) == ["start", "nudge"]  # "start" is the environment's own
+    assert list(with_scene(run.eval_env, "test").events) == ["start", "camera"]
 
 
 def test_evaluation_has_no_curriculum(tmp_path: Path) -> None:
@@ -223,8 +231,8 @@ def test_evaluation_has_no_curriculum(tmp_path: Path) -> None:
     environment = legs_data({"curriculum": {"ranges": ranges}})
     run = load_run_config(write_config(tmp_path, tiny_config(trainer__gym_config=environment)))
     assert run.eval_env is not None
-    assert list(run.env.curriculum) == ["ranges"]
-    assert run.eval_env.curriculum == {}
+    assert list(with_scene(run.env, "test").curriculum) == ["ranges"]
+    assert with_scene(run.eval_env, "test").curriculum == {}
     assert run.resolved["gym_config"]["env"]["curriculum"]["ranges"]["params"] == {"initial": 0.5}
 
 
@@ -385,7 +393,7 @@ def test_dotted_path_in_an_allowed_module_is_a_term(user_module: str) -> None:
     env["env"]["rewards"]["near"] = {"func": f"{user_module}.near"}
     config = tiny_config(trainer__gym_config=env, trainer__import_modules=[user_module])
     run = load_run_config(write_config(Path(), config), allowed_imports=[user_module])
-    assert run.env.rewards["near"].func is sys.modules[user_module].near
+    assert with_scene(run.env, "test").rewards["near"].func is sys.modules[user_module].near
     del sys.modules[user_module]
     (line,) = errors(tiny_config(trainer__gym_config=env), allowed_imports=[user_module])
     assert "must be imported first: list it in trainer.import_modules, pass --import, or import it in Python" in line

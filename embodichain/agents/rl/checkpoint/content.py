@@ -35,8 +35,8 @@ class _Config(TypedDict):
 
 
 class _Evaluation(TypedDict):
-    success_rate: float
-    success_interval: _Numbers
+    success_rate: float | None
+    success_interval: _Numbers | None
     avg_reward: float
     avg_length: float
     episodes: int

@@ -61,7 +61,7 @@ class BaseCollector(ABC):
         return None
 
     def load_env_state_dict(self, state: dict[str, Any]) -> bool:
-        """Load what ``env_state_dict`` returned; return whether the environments can."""
+        """Load what ``env_state_dict`` returned; return whether the episodes continue."""
         return False
 
     def start(self) -> None:  # noqa: B027 (nothing runs in the background)

@@ -87,7 +87,9 @@ class SyncCollector(BaseCollector):
         """Load what ``env_state_dict`` returned; see ``BaseCollector.load_env_state_dict``."""
         if not isinstance(self.env, SavesState):
             return False
-        self.env.load_state_dict(state)
+        if self.env.load_state_dict(state) is False:
+            self.reset()
+            return False
         return True
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from embodichain.agents.rl.demonstrations.dataset import PLACE, read_demonstrati
 from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.run_config import RunConfig
-from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
@@ -69,6 +69,7 @@ def load_demonstrations(
 
 def _record_expert(run: RunConfig, path: Path, num_episodes: int, keys: Sequence[str]) -> dict[str, Any]:
     """Let the expert play in environments of its own, and write its episodes into a file."""
+    assert isinstance(run.env, EmbodiedEnvCfg)  # the config refuses others
     cfg = replace(
         run.env, num_envs=min(num_episodes, _NUM_ENVS), first_env_id=0, group_size=1, dataset={}, curriculum={}
     )

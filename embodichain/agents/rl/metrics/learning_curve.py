@@ -14,17 +14,24 @@ from embodichain.utils.files import write_atomically
 
 
 def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> None:
-    """Draw return and success over environment steps, with the time since the run's begin along the top."""
+    """Draw return and success over environment steps, with the time since the run's begin along the top.
+
+    Where the environment does not know success, the evaluations' return is in its place.
+    """
     rows = read_rows(metrics_path)
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     figure.suptitle(title)
     left.set(xlabel="environment steps", ylabel="return (mean of 100 episodes)")
-    right.set(xlabel="environment steps", ylabel="success rate", ylim=(-0.03, 1.03))
     _plot(left, rows, "charts/episode_reward_avg_100", "training", "-")
-    _plot(right, rows, "charts/success_rate_avg_100", "training (with exploration)", "-")
-    _plot(right, rows, "eval/success_rate", "evaluation", "o-")
+    if any("eval/avg_reward" in row for row in rows) and not any(map(_has_success, rows)):
+        right.set(xlabel="environment steps", ylabel="return of evaluations")
+        _plot(right, rows, "eval/avg_reward", "evaluation", "o-")
+    else:
+        right.set(xlabel="environment steps", ylabel="success rate", ylim=(-0.03, 1.03))
+        _plot(right, rows, "charts/success_rate_avg_100", "training (with exploration)", "-")
+        _plot(right, rows, "eval/success_rate", "evaluation", "o-")
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 200k, 1M: longer numbers lie on each other
@@ -35,6 +42,10 @@ def draw_learning_curve(metrics_path: Path, image_path: Path, title: str) -> Non
     image = io.BytesIO()
     figure.savefig(image, dpi=120, format="png")
     write_atomically(image_path, lambda file: file.write(image.getbuffer()))
+
+
+def _has_success(row: dict[str, float]) -> bool:
+    return not row.keys().isdisjoint(("charts/success_rate_avg_100", "eval/success_rate"))
 
 
 def _plot(axes, rows: list[dict[str, float]], name: str, label: str, style: str) -> None:  # type: ignore[no-untyped-def]

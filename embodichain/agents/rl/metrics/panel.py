@@ -37,13 +37,16 @@ _UPDATE = {
     "train/approx_kl": ("KL", "{:.4f}"),
     "train/clip_fraction": ("clip fraction", "{:.3f}"),
     "train/explained_variance": ("expl. variance", "{:.3f}"),
+    "train/action_value": ("Q", "{:.4g}"),
+    "train/critic_loss": ("critic loss", "{:.3g}"),
+    "train/temperature": ("temperature", "{:.3g}"),
     "train/std": ("std", "{:.3f}"),
     "train/entropy": ("entropy", "{:.2f}"),
     "train/learning_rate": ("learning rate", "{:.2g}"),
 }
 
 
-_LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **{name: _EPISODES[name] for name in list(_EPISODES)[:-1]}}
+_LINE = {"charts/SPS": ("steps/s", "{:,.0f}"), **_EPISODES}
 
 
 def make_progress(
@@ -129,7 +132,10 @@ class PlainProgress(ProgressDisplay):
             return
         self._next = elapsed + 5.0
         left = elapsed / (iteration - self._done) * (self._iterations - iteration)
-        shown = "  ".join(f"{label} {text}" for label, text in _formatted(_LINE, scalars))
+        # Of an evaluation one number: the return where there is no success.
+        hidden = "eval/avg_reward" if "eval/success_rate" in scalars else ""
+        chosen = {name: form for name, form in _LINE.items() if name != hidden}
+        shown = "  ".join(f"{label} {text}" for label, text in _formatted(chosen, scalars))
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
 
     def evaluating(self, num_episodes: int) -> None:

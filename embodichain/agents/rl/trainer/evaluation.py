@@ -14,7 +14,7 @@ from torch import Tensor
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.models import Policy, policy_input
-from embodichain.agents.rl.vec_env import VecEnv, step_with
+from embodichain.agents.rl.vec_env import VecEnv, knows_success, step_with
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads
 
@@ -45,7 +45,7 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        success_rate: share of episodes whose last step was a success.
+        success_rate: share of episodes whose last step was a success; None: the environment does not know.
         success_interval: its 95 % interval (Wilson, 1927).
         avg_reward: mean return.
         avg_length: mean length, steps.
@@ -54,8 +54,8 @@ class Evaluation:
             a flag at its last step, so that it is a share of the episodes.
     """
 
-    success_rate: float
-    success_interval: tuple[float, float]
+    success_rate: float | None
+    success_interval: tuple[float, float] | None
     avg_reward: float
     avg_length: float
     episodes: int
@@ -73,15 +73,22 @@ class Evaluation:
 
     def scalars(self) -> dict[str, float]:
         """Return the scalars for the log."""
-        own = {f"eval/{name}": getattr(self, name) for name in ("success_rate", "avg_reward", "avg_length")}
+        names = ("success_rate", "avg_reward", "avg_length")
+        own = {f"eval/{name}": getattr(self, name) for name in names if getattr(self, name) is not None}
         return own | {f"eval/metrics/{name}": value for name, value in self.metrics.items()}
 
 
 class EpisodeTable:
-    """Rewards, metrics and success of E episodes, of which ``num_ended`` have ended."""
+    """Rewards, metrics and success of E episodes.
+
+    Attributes:
+        num_ended: how many have ended.
+        knows_success: whether the environment does.
+    """
 
     def __init__(self, num_episodes: int) -> None:
         self.num_ended = 0
+        self.knows_success = True
         self._num_episodes = num_episodes
         self._names: list[str] = []
         self._sums: Tensor | None = None  # [K, N], of unfinished episodes
@@ -141,8 +148,9 @@ class EpisodeTable:
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns by name, float64 [E] each.
 
-        ``success`` (0 or 1), ``return``, ``length`` (steps), ``rewards/<term>`` (the episode's sum of the weighted
-        term), ``metrics/<name>`` (its mean over the episode's steps) and ``metrics/<name> at the end`` (at its last).
+        ``success`` (0 or 1; if the environment knows it), ``return``, ``length`` (steps), ``rewards/<term>`` (the
+        episode's sum of the weighted term), ``metrics/<name>`` (its mean over the episode's steps) and ``metrics/<name>
+        at the end`` (at its last).
         """
         assert self._rows is not None
         assert self._ends is not None
@@ -151,7 +159,7 @@ class EpisodeTable:
         metrics = [name for name in self._names if name.startswith("metrics/")]
         table |= {name: table[name] / table["length"] for name in metrics}
         table |= {f"{name} at the end": end for name, end in zip(metrics, ends, strict=True)}
-        return {"success": rows[-1], **table}
+        return {"success": rows[-1], **table} if self.knows_success else table
 
 
 def _summed(value: Tensor) -> Tensor:
@@ -225,14 +233,16 @@ class Evaluator:
                 policy.eval()
                 self.table = EpisodeTable(self.num_episodes)
                 self._play(policy, check_stop, deterministic, on_step)
+                self.table.knows_success = knows_success(env)
             results = process_group.sum(self.table.results())
             metrics = means_of(process_group.gather_data(self.table.metrics()))
+            has_success = any(process_group.gather_data(self.table.knows_success))
         finally:
             with process_group.busy():
                 videos = env.stop_recording() if process_group.is_main else []
         success, returns, lengths = results.mean(dim=1).tolist()
-        interval = wilson_interval(success, self.num_episodes)
-        return Evaluation(success, interval, returns, lengths, self.num_episodes, videos, metrics)
+        rate, interval = (success, wilson_interval(success, self.num_episodes)) if has_success else (None, None)
+        return Evaluation(rate, interval, returns, lengths, self.num_episodes, videos, metrics)
 
     def _play(
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]

@@ -45,8 +45,11 @@ class Saver:
         self._saving = threading.Lock()  # by the training or, if it hangs, by the watchdog thread
 
     def is_best(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Record an evaluation, which may be empty, if it is the best by success, then return; return whether it is."""
-        reached = metrics.get("eval/success_rate", math.nan), metrics.get("eval/avg_reward", math.nan)
+        """Record an evaluation, which may be empty, if it is the best by success, then return; return whether it is.
+
+        Where the environment does not know success, the return decides.
+        """
+        reached = metrics.get("eval/success_rate", 0.0), metrics.get("eval/avg_reward", math.nan)
         if not reached > self._best:  # False also for NaN
             return False
         self._best, self._best_checkpoint = reached, self._folder.path_of(step).name

@@ -70,31 +70,35 @@ class EpisodeStats:
         """Load the state of ``state_dict``."""
         load_declared_state(self, state)
 
-    def finish_rollout(self, rollout: TensorDict) -> dict[str, float]:
+    def finish_rollout(self, rollout: TensorDict, has_success: bool = True) -> dict[str, float]:
         """Add a rollout [N, T + 1]; episodes with steps missing before it (``origin``) do not count.
+
+        Args:
+            has_success: the environments know whether an episode is a success.
 
         Returns:
             Of all processes that share the training: ``rewards/<term>`` and ``metrics/<name>``, means over its steps;
-            ``charts/episode_reward_avg_100``, ``charts/episode_length_avg_100`` and ``charts/success_rate_avg_100``,
-            over the last 100 episodes that ended, once there are any.
+            ``charts/episode_reward_avg_100``, ``charts/episode_length_avg_100`` and, with ``has_success``,
+            ``charts/success_rate_avg_100``, over the last 100 episodes that ended, once there are any.
         """
         info, made = rollout["info"], env_steps(rollout)
         sums = _sums(info)
         origin = rollout["origin"] if "origin" in set(rollout.keys()) else RolloutOrigin()
         ended = self._follow(rollout, made, info["success"], origin)
-        shared = get_process_group().gather_data((ended, sums, int(made.sum())))
+        shared = get_process_group().gather_data((ended, sums, int(made.sum()), has_success))
         # By their steps, and at one step by rank: as they would have ended in a single process.
         in_order = sorted((e for each, *_ in shared for e in each), key=itemgetter(0))
         for _, own_returns, own_lengths, successes in in_order:
             self._returns.extend(own_returns)
             self._lengths.extend(own_lengths)
             self._successes.extend(successes)
-        count = sum(own for *_, own in shared)
-        scalars = {name: sum(own[name] for _, own, _ in shared) / count for name in sums}
+        count = sum(own for _, _, own, _ in shared)
+        scalars = {name: sum(own[name] for _, own, _, _ in shared) / count for name in sums}
         if self._returns:
             scalars["charts/episode_reward_avg_100"] = float(np.mean(self._returns))
             scalars["charts/episode_length_avg_100"] = float(np.mean(self._lengths))
-            scalars["charts/success_rate_avg_100"] = float(np.mean(self._successes))
+            if any(known for *_, known in shared):
+                scalars["charts/success_rate_avg_100"] = float(np.mean(self._successes))
         return scalars
 
     def _follow(self, rollout: TensorDict, made: Tensor, success: Tensor, origin: RolloutOrigin) -> list[_Ended]:

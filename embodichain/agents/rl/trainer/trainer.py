@@ -37,7 +37,7 @@ from embodichain.agents.rl.trainer.threads import (
     worthwhile_threads,
 )
 from embodichain.agents.rl.trainer.viewer import Viewer
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.vec_env import VecEnv, knows_success
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.profiling import section
 from embodichain.utils.state import freeze, generators_state, load_generators_state, thaw
@@ -312,7 +312,7 @@ class Trainer:
         collected = self._clock()
         losses = self._update(rollout)
         updated = self._clock()
-        statistics = self._stats.finish_rollout(rollout)
+        statistics = self._stats.finish_rollout(rollout, knows_success(self.env))
         end = self._clock()
         self._iteration += 1
         num_steps = self._steps_per_iteration

@@ -11,8 +11,11 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
-from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS
+from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
+from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg, check_parts
 from embodichain.lab.gym.envs.managers.cfg import (
     ActionTermCfg,
@@ -25,9 +28,10 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
-from embodichain.lab.gym.envs.managers.checks import SceneNames, parse_term
+from embodichain.lab.gym.envs.managers.checks import parse_term
 from embodichain.lab.gym.envs.managers.modules import DEFAULT_MANAGER_MODULES
-from embodichain.lab.gym.registry import find_env_spec
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
+from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import configclass
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
@@ -90,6 +94,21 @@ class ConfigFile:
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskDefaults:
+    """The config of a task that can leave out everything; called, it returns the typed config.
+
+    Attributes:
+        env_id: its registered name.
+    """
+
+    env_id: str
+
+    def __call__(self) -> EmbodiedEnvCfg:
+        """Return the typed config."""
+        return config_to_cfg({"id": self.env_id})
+
+
+@dataclasses.dataclass(frozen=True)
 class ParsedEnv:
     """An environment's config, typed and checked.
 
@@ -98,12 +117,25 @@ class ParsedEnv:
         as_written: the same, with functions by the names that the file has for them.
         names: what terms may name in its scene.
         problems: what is wrong, a line each.
+        spec: the registered task; None: it is unknown.
     """
 
     cfg: EmbodiedEnvCfg
     as_written: EmbodiedEnvCfg
     names: SceneNames
     problems: list[str]
+    spec: EnvSpec | None
+
+    @property
+    def time_limit(self) -> int | None:
+        """Of episodes, steps; None if there is none."""
+        registered = None if self.spec is None else self.spec.max_episode_steps
+        return self.cfg.max_episode_steps or registered
+
+    def data(self) -> dict[str, Any]:
+        """Return the content of a file that is parsed to the same config; the task is known."""
+        assert self.spec is not None
+        return config_data(self.as_written, self.spec.cls) | {"id": self.spec.env_id}
 
 
 def config_to_cfg(
@@ -137,12 +169,14 @@ def parse_env(
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
-    cfg, wrong = _parse(data, problems)
-    if env_class is None and (spec := find_env_spec(data.get("id"))) is not None:
+    spec = find_env_spec(data.get("id"))
+    if env_class is None and spec is not None:
         env_class = spec.cls
+    cfg, wrong = _parse(data, defaults_of(env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
-    names = names_in_config(cfg, env_class, wrong)
+    problems += scene_file_problems(cfg, env_class, wrong)
+    names = with_model_names(names_in_config(cfg, env_class, wrong), cfg, env_class, wrong, problems)
     if cfg.robot is None and has_config_robot(env_class) and "robot" not in wrong:
         problems.append("robot: required, but missing")
     if env_class is not None and not (cfg.actions or "env" in wrong or "env.actions" in wrong):
@@ -156,18 +190,31 @@ def parse_env(
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
     problems += _entry_problems(cfg.observations, names)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, problems)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
 
 
-def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
-    """Return the typed config of a file without its wrong values, and the errors by path in the file."""
+def defaults_of(env_class: type | None) -> Mapping[str, Any]:
+    """Return what a config of an environment of this class may leave out; see ``EmbodiedEnv.config_defaults``."""
+    return env_class.config_defaults if env_class is not None and issubclass(env_class, EmbodiedEnv) else {}
+
+
+def _parse(
+    data: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[str]
+) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
+    """Return the typed config of a file without its wrong values, and the errors by path in the file.
+
+    Args:
+        defaults: in place of what the file leaves out, of the file and of its ``env``.
+        problems: unknown keys are added.
+    """
     _, wrong = parse(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
     env = data.get("env", {})
     if not isinstance(env, dict):
         wrong["env"] = f"must be an object, got {env!r}"
         env = {}
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
-    top = {key: data[key] for key in (*SCENE_KEYS, *TOP_FIELDS) if key in data}
+    env = {**defaults.get("env", {}), **env}
+    top = {key: whole[key] for whole in (defaults, data) for key in (*SCENE_KEYS, *TOP_FIELDS) if key in whole}
     cfg, found = parse(EmbodiedEnvCfg, {key: env[key] for key in ENV_KEYS if key in env} | top, "")
     wrong |= {path if re.split(r"[.\[]", path)[0] in top else f"env.{path}": found[path] for path in found}
     return cfg or EmbodiedEnvCfg(), wrong

@@ -8,7 +8,7 @@ from typing import Any
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
 from embodichain.lab.sim.model.checks import (
     asset_of_robot_type,
@@ -35,7 +35,7 @@ def things_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
         yield from ((f"{key}[{i}]", thing) for i, thing in enumerate(getattr(cfg, key)))
     yield from ((f"light.direct[{i}]", light) for i, light in enumerate(cfg.light.direct))
     for i, group in enumerate(cfg.rigid_object_group):
-        if group.folder_path is None and _is_given(group.uid) and _is_given(group.rigid_objects):
+        if group.folder_path is None and is_given(group.uid) and is_given(group.rigid_objects):
             for name, member in group.rigid_objects.items():
                 yield f"rigid_object_group[{i}].rigid_objects.{name}", replace(member, uid=f"{group.uid}_{name}")
 
@@ -57,7 +57,7 @@ def scene_problems(cfg: EmbodiedEnvCfg, wrong: Collection[str] = ()) -> list[str
     problems: list[str] = []
     taken: set[str] = set()
     for place, thing in things_in_config(cfg):
-        if _is_given(thing.uid):
+        if is_given(thing.uid):
             with collected(problems, f"{place}.uid: "):
                 check_uid(thing.uid, taken)
             taken.add(thing.uid)
@@ -71,7 +71,7 @@ def scene_problems(cfg: EmbodiedEnvCfg, wrong: Collection[str] = ()) -> list[str
 
 
 def _check_shape(body: RigidObjectCfg, place: str, wrong: Collection[str], problems: list[str]) -> None:
-    if isinstance(body.shape, MeshCfg) and _is_given(body.shape.fpath):
+    if isinstance(body.shape, MeshCfg) and is_given(body.shape.fpath):
         with collected(problems, f"{place}.shape.fpath: "):
             mesh_path(body.shape.fpath)
     is_known = not place.startswith("background") and f"{place}.body_type" not in wrong
@@ -86,7 +86,7 @@ def _check_files(articulation: ArticulationCfg, place: str, problems: list[str])
         components = enumerate(articulation.urdf_cfg.components)
         files |= {f"{place}.urdf_cfg.components[{i}].urdf_path": part.urdf_path for i, part in components}
     for path, name in files.items():
-        if name is not None and _is_given(name):
+        if name is not None and is_given(name):
             with collected(problems, f"{path}: "):
                 check_asset(name)
 
@@ -100,7 +100,8 @@ def _check_robot(robot: RobotCfg, wrong: Collection[str], problems: list[str]) -
             check_components(component_kinds(robot))
 
 
-def _is_given(value: Any) -> bool:
+def is_given(value: Any) -> bool:
+    """Return whether a required value of a config is there."""
     return value is not MISSING
 
 

@@ -12,7 +12,19 @@ from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.plain_data import as_json
 
-SCENE_KEYS = ("robot", "rigid_object", "rigid_object_group", "background", "articulation", "sensor", "light", "terrain")
+SCENE_KEYS = (
+    *(
+        "robot",
+        "scene",
+        "rigid_object",
+        "rigid_object_group",
+        "background",
+        "articulation",
+        "sensor",
+        "light",
+        "terrain",
+    ),
+)
 """Fields of ``EmbodiedEnvCfg`` that stand at the top of a file, beside ``env``: the scene."""
 TOP_FIELDS = ("max_episode_steps", "num_envs")
 """Further ones, which may stand in ``env``, too."""

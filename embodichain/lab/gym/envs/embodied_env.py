@@ -52,6 +52,8 @@ class EmbodiedEnv(BaseEnv):
     """
 
     cfg: EmbodiedEnvCfg
+    config_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Content of a config file that a config of this task may leave out, key by key; that of ``env``, too."""
     base_entries: ClassVar[tuple[str, ...]] = ("robot/qpos", "robot/qvel", "robot/qf")
     """Entries of the observation before the terms, with those that a class adds. A config is checked against them,
     unless a class overrides ``_base_obs`` or ``_extend_obs`` without declaring them."""
@@ -100,10 +102,7 @@ class EmbodiedEnv(BaseEnv):
             self.sim.add_sensor(sensor)
 
     def _init_sim_state(self) -> None:
-        assert self.cfg.robot is not None
-        self.robot = self.sim.get_robot(self.cfg.robot.uid)
-        self.active_part = self._choose_part()
-        self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
+        self._take_robot()
         self._assign_cells(self.all_env_ids)
         self.action_manager = ActionManager(self.cfg.actions, self)
         self.command_manager = CommandManager(self.cfg.commands, self)
@@ -114,6 +113,13 @@ class EmbodiedEnv(BaseEnv):
         self.dataset_manager = DatasetManager(self.cfg.dataset, self)
         self.curriculum_manager = CurriculumManager(self.cfg.curriculum, self)
         self.event_manager.apply("startup", self.all_env_ids)
+
+    def _take_robot(self) -> None:
+        """Set ``robot``, ``active_part`` and ``active_joint_ids``."""
+        assert self.cfg.robot is not None
+        self.robot = self.sim.get_robot(self.cfg.robot.uid)
+        self.active_part = self._choose_part()
+        self.active_joint_ids = self.robot.get_joint_ids(self.active_part)
 
     def _choose_part(self) -> str | None:
         """Return the control part that the actions move, or None for all joints."""
@@ -281,6 +287,11 @@ class EmbodiedEnv(BaseEnv):
         if self._mirror_map is None:
             raise ConfigError(f"no mirror map: the config of {type(self).__name__} has no 'env.symmetry'")
         return self._mirror_map
+
+    @property
+    def followed_uid(self) -> str | None:
+        """The entity that a default camera moves with; None: it stays."""
+        return self.robot.uid if self.robot.base.is_free else None
 
     def instructions(self) -> list[str]:
         """Return each environment's instruction, N texts; empty if the task has none."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 
 from embodichain.lab.gym.envs.managers.cfg import (
@@ -18,12 +19,14 @@ from embodichain.lab.gym.envs.managers.cfg import (
     RewardCfg,
     TerminationCfg,
 )
+from embodichain.lab.gym.envs.managers.record import record_camera_data, record_trajectory
 from embodichain.lab.gym.envs.mirror_map import EnvSymmetryCfg
 from embodichain.lab.sim import SimulationManagerCfg
 from embodichain.lab.sim.cfg import ArticulationCfg, LightsCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.sensors import SensorCfg
 from embodichain.lab.sim.terrain_cfg import TerrainCfg
 from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import unknown_name
 
 
@@ -54,7 +57,10 @@ class EmbodiedEnvCfg(EnvCfg):
     """The fields of an environment's config file."""
 
     robot: RobotCfg | None = None
-    """The robot that acts."""
+    """The robot that acts; required, unless the scene is a file (``scene``)."""
+    scene: str | None = None
+    """Instead of all entities but cameras: an MJCF file that is the whole scene, for tasks of class ``SceneEnv``. A
+    path, or ``gymnasium/<file>`` for a scene of the package gymnasium."""
     rigid_object: list[RigidObjectCfg] = []
     """Rigid bodies."""
     background: list[RigidObjectCfg] = []
@@ -75,7 +81,7 @@ class EmbodiedEnvCfg(EnvCfg):
     active_joint_ids: list[int] | None = None
     """Instead: the joints themselves, by index."""
     actions: dict[str, ActionTermCfg] = field(default_factory=dict)
-    """By term name."""
+    """By term name; required, unless the task has its own."""
     commands: dict[str, CommandCfg] = field(default_factory=dict)
     """By term name: commands that the policy follows, such as a velocity."""
     observations: dict[str, ObservationCfg] = field(default_factory=dict)
@@ -94,6 +100,51 @@ class EmbodiedEnvCfg(EnvCfg):
     """The mirror map, for algorithms that use the symmetry of robot and task."""
     extensions: dict[str, Any] = field(default_factory=dict)
     """Become attributes of the environment, for the task's own parameters."""
+
+    def for_run(self, seed: int, num_envs: int, **simulation: Any) -> EmbodiedEnvCfg:
+        """Return the config of a run's environments.
+
+        Args:
+            seed: of the random streams.
+            num_envs: N.
+            simulation: fields of ``sim_cfg``.
+        """
+        return replace(self, seed=seed, num_envs=num_envs, sim_cfg=replace(self.sim_cfg, **simulation))
+
+    def for_training(self, events: dict[str, EventCfg], group_size: int) -> EmbodiedEnvCfg:
+        """Return the config with a training's further events, and with its algorithm's groups."""
+        return replace(self, events=self.events | events, group_size=group_size)
+
+    def for_evaluation(self, events: dict[str, EventCfg], num_envs: int) -> EmbodiedEnvCfg:
+        """Return the config with an evaluation's further events and number of environments.
+
+        A curriculum follows the training's progress; evaluations are about the task as it is configured.
+        """
+        return replace(self, events=self.events | events, num_envs=num_envs, curriculum={})
+
+    def for_process(self, num_envs: int, first_env_id: int, num_threads: int, device: torch.device) -> EmbodiedEnvCfg:
+        """Return the config of one of several processes.
+
+        Args:
+            num_envs: of this process.
+            first_env_id: global id of its first environment.
+            num_threads: of the physics, unless the config has it.
+            device: replaces any GPU in the config.
+        """
+        devices = {name: str(getattr(self.sim_cfg, name)) for name in ("sim_device", "render_device")}
+        on_gpu = {name: str(device) for name, place in devices.items() if place.startswith("cuda")}
+        sim_cfg = replace(self.sim_cfg, num_threads=self.sim_cfg.num_threads or num_threads, **on_gpu)
+        return replace(self, num_envs=num_envs, first_env_id=first_env_id, sim_cfg=sim_cfg)
+
+    def without_records(self) -> EmbodiedEnvCfg:
+        """Return the config without what writes files: videos, trajectories, datasets."""
+        recorders = (record_camera_data, record_trajectory)
+        events = {
+            name: event
+            for name, event in self.events.items()
+            if not (isinstance(event.func, type) and issubclass(event.func, recorders))
+        }
+        return replace(self, dataset={}, events=events)
 
 
 def check_groups(cfg: EnvCfg) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embodichain.utils import ConfigError
+
 Columns = slice | Tensor
 """Columns of a state tensor: a slice where they are neighbours, else int64 indices."""
 Index = int | slice | list[int] | tuple[int | slice | list[int], ...]
@@ -78,11 +80,37 @@ class Backend(ABC):
             self._casts[name] = (self.version, cast)
         return cast
 
+    def read_exact(self, name: str) -> Tensor:
+        """Return a field of the state as float64, [N, ...], where differences of near numbers matter.
+
+        It is as precise as the engine, whose numbers are float32 on a GPU.
+        """
+        return self.read(name).double()
+
     @abstractmethod
     def read_last(self, name: str) -> Tensor:
         """Return a field that follows from the state as the engine last computed it, [N, ...].
 
         After a step that is the state before the last substep. The first call, before any step, starts the reading.
+        """
+
+    def read_last_exact(self, name: str) -> Tensor:
+        """Return what :meth:`read_last` does, as float64; see :meth:`read_exact`."""
+        return self.read_last(name).double()
+
+    def compute_external_forces(self) -> None:
+        """Let :meth:`read_last` have ``cfrc_ext``, the contact forces on bodies, from now on; the model has the sensor.
+
+        Raises:
+            ConfigError: the engine does not compute them.
+        """
+        raise ConfigError("sim_device: contact forces on bodies ('cfrc_ext') are computed by the engine 'cpu' alone")
+
+    @abstractmethod
+    def refresh(self, env_ids: Tensor) -> None:
+        """Compute what :meth:`read_last` returns at the present state of environments [n], which begin an episode.
+
+        An engine that computes all environments together may do so in the others, too.
         """
 
     @abstractmethod

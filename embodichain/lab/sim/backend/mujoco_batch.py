@@ -15,6 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.sim.backend.base import Backend, Columns, Index, ModelPart
+from embodichain.lab.sim.backend.external_forces import ExternalForces
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 from embodichain.utils.state import load_attributes
@@ -68,6 +69,7 @@ class MujocoBatchBackend(Backend):
         self._states: dict[str, np.ndarray] = {}
         self._derived: dict[str, np.ndarray] = {}
         self._derived_version = -1
+        self._forces: ExternalForces | None = None
         self._has_stale_constants = np.zeros(num_envs, dtype=bool)
         self._constants_are_stale = False
         self._warnings = self._batch.warning[:, _FIRST_DIVERGENCE : _LAST_DIVERGENCE + 1, 1]
@@ -124,7 +126,11 @@ class MujocoBatchBackend(Backend):
     @override
     def step(self, substeps: int, env_ids: Tensor | None = None) -> None:
         self._update_constants()
-        self._batch.step(None if env_ids is None else np.sort(env_ids.numpy()), nstep=substeps)
+        ids = None if env_ids is None else np.sort(env_ids.numpy())
+        if self._forces is None:
+            self._batch.step(ids, nstep=substeps)
+        else:
+            self._forces.step(ids, substeps)
         self.version += 1
 
     @override
@@ -198,10 +204,31 @@ class MujocoBatchBackend(Backend):
             self._constants_are_stale = False
 
     @override
+    def read_exact(self, name: str) -> Tensor:
+        return torch.from_numpy(np.array(self._batch.bind(name), dtype=np.float64))
+
+    @override
     def read_last(self, name: str) -> Tensor:
+        return self.read_last_exact(name).float()
+
+    @override
+    def read_last_exact(self, name: str) -> Tensor:
+        if name == "cfrc_ext" and self._forces is not None:
+            return torch.from_numpy(self._forces.values.copy())
         if name not in self._derived:
             self._derived[name] = self._batch.bind(name)
-        return torch.from_numpy(self._derived[name].astype(np.float32))
+        return torch.from_numpy(self._derived[name].astype(np.float64))
+
+    @override
+    def refresh(self, env_ids: Tensor) -> None:
+        self._update_constants()
+        self._batch.forward(np.sort(env_ids.numpy()), stage=mujoco.mjtStage.mjSTAGE_ACC.value)
+        if self._forces is not None:
+            self._forces.values[env_ids.numpy()] = 0.0
+
+    @override
+    def compute_external_forces(self) -> None:
+        self._forces = ExternalForces(self._batch)
 
     @override
     def _cast(self, name: str) -> Tensor:

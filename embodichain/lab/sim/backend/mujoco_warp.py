@@ -36,10 +36,8 @@ _PLACES = frozenset(
 )
 """Fields that follow from the positions by kinematics alone."""
 _Overflow = mujoco_warp.OverflowType
-_OVERFLOWS = {
-    "contacts": int(_Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD),
-    "constraints": int(_Overflow.NEFC | _Overflow.NJMAX_NNZ),
-}
+_CONTACTS = _Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD
+_OVERFLOWS = {"contacts": int(_CONTACTS), "constraints": int(_Overflow.NEFC | _Overflow.NJMAX_NNZ)}
 _INEXACT = (_Overflow.CONTACT_MATCH, _Overflow.HFIELD, _Overflow.EPA_HORIZON)  # of what has a fixed size
 
 
@@ -105,6 +103,10 @@ class MujocoWarpBackend(Backend):
             return self.read_last(name)
         # A copy, since the engine writes into the same memory at the next step.
         return view.to(torch.float32, copy=True)
+
+    @override
+    def refresh(self, env_ids: Tensor) -> None:
+        self._compute("all")
 
     @override
     def read_last(self, name: str) -> Tensor:

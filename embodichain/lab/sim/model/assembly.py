@@ -49,6 +49,7 @@ class Assembly:
         home: initial positions that the files give, by short name.
         base_transform: pose of the first part in the articulation's frame, 4x4.
         start: [7] position and quaternion wxyz of the first part's root, as its file has it.
+    unseen: visual meshes of the files that are left out.
     """
 
     spec: mujoco.MjSpec
@@ -60,6 +61,7 @@ class Assembly:
     home: dict[str, float] = field(default_factory=dict)
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
     start: np.ndarray = field(default_factory=lambda: np.zeros(7))
+    unseen: list[str] = field(default_factory=list)
 
 
 def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
@@ -90,6 +92,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
             else:
                 result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
+        result.unseen += model.unseen
     return result
 
 

@@ -20,7 +20,7 @@ def sense_net_force(sensor: mujoco.MjsSensor) -> None:
 
 
 def sense_links(
-    spec: mujoco.MjSpec, uid: str, patterns: Iterable[str], links: Mapping[str, str], prefix: str
+    spec: mujoco.MjSpec, uid: str, patterns: Iterable[str], links: Mapping[str, str], prefix: str, place: str
 ) -> tuple[list[str], str]:
     """Add sensors of force, position and velocity of an articulation's links, all forces first.
 
@@ -29,6 +29,7 @@ def sense_links(
         patterns: names or regular expressions of links.
         links: the articulation's bodies in the model by link name.
         prefix: of the articulation's names in the model.
+        place: of the patterns in the config, for messages.
 
     Returns:
         The links, and the first sensor's name.
@@ -38,7 +39,7 @@ def sense_links(
     """
     geoms = (geom.name for geom in spec.geoms if geom.name.startswith(prefix) and geom.contype)
     shapes = {name.removeprefix(prefix): name for name in geoms}
-    names = _match(patterns, list(links), list(shapes), f"sensor '{uid}'.link_names")
+    names = _match(patterns, list(links), list(shapes), place)
     for kind in ("force", "pos", "vel"):
         for name in names:
             sensor = spec.add_sensor(name=f"{uid}/{kind}/{name}", objname=links.get(name) or shapes[name])

@@ -15,10 +15,11 @@ import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.model.checks import MENAGERIE
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest
 
-_MESH_FORMATS = (".obj", ".stl", ".msh")
+MESH_FORMATS = (".obj", ".stl", ".msh")
+"""Of meshes that can be read."""
 _SCALAR_JOINTS = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
 _QPOS_SIZE = {
     mujoco.mjtJoint.mjJNT_FREE: 7,
@@ -38,6 +39,7 @@ class ModelFile:
         links: names of the bodies.
         undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
         home: their initial positions where the file says so, rad or m.
+    unseen: visual meshes that are left out, since their format is none that can be rendered.
         start: [7] position and quaternion wxyz of the first root body, of the first keyframe where it moves freely.
     """
 
@@ -46,6 +48,7 @@ class ModelFile:
     links: list[str] = field(default_factory=list)
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
+    unseen: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
 
 
@@ -59,8 +62,9 @@ def load_model(name: str, place: str) -> ModelFile:
     Raises:
         ConfigError: there is no such file or asset, a mesh is not there, or the engine refuses the model.
     """
+    unseen: list[str] = []
     try:
-        spec = _read(name, place)
+        spec = _read(name, place, unseen)
     except FileNotFoundError as error:
         raise ConfigError(f"{place}: {error}") from error
     except ConfigError:
@@ -70,7 +74,7 @@ def load_model(name: str, place: str) -> ModelFile:
     except (LookupError, ValueError, ElementTree.ParseError) as error:  # a LookupError for an encoding that is none
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
     _check_meshes(spec, place)
-    model = ModelFile(spec)
+    model = ModelFile(spec, unseen=unseen)
     for number, joint in enumerate(spec.joints):
         joint.name = joint.name or f"joint{number}"
         if joint.type in _SCALAR_JOINTS:
@@ -105,14 +109,14 @@ def load_model(name: str, place: str) -> ModelFile:
     return model
 
 
-def _read(name: str, place: str) -> mujoco.MjSpec:
+def _read(name: str, place: str, unseen: list[str]) -> mujoco.MjSpec:
     if name.startswith(MENAGERIE):
         return _from_menagerie(name.removeprefix(MENAGERIE), place)
     path = Path(name).expanduser()
     if not path.is_file():
         return asset_spec(name)
     if path.suffix.lower() == ".urdf":
-        return mujoco.MjSpec.from_string(_urdf_text(path, place))
+        return mujoco.MjSpec.from_string(_urdf_text(path, place, unseen))
     return mujoco.MjSpec.from_file(str(path))
 
 
@@ -131,13 +135,15 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
         raise ConfigError(f"{place}: '{MENAGERIE}{name}': {error}") from error
 
 
-def _urdf_text(path: Path, place: str) -> str:
-    """Return a URDF with absolute mesh paths, and with what MuJoCo would else leave out: visuals and fixed links."""
+def _urdf_text(path: Path, place: str, unseen: list[str]) -> str:
+    """Return a URDF with absolute mesh paths, and with what MuJoCo would else leave out: visuals and fixed links.
+
+    Visual meshes that cannot be rendered are added to ``unseen``.
+    """
     root = ElementTree.fromstring(path.read_bytes())
     if root.tag != "robot":
         raise ConfigError(f"{place}: cannot read '{path}': a URDF's root is <robot>, got <{root.tag}>")
     missing: list[str] = []
-    unseen: list[str] = []
     for link in root.iter("link"):
         for kind in ("visual", "collision"):
             for element in link.findall(kind):
@@ -149,17 +155,15 @@ def _urdf_text(path: Path, place: str) -> str:
                 file = _find_mesh(name, path.parent)
                 if file is None:
                     missing.append(f"mesh '{name}' ({where}) is not there.{_nearest_file(name, path.parent)}")
-                elif file.suffix.lower() in _MESH_FORMATS:
+                elif file.suffix.lower() in MESH_FORMATS:
                     mesh.set("filename", str(file))
                 elif kind == "visual":
                     link.remove(element)
                     unseen.append(f"'{name}' ({where})")
                 else:
-                    missing.append(f"mesh '{name}' ({where}) must be one of {', '.join(_MESH_FORMATS)}")
+                    missing.append(f"mesh '{name}' ({where}) must be one of {', '.join(MESH_FORMATS)}")
     if missing:
         raise ConfigError("\n".join(f"{place}: {path}: {problem}" for problem in missing))
-    if unseen:
-        logger.log_warning(f"{place}: not rendered, since they are not {', '.join(_MESH_FORMATS)}: {'; '.join(unseen)}")
     extension = root.find("mujoco")
     extension = ElementTree.SubElement(root, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -179,8 +183,8 @@ def _find_mesh(name: str, folder: Path) -> Path | None:
     else:
         candidates = [(folder / name).resolve()]
     for file in candidates:
-        readable = [file.with_suffix(suffix) for suffix in _MESH_FORMATS]
-        for candidate in (file, *readable) if file.suffix.lower() in _MESH_FORMATS else (*readable, file):
+        readable = [file.with_suffix(suffix) for suffix in MESH_FORMATS]
+        for candidate in (file, *readable) if file.suffix.lower() in MESH_FORMATS else (*readable, file):
             if candidate.is_file():
                 return candidate
     return None
@@ -191,7 +195,7 @@ def _nearest_file(name: str, folder: Path) -> str:
     wanted = Path(name.partition("://")[2] or name)
     meant = folder / wanted.parent
     files = (meant if meant.is_dir() else folder).rglob("*")
-    return nearest(wanted.name, sorted({file.name for file in files if file.suffix.lower() in _MESH_FORMATS}))
+    return nearest(wanted.name, sorted({file.name for file in files if file.suffix.lower() in MESH_FORMATS}))
 
 
 def _check_meshes(spec: mujoco.MjSpec, place: str) -> None:

@@ -38,6 +38,7 @@ from embodichain.lab.sim.model.drives import (
 )
 from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
+from embodichain.lab.sim.model.model_files import MESH_FORMATS
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
 from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
@@ -85,7 +86,11 @@ class CompiledScene:
 
 
 class SceneBuilder:
-    """Collects entities and compiles them. Every scene has a ground, a sky and lights."""
+    """Collects entities and compiles them. Every scene has a ground, a sky and lights.
+
+    Attributes:
+        joints, links, sensed_links: of what is there by now, as in :class:`CompiledScene`.
+    """
 
     def __init__(self, cfg: SimulationManagerCfg) -> None:
         self._spec = mujoco.MjSpec()
@@ -95,16 +100,17 @@ class SceneBuilder:
         self._spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
         _set_solver(self._spec.option, cfg.solver)
         self._uids: set[str] = set()
-        self._joints: dict[str, dict[str, str]] = {}
-        self._links: dict[str, dict[str, str]] = {}
+        self.joints: dict[str, dict[str, str]] = {}
+        self.links: dict[str, dict[str, str]] = {}
         self._parts: dict[str, dict[str, list[str]]] = {}
         self._contact_sensors: dict[str, str] = {}
-        self._sensed_links: dict[str, tuple[list[str], str]] = {}
+        self.sensed_links: dict[str, tuple[list[str], str]] = {}
         self._variants: dict[str, list[MeshVariant]] = {}
         self._init_qpos: dict[str, float] = {}
         self._damping: list[tuple[str, RigidObjectCfg]] = []
         self._acceleration_drives: list[str] = []
         self._ignored: list[str] = []
+        self._warnings: list[str] = []
         self._terrain: TerrainHeights | None = None
         add_surroundings(self._spec)
         _set_bits(self._spec.geom("ground"), _OBJECT_BITS)
@@ -155,14 +161,17 @@ class SceneBuilder:
         geom.mass = 0.0
         _set_bits(geom, _NO_BITS)
 
-    def add_articulation(self, cfg: ArticulationCfg) -> None:
+    def add_articulation(self, cfg: ArticulationCfg, place: str = "") -> None:
         """Add an articulation, or a robot, with a position drive on every joint that can have one.
+
+        Args:
+            place: of its config, for messages; empty: its kind and uid.
 
         Raises:
             ConfigError: the uid is taken, or an asset, joint or link of the config does not exist.
         """
         self.claim(cfg.uid)
-        place = f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'"
+        place = place or (f"robot '{cfg.uid}'" if isinstance(cfg, RobotCfg) else f"articulation '{cfg.uid}'")
         built = assemble(cfg, place)
         spec, names = built.spec, list(built.joints)
         set_drives(spec, built.joints, built.undriven, cfg.drive_pros, place)
@@ -176,9 +185,12 @@ class SceneBuilder:
         if cfg.init_qpos is not None:
             if len(cfg.init_qpos) != len(names):
                 raise ConfigError(
-                    f"{place}: init_qpos has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
+                    f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
                 )
             built.home = dict(zip(names, cfg.init_qpos, strict=True))
+        if built.unseen:
+            meshes = "; ".join(built.unseen)
+            self._warnings.append(f"{place}: not rendered, since they are not {', '.join(MESH_FORMATS)}: {meshes}")
         self._init_qpos |= {f"{cfg.uid}/{built.joints[name]}": q for name, q in built.home.items()}
         if cfg.drive_pros.drive_type == "acceleration":
             driven = [full for name, full in built.joints.items() if name not in built.undriven]
@@ -186,16 +198,21 @@ class SceneBuilder:
         if cfg.drive_pros.max_velocity is not None:
             self._ignored.append(f"{cfg.uid}.drive_pros.max_velocity")
 
-    def add_contact_sensor(self, uid: str, entity: str, link_names: Sequence[str]) -> None:
+    def add_contact_sensor(self, uid: str, entity: str, link_names: Sequence[str], place: str = "") -> None:
         """Sense force, position and velocity of an articulation's links.
+
+        Args:
+            place: of the sensor's config, for messages; empty: its uid.
 
         Raises:
             ConfigError: the uid is taken, or a link does not exist.
         """
         self.claim(uid)
-        if entity not in self._links:
-            raise ConfigError(f"sensor '{uid}'.entity: {unknown_name('robot or articulation', entity, self._links)}")
-        self._sensed_links[uid] = sense_links(self._spec, uid, link_names, self._links[entity], f"{entity}/")
+        place = place or f"sensor '{uid}'"
+        if entity not in self.links:
+            raise ConfigError(f"{place}.entity: {unknown_name('robot or articulation', entity, self.links)}")
+        links = self.links[entity]
+        self.sensed_links[uid] = sense_links(self._spec, uid, link_names, links, f"{entity}/", f"{place}.link_names")
 
     def add_terrain(self, cfg: TerrainCfg) -> None:
         """Replace the level ground; robots with a free base start on the first cell."""
@@ -218,10 +235,10 @@ class SceneBuilder:
 
     def _read_names(self, cfg: ArticulationCfg, built: Assembly, place: str) -> None:
         """Store the names of the articulation's joints, links and parts in the model."""
-        self._joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
-        self._links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
+        self.joints[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.joints.items()}
+        self.links[cfg.uid] = {name: f"{cfg.uid}/{full}" for name, full in built.links.items()}
         for link in match_names(cfg.sense_contacts, list(built.links), f"{place}.sense_contacts", "link"):
-            self._sense_contacts(f"{cfg.uid}/{link}", self._links[cfg.uid][link])
+            self._sense_contacts(f"{cfg.uid}/{link}", self.links[cfg.uid][link])
         if not isinstance(cfg, RobotCfg):
             return
         parts = {part: joints for part, joints in built.parts.items() if joints}
@@ -269,6 +286,8 @@ class SceneBuilder:
         if self._terrain is not None:
             shift_free_bases(model, self._parts, self._terrain.origins[0, 0])
         softened = soften_stiff_drives(model)
+        for warning in self._warnings:
+            logger.log_warning(warning)
         if softened:
             logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
         if self._ignored:
@@ -277,11 +296,11 @@ class SceneBuilder:
         return CompiledScene(
             model,
             visual_model,
-            self._joints,
-            self._links,
+            self.joints,
+            self.links,
             self._parts,
             self._contact_sensors,
-            self._sensed_links,
+            self.sensed_links,
             self._variants,
             self._terrain,
         )

@@ -6,6 +6,7 @@ from embodichain.lab.sim.objects.marker import Marker
 from embodichain.lab.sim.objects.rigid_object import RigidObject
 from embodichain.lab.sim.objects.rigid_object_group import RigidObjectGroup
 from embodichain.lab.sim.objects.robot import Robot
+from embodichain.lab.sim.objects.scene_body import SceneBody
 from embodichain.lab.sim.objects.state_cache import StateCache, cached_per_state
 from embodichain.lab.sim.objects.terrain import Terrain
 
@@ -17,6 +18,7 @@ __all__ = [
     "RigidObject",
     "RigidObjectGroup",
     "Robot",
+    "SceneBody",
     "StateCache",
     "Terrain",
     "cached_per_state",

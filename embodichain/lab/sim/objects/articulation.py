@@ -31,6 +31,8 @@ from embodichain.utils.errors import unknown_name
 
 def columns(indices: Sequence[int], device: torch.device) -> Columns:
     """Return a slice where the indices follow each other, so that reading makes a view, else a tensor of them."""
+    if not indices:
+        return slice(0, 0)
     first, last = indices[0], indices[-1]
     if list(indices) == list(range(first, last + 1)):
         return slice(first, last + 1)
@@ -310,7 +312,7 @@ class Articulation:
         velocities = [inf if limit is None else limit for limit in largest.values()]
         default = torch.tensor(model.key_qpos[0][self._qpos_adr], dtype=torch.float32, device=device)
         return BodyData(
-            qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).expand(n, -1, -1),
+            qpos_limits=torch.tensor(limits, dtype=torch.float32, device=device).reshape(-1, 2).expand(n, -1, -1),
             qvel_limits=torch.tensor(velocities, dtype=torch.float32, device=device).expand(n, -1),
             qf_limits=torch.tensor(efforts, dtype=torch.float32, device=device).expand(n, -1),
             default_qpos=default.expand(n, -1),

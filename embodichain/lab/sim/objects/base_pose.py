@@ -32,11 +32,12 @@ class BasePose:
         self._roots = [b for b in self.bodies if model.body_parentid[b] == 0]
         joint = int(model.body_jntadr[self._roots[0]])
         self._is_free = joint >= 0 and model.jnt_type[joint] == _FREE
-        self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
+        self._qpos = self._qvel = 0  # its places in the state
         angles = torch.tensor([math.radians(angle) for angle in cfg.init_rot], device=device)
         self.initial: Tensor = torch.cat((torch.tensor(cfg.init_pos, device=device), quat_from_euler(angles)))
         """The initial pose, [7]: position m, quaternion wxyz."""
         if self._is_free:  # where the scene put it, which may be the file's own place
+            self._qpos, self._qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
             self.initial = torch.as_tensor(model.key_qpos[0, self._qpos : self._qpos + 7]).float().to(device)
         self.state_cache: StateCache = StateCache(backend)
         """Of values computed from the present state."""
@@ -84,14 +85,6 @@ class BasePose:
     def angular_velocity(self) -> Tensor:
         """Return the angular velocity in the base's frame, [N, 3], rad/s."""
         return self.velocity()[:, 3:]
-
-    @cached_per_state
-    def heading_velocity(self) -> Tensor:
-        """Return the velocity in the horizontal plane, forwards and to the left of the heading, [N, 2], m/s."""
-        x, y = self.velocity()[:, :2].unbind(1)
-        heading = self.heading()
-        c, s = torch.cos(heading), torch.sin(heading)
-        return torch.stack((c * x + s * y, c * y - s * x), dim=1)
 
     @cached_per_state
     def heading(self) -> Tensor:

@@ -23,6 +23,10 @@ from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
 # Edge of the shadow map, pixels; on a processor its pixels cost as much as the image's.
 _SHADOW_SIZE = 1024
+# The shadow map goes with the view in steps of this, m, so that the edges of shadows do not tremble.
+_SHADOW_STEP = 3.0
+# The farthest point in the middle of the view that it goes to, m from the camera.
+_SHADOW_REACH = 6.0
 # Half of an endless plane's edge and of its pieces' edges, m: it ends behind the sky, as the engine's own does.
 _PLANE_SIZE, _PIECE_SIZE = 320.0, 10.0
 
@@ -81,6 +85,8 @@ class OpenGLDrawer:
             base, turn = shot.mount.pose(self._data)
             pos, rotation = base + turn @ pos, turn @ rotation
         _place_camera(renderer, pos, rotation, shot, shot.intrinsics[env_id].double().numpy())
+        if self._shadows:
+            _move_shadow_map(renderer.scene, pos, -rotation[:, 2])
         images = {kind: image[env_id].numpy() for kind, image in shot.images.items()}
         if "color" in images:
             renderer.render(out=images["color"])
@@ -203,6 +209,19 @@ def _place_camera(
     for light in renderer.scene.lights[: renderer.scene.nlight]:
         if light.headlight:
             light.pos, light.dir = eye, -rotation[:, 2]
+
+
+def _move_shadow_map(scene: mujoco.MjvScene, eye: np.ndarray, forward: np.ndarray) -> None:
+    """Let parallel light cast shadows around what a camera at ``eye`` [3] looks at along ``forward`` [3].
+
+    The engine's shadow map is a square around such a light's position, which means nothing else.
+    """
+    to_ground = -eye[2] / forward[2] if forward[2] * eye[2] < 0 else np.inf
+    target = eye + min(to_ground, _SHADOW_REACH) * forward
+    shift = np.round(target[:2] / _SHADOW_STEP) * _SHADOW_STEP
+    for light in scene.lights[: scene.nlight]:
+        if light.type == int(mujoco.mjtLightType.mjLIGHT_DIRECTIONAL) and not light.headlight:
+            light.pos[:2] += shift
 
 
 # The engine cuts every endless plane into 40000 pieces, 3 m long, for lights that are near it. On a processor they are

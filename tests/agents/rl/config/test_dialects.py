@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
@@ -160,8 +161,9 @@ def test_environment_inside_the_training_config_is_read_and_overridden_as_that_o
     path = write_config(tmp_path, inline({"num_envs": 3, "extensions": {"success_threshold": 0.1}}))
     run = load_run_config(path, ["env.rewards.reach.weight=2", "trainer.gym_config.max_episode_steps=7"])
     assert (run.env_id, run.env.num_envs, run.env.max_episode_steps) == ("PushCubeRL", 3, 7)
-    assert run.env.rewards["reach"].weight == 2
-    assert run.env.extensions == {"success_threshold": 0.1}
+    env = with_scene(run.env, "test")
+    assert env.rewards["reach"].weight == 2
+    assert env.extensions == {"success_threshold": 0.1}
     assert load_run_config(path, ["trainer.num_envs=2"]).env.num_envs == 2
     assert load_run_config(path, [f"trainer.gym_config={CART_POLE_ENV}", "trainer.num_envs=2"]).env_id == "CartPoleRL"
     assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run

@@ -16,6 +16,7 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import find_run, load_resumed_run
 from embodichain.agents.rl.distributed import ProcessGroup, forget_process_group, get_process_group
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import Policy, build_mlp_from_cfg, build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config
 from embodichain.agents.rl.train import main
@@ -27,7 +28,7 @@ from embodichain.lab.gym.envs.managers.record import record_camera_data
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.open_run import open_run
 from embodichain.utils import ConfigError
-from embodichain.utils.configclass import to_dict
+from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.utility import load_json
 from tests.agents.rl.distributed.processes import environment, free_port, run_ranks
 from tests.agents.rl.fakes import (
@@ -279,7 +280,7 @@ def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env
     trainer = make_trainer(env, tmp_path)
     trainer.train(16)
     run = load_checkpoint_config(load_checkpoint(trainer.save_checkpoint())["config"])
-    assert run.env.replace(sim_cfg=env.cfg.sim_cfg) == env.cfg  # type: ignore[attr-defined]
+    assert replace(with_scene(run.env, "test"), sim_cfg=env.cfg.sim_cfg) == env.cfg
     assert run.trainer.iterations == 2
     assert run.algorithm.batch_size == 8
     with open_run(find_run(str(tmp_path)), 2) as opened:

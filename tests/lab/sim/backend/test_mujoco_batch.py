@@ -299,3 +299,27 @@ def test_render_data_are_of_the_env_that_is_asked_for() -> None:
 
 def test_zero_threads_means_one_for_each_processor() -> None:
     assert simulate(BALL, num_envs=2, num_threads=0).backend.num_envs == 2
+
+
+def test_exact_reads_have_all_digits_of_the_state() -> None:
+    sim = simulate(BALL)
+    third = torch.tensor([[1 / 3]], dtype=torch.float64)
+
+    sim.backend.write("qpos", slice(0, 1), third)
+
+    assert sim.backend.read_exact("qpos")[0, 0].item() == 1 / 3
+    assert sim.backend.read("qpos")[0, 0].item() != 1 / 3  # float32
+
+
+def test_refreshed_rows_have_the_fields_of_their_present_state_and_others_keep_the_last_ones() -> None:
+    sim = simulate(BALL, num_envs=2)
+    sim.backend.read_last("xpos")
+    sim.update(3)
+    last = sim.backend.read_last_exact("xpos")[:, 1]
+
+    sim.backend.refresh(torch.tensor([1]))
+
+    now, height = sim.backend.read_last_exact("xpos")[:, 1], sim.backend.read_exact("qpos")[1, :3]
+    assert torch.equal(now[0], last[0])
+    assert torch.equal(now[1], height)
+    assert now[1, 2] < last[1, 2]  # it falls

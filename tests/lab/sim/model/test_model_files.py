@@ -10,7 +10,9 @@ import mujoco
 import pytest
 
 from embodichain.lab.sim.assets import asset_spec
+from embodichain.lab.sim.cfg import ArticulationCfg, SimulationManagerCfg
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
+from embodichain.lab.sim.model.scene import SceneBuilder
 from embodichain.utils import ConfigError
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -84,17 +86,25 @@ def test_missing_mesh_is_an_error_that_names_the_link_and_the_nearest_file(tmp_p
     assert "mesh 'gone/x.stl' (collision of link 'base') is not there." in second
 
 
-def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_beside_it(
+def test_pictures_that_are_left_out_are_warned_of_when_the_scene_is_built(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "b.glb").write_text("not a mesh of ours")
+    builder = SceneBuilder(SimulationManagerCfg())
+    builder.add_articulation(ArticulationCfg("box", fpath=str(urdf(tmp_path, mesh("visual", "b.glb")))))
+    assert capsys.readouterr().err == ""
+    builder.compile()
+    assert "articulation 'box': not rendered, since they are not .obj, .stl, .msh: 'b.glb'" in capsys.readouterr().err
+
+
+def test_picture_format_that_cannot_be_read_is_left_out_or_replaced_by_one_beside_it(tmp_path: Path) -> None:
     for name in ("a.dae", "b.glb"):
         (tmp_path / name).write_text("not a mesh of ours")
     (tmp_path / "a.obj").write_text(TETRAHEDRON)
     path = urdf(tmp_path, mesh("visual", "a.dae") + mesh("visual", "b.glb"))
-    assert load_model(str(path), "here").spec.compile().ngeom == 1
-    assert "not rendered" in (message := capsys.readouterr().err)
-    assert "'b.glb' (visual of link 'base')" in message
-    assert "a.dae" not in message
+    model = load_model(str(path), "here")
+    assert model.spec.compile().ngeom == 1
+    assert model.unseen == ["'b.glb' (visual of link 'base')"]
     with pytest.raises(ConfigError, match=r"'b\.glb' \(collision of link 'base'\) must be one of \.obj, \.stl, \.msh"):
         load_model(str(urdf(tmp_path, mesh("collision", "b.glb"))), "here")
 

@@ -316,7 +316,7 @@ def test_scene_without_such_things_warns_of_nothing(capsys: pytest.CaptureFixtur
         ([thing(shape=MeshCfg("none.obj"))], r"rigid object 'thing': shape\.fpath: no such mesh file: /.*none\.obj"),
         ([thing(shape=PlaneCfg())], "rigid object 'thing': a Plane must have body_type 'static', got 'dynamic'"),
         ([thing(shape=PlaneCfg(), body_type="kinematic")], "body_type 'static', got 'kinematic'"),
-        ([ur10(init_qpos=[0.0])], "robot 'arm': init_qpos has 1 values for 6 joints: shoulder_pan_joint, "),
+        ([ur10(init_qpos=[0.0])], "robot 'arm'.init_qpos: has 1 values for 6 joints: shoulder_pan_joint, "),
         (
             [ur10(drive_pros=JointDrivePropertiesCfg(stiffness={"elbow": 1.0}))],
             r"robot 'arm'\.drive_pros\.stiffness: unknown joint 'elbow'\. Did you mean 'elbow_joint'\? Known: ",

@@ -187,7 +187,7 @@ def test_joint_that_mimics_another_is_read_and_follows_but_is_not_driven(tmp_pat
     [
         ({"drive_pros": JointDrivePropertiesCfg(stiffness={"q2": 1.0})}, r"drive_pros\.stiffness: q2 cannot be driven"),
         ({"control_parts": {"arm": ["q2"]}}, r"control_parts\.arm: q2 cannot be driven: .* Driven are: q1"),
-        ({"init_qpos": [0.1]}, "init_qpos has 1 values for 2 joints: q1, q2"),
+        ({"init_qpos": [0.1]}, "init_qpos: has 1 values for 2 joints: q1, q2"),
     ],
 )
 def test_joint_that_mimics_another_cannot_be_driven(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -266,6 +266,30 @@ def test_neighbouring_columns_are_a_slice_and_others_an_index() -> None:
     scattered = columns([4, 2], torch.device("cpu"))
     assert isinstance(scattered, torch.Tensor)
     assert scattered.tolist() == [4, 2]
+
+
+BOX = """<robot name="box"><link name="box"><inertial><mass value="1"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
+
+
+@pytest.mark.parametrize(("fix_base", "fallen"), [(True, 0.0), (False, 9.81e-4 * 10)])
+def test_articulation_without_joints_is_its_base_alone(tmp_path: Path, fix_base: bool, fallen: float) -> None:
+    (tmp_path / "box.urdf").write_text(BOX, encoding="utf-8")
+    cfg = ArticulationCfg("box", fpath=str(tmp_path / "box.urdf"), fix_base=fix_base, init_pos=(0.0, 0.0, 1.0))
+    sim = simulate(cfg, num_envs=2)
+    box, all_envs = sim.get_articulation("box"), torch.arange(2)
+    sim.update(4)  # free fall: (1 + 2 + 3 + 4) g dt^2, dt 0.01 s
+    assert box.get_local_pose()[:, 2].tolist() == pytest.approx([1.0 - fallen] * 2, abs=1e-6)
+    for value in (box.get_qpos(), box.get_qvel(), box.get_qf(), box.get_qpos_target(), box.body_data.default_qpos):
+        assert value.shape == (2, 0)
+    assert box.body_data.qpos_limits.shape == (2, 0, 2)
+    state = box.get_state(all_envs)
+    sim.update(4)
+    box.set_state(state, all_envs)
+    assert torch.equal(box.get_state(all_envs), state)
+    box.clear_dynamics(all_envs)
+    sim.reset(all_envs)
+    assert box.get_local_pose()[:, 2].tolist() == [1.0, 1.0]
 
 
 def test_base_moves_with_everything_on_it_in_the_named_envs_only() -> None:

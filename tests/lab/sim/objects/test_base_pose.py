@@ -57,13 +57,6 @@ def test_heading_is_the_direction_of_the_x_axis_whatever_the_lean(env: Locomotio
     torch.testing.assert_close(env.robot.base.heading(), torch.tensor([2.5, -1.0]), atol=1e-6, rtol=0)
 
 
-def test_heading_velocity_is_horizontal(env: LocomotionEnv) -> None:
-    place_base(env, UP, [[0.0, 0.0, QUARTER], [0.0, 0.5, 0.0]])
-    env.robot.base.set_velocity(torch.tensor([[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]]).repeat(2, 1), env.all_env_ids)
-    expected = torch.tensor([[2.0, -1.0], [1.0, 2.0]])
-    torch.testing.assert_close(env.robot.base.heading_velocity(), expected, atol=1e-6, rtol=0)
-
-
 def test_velocity_is_set_in_its_rows_alone(env: LocomotionEnv) -> None:
     env.reset(seed=1)
     env.robot.base.set_velocity(torch.tensor([[0.5, 0.0, 0.0, 0.0, 0.0, 1.0]]), torch.tensor([1]))

@@ -133,6 +133,17 @@ def test_things_cast_shadows_on_a_ground_that_looks_like_the_engines(sim: Simula
     assert 10 < is_darker.sum() < 400
 
 
+@needs_gl
+def test_things_far_from_the_origin_cast_shadows_too(sim: SimulationManager, renderer: Renderer) -> None:
+    away = [[0.0, 0.0, -5.0]] * 2
+    view = CameraPose((1, 0, 1), (0, 0, 0), (0, 0, 1), (60, 60, 48, 32)).shifted(30.0, -20.0)
+    place(sim, away, away)
+    bare = renderer.render(0, view).astype(int)
+    place(sim, [[30.0, -20.0, 0.3]] * 2, away)
+    is_darker = (renderer.render(0, view).astype(int) < bare - 30).all(axis=2)
+    assert 10 < is_darker.sum() < 400
+
+
 def test_missing_opengl_is_an_error_that_says_what_to_install(
     sim: SimulationManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.multiprocessing import get_context
 
 from embodichain.agents.rl.collector.asynchronous.shared_slots import SlotReader, SlotWriter
-from embodichain.agents.rl.vec_env import VecEnv
+from embodichain.agents.rl.vec_env import VecEnv, knows_success
 from embodichain.utils import ConfigError
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.state import freeze, thaw
@@ -133,9 +133,15 @@ class ProcessEnv:
         state: dict[str, Any] = thaw(self._call("state_dict"))
         return state
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
-        self._call("load_state_dict", freeze(state))
+    def load_state_dict(self, state: dict[str, Any]) -> bool | None:
+        """Load what ``state_dict`` returned; see ``SavesState.load_state_dict``."""
+        continues: bool | None = self._call("load_state_dict", freeze(state))
+        return continues
+
+    def knows_success(self) -> bool:
+        """Return whether success means anything; see ``MayLackSuccess``."""
+        answer: bool = self._call("knows_success")
+        return answer
 
     def mirror_map(self) -> MirrorMap:
         """Return the environments' mirror map; see ``DeclaresSymmetry``."""
@@ -246,6 +252,8 @@ def _do(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return freeze(env.state_dict())
     if name == "load_state_dict":
         return env.load_state_dict(thaw(args[0]))
+    if name == "knows_success":
+        return knows_success(env)
     if name == "mirror_map":
         return env.mirror_map().state_dict()
     return getattr(env, name)(*args, **kwargs)

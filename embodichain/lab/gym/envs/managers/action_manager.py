@@ -45,7 +45,6 @@ class ActionManager(Manager):
         """Highest action, [A]."""
         self.metrics: dict[str, Tensor] = {}
         self.processed_action: dict[str, Tensor] = {}
-        self._robot = env.robot
 
     @property
     def total_action_dim(self) -> int:
@@ -86,15 +85,16 @@ class ActionManager(Manager):
         return merged
 
     def apply_action(self, action: Tensor | Mapping[str, Tensor]) -> None:
-        """Set the drives' targets by actions [N, A], as one tensor or by term name."""
+        """Set the drives' targets, or the actuators' controls, by actions [N, A], as one tensor or by term name."""
         results = self._process(action)
         self.metrics = {}
         for term, result in results:
-            if term.kind:
-                if term.kind == "qpos":
-                    self._robot.set_qpos(result["qpos"], term.joint_ids)
-                else:
-                    self._robot.drives.set_targets(result[term.kind], term.joint_ids)
+            if term.kind == "qpos":
+                self._env.robot.set_qpos(result["qpos"], term.joint_ids)
+            elif term.kind == "ctrl":
+                self._env.sim.backend.write("ctrl", slice(None), result["ctrl"])
+            elif term.kind:
+                self._env.robot.drives.set_targets(result[term.kind], term.joint_ids)
             self.metrics |= {k: v.float() for k, v in result.items() if k != term.kind and v.dim() == 1}
         if self._post:
             targets: dict[str, Tensor] = {}
@@ -122,6 +122,10 @@ def _check_joints(terms: Mapping[str, ActionTerm]) -> None:
     """Raise a ConfigError where two terms move the same joint."""
     owners: dict[int, str] = {}
     for name, term in terms.items():
+        if term.kind == "ctrl" and len(terms) > 1:
+            raise ConfigError(
+                f"env.actions.{name}: sets the controls of all actuators, so that it must be the only term"
+            )
         for joint in term.joint_ids if term.kind else []:
             if joint in owners:
                 moved = f"joint {joint} ('{term.env.robot.joint_names[joint]}') is moved by '{owners[joint]}' already"

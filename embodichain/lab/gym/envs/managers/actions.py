@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
-from embodichain.lab.gym.envs.managers.cfg import Interval
+from embodichain.lab.gym.envs.managers.cfg import Interval, JointIds
 from embodichain.lab.gym.envs.managers.eef_plane import EefPlaneTerm
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
@@ -134,7 +134,7 @@ class QposDenormalizedTerm(_AffineTerm):
     def configure(
         self,
         scale: PositiveFloat = 1.0,
-        joint_ids: Sequence[int] | None = None,
+        joint_ids: JointIds | None = None,
         range: Interval = (-1.0, 1.0),
         part_name: str | None = None,
     ) -> None:
@@ -167,7 +167,7 @@ class QposNormalizedTerm(ActionTerm):
 
     @override
     def configure(
-        self, joint_ids: Sequence[int] | None = None, range: Interval = (0.0, 1.0), part_name: str | None = None
+        self, joint_ids: JointIds | None = None, range: Interval = (0.0, 1.0), part_name: str | None = None
     ) -> None:
         self.choose_joints(part_name)
         self._offset, self._factor = _unit_map(self, joint_ids, range)

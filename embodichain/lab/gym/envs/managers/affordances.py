@@ -17,7 +17,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.cfg import SceneEntityCfg
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import pose_from_row, row_from_pose
-from embodichain.lab.sim.objects import Articulation, Marker, RigidObject, Robot
+from embodichain.lab.sim.objects import Marker, Robot
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.validation import from_dict
@@ -179,7 +179,7 @@ def _relatives(env: TermEnv, which: bool | Sequence[str]) -> list[str]:
     return _resolve_uids(env, which)
 
 
-def _extra_value(asset: RigidObject | Articulation | Marker, attr: Mapping[str, Any], place: str) -> Any:
+def _extra_value(asset: object, attr: Mapping[str, Any], place: str) -> Any:
     mode: Literal["static", "callable"] = attr.get("mode", "static")
     if mode == "static":
         if "value" not in attr:
@@ -196,7 +196,7 @@ def _extra_value(asset: RigidObject | Articulation | Marker, attr: Mapping[str, 
     raise ConfigError(f"{place}.func_name: {unknown_name('method', name, known)}")
 
 
-def _own_attribute(asset: RigidObject | Articulation | Marker, name: str) -> Any:
+def _own_attribute(asset: object, name: str) -> Any:
     """Return an attribute of an entity or its physics, or the result of a ``get_<name>``; None: there is none."""
     for owner in (asset, getattr(asset, "physics", None)):
         if not name.startswith("_") and getattr(owner, name, None) is not None:

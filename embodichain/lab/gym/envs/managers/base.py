@@ -102,7 +102,8 @@ class ActionTerm(Functor):
     Shapes: N environments, A action size, J joints of the term.
 
     Attributes:
-        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; empty: nothing.
+        kind: what :meth:`process_action` returns for the drives: ``qpos``, ``qvel`` or ``qf``; ``ctrl`` for all
+            actuators; empty: nothing.
         joint_ids: which of the robot's joints they are for; the environment's active ones unless ``choose_joints`` is
             called.
         part: the control part they are, or None for all joints.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat
@@ -20,7 +20,11 @@ __all__ = [
     "EventCfg",
     "FunctorCfg",
     "Interval",
+    "JointIds",
+    "JointName",
+    "JointRange",
     "ObservationCfg",
+    "PerLink",
     "PositiveRange",
     "PositiveShare",
     "Range",
@@ -136,6 +140,44 @@ BASE_VELOCITY = CommandKey("base_velocity")
 """The command that terms of locomotion follow by default."""
 CommandName = Annotated[str, AfterValidator(CommandKey)]
 """A parameter that must name a command of ``env.commands``."""
+
+
+class JointPattern(str):
+    """A joint of the environment's robot, by its name or a regular expression."""
+
+    __slots__ = ()
+
+
+JointName = Annotated[str, AfterValidator(JointPattern)]
+"""A key that must name joints of the environment's robot."""
+
+
+class JointRanges(tuple[Floats, Floats]):
+    """``[lowest, highest]`` of each joint of the term, or of all."""
+
+    __slots__ = ()
+
+
+JointRange = Annotated[tuple[Floats, Floats], AfterValidator(_check_range), AfterValidator(JointRanges)]
+"""``[lowest, highest]``, each a list with a number for each of the term's joints, or with one for all."""
+
+
+class JointNumbers(tuple[int, ...]):
+    """Joints of the term's robot, by their indices."""
+
+    __slots__ = ()
+
+
+JointIds = Annotated[Sequence[int], AfterValidator(JointNumbers)]
+"""Indices of joints of the term's robot."""
+
+
+class LinkNumbers(list[float]):
+    """A number for each link of the term's contact sensor."""
+
+
+PerLink = Annotated[list[float], AfterValidator(LinkNumbers)]
+"""A list with a number for each link of the term's contact sensor."""
 
 
 @configclass

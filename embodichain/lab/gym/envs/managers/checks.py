@@ -9,7 +9,6 @@ import inspect
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +17,22 @@ from torch import Tensor
 from embodichain.lab.gym.envs.managers.adapters import takes_observation
 from embodichain.lab.gym.envs.managers.base import ActionTerm, Cfg, CommandTerm, Functor, Term
 from embodichain.lab.gym.envs.managers.cfg import (
-    ALL_SENSORS,
-    GROUND_UID,
     ActionTermCfg,
-    CameraEntityCfg,
-    CameraUid,
     CommandCfg,
-    CommandKey,
-    ContactSensorUid,
     CurriculumCfg,
     DatasetCfg,
     EventCfg,
     FunctorCfg,
     ObservationCfg,
     RewardCfg,
-    SceneEntityCfg,
     TerminationCfg,
 )
 from embodichain.lab.gym.envs.managers.params import parse_params
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames, name_problems
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.errors import collected, nearest, placed, raise_problems
+from embodichain.utils.errors import collected, placed, raise_problems
 
 # Terms whose parameters are the arguments of their class's `configure`.
 _CONFIGURED: dict[type[FunctorCfg], type[ActionTerm | CommandTerm]] = {
@@ -82,34 +75,6 @@ def leaving_unchanged(place: str, func: Any, shared: Mapping[str, Tensor]) -> It
                 f"{place}: {name} writes into '{key}', which others read too: make a new tensor, x * 0.1 instead of "
                 "x *= 0.1"
             )
-
-
-@dataclass(frozen=True)
-class SceneNames:
-    """The names that terms may use. A set is None if it is only known once the environment is built.
-
-    Attributes:
-        uids: of all entities.
-        parts: the control parts of each robot, by its uid.
-        entries: the base observation's, by slash-separated name.
-        cameras: the uids of cameras.
-        contact_sensors: the uids of contact sensors.
-        commands: the names in ``env.commands``.
-    """
-
-    uids: frozenset[str] | None
-    parts: Mapping[str, frozenset[str]] | None
-    entries: frozenset[str] | None = None
-    cameras: frozenset[str] | None = None
-    contact_sensors: frozenset[str] | None = None
-    commands: frozenset[str] | None = None
-
-    @classmethod
-    def of(cls, env: TermEnv) -> SceneNames:
-        """Return the names of a built scene."""
-        parts = {uid: frozenset(robot.control_parts) for uid, robot in env.sim.robots.items()}
-        cameras, contacts = frozenset(env.sim.sensors), frozenset(env.sim.contact_sensors)
-        return cls(frozenset(env.sim.entity_uids), parts, None, cameras, contacts, frozenset(env.cfg.commands))
 
 
 def leading_arguments(cfg: FunctorCfg) -> tuple[str, ...]:
@@ -179,7 +144,7 @@ def parse_term(cfg: FunctorCfg, place: str, names: SceneNames) -> dict[str, Any]
     else:
         _check_kind(cfg, func, skip, place)
         parsed = parse_params(func, skip, cfg.params, f"{place}.params")
-    raise_problems(_unknown_names(parsed, f"{place}.params", names))
+    raise_problems(name_problems(parsed, f"{place}.params", names))
     return {key: parsed[key] for key in cfg.params}
 
 
@@ -219,58 +184,6 @@ def _given(cfg: FunctorCfg) -> str:
     if isinstance(cfg, ObservationCfg) and cfg.mode == "add":
         return "env, or env and obs"
     return ", ".join(leading_arguments(cfg))
-
-
-def _unknown_names(params: Mapping[str, Any], place: str, names: SceneNames) -> Iterator[str]:
-    robot = params.get("robot_uid")
-    for path, key, value in _mentions(params, place):
-        if isinstance(value, CameraUid):
-            if names.cameras is None:
-                continue
-            known, what, of = names.cameras | {ALL_SENSORS}, "camera", "scene"
-        elif isinstance(value, ContactSensorUid):
-            if names.contact_sensors is None:
-                continue
-            known, what, of = names.contact_sensors, "contact sensor", "scene"
-        elif isinstance(value, CommandKey):
-            if names.commands is None:
-                continue
-            known, what, of = names.commands, "command", "config's env.commands"
-        elif key == "part_name" or key.endswith("_part_name"):
-            if names.parts is None:
-                continue
-            known = names.parts.get(robot, frozenset()) if robot else frozenset().union(*names.parts.values())
-            what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
-        elif key == "robot_uid" and names.parts is not None:
-            known, what, of = frozenset(names.parts), "robot", "scene"
-        elif names.uids is not None:
-            known, what, of = names.uids, "", "scene"
-        else:
-            continue
-        if value not in known and value != GROUND_UID:
-            there = ", ".join(sorted(known)) or "none"
-            yield f"{path}: no {what and what + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
-
-
-def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
-    """Yield path, parameter and value of each name of an entity."""
-    for key, value in params.items():
-        for i, item in enumerate(value if isinstance(value, (list, tuple)) else [value]):
-            path = f"{place}.{key}[{i}]" if isinstance(value, (list, tuple)) else f"{place}.{key}"
-            if isinstance(item, CameraEntityCfg):
-                yield f"{path}.uid", key, CameraUid(item.uid)
-            elif isinstance(item, SceneEntityCfg):
-                yield f"{path}.uid", key, item.uid
-            elif isinstance(item, dict):
-                yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
-            elif isinstance(item, ContactSensorUid | CommandKey) or _is_name(key, item):
-                yield path, key, item
-
-
-def _is_name(key: str, value: Any) -> bool:
-    """Return whether a parameter's value is the name of an entity or control part, by the parameter's own name."""
-    is_named = key == "uids" or key.endswith(("_uid", "_uids", "_uid_list", "part_name"))
-    return isinstance(value, str) and is_named
 
 
 def _name_of(func: Any) -> str:

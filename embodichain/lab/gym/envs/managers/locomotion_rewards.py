@@ -15,11 +15,18 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import BASE_VELOCITY, CommandName, FunctorCfg, PositiveShare, SensorName
+from embodichain.lab.gym.envs.managers.cfg import (
+    BASE_VELOCITY,
+    CommandName,
+    FunctorCfg,
+    JointName,
+    PerLink,
+    PositiveShare,
+    SensorName,
+)
 from embodichain.lab.gym.envs.managers.locomotion_state import gait_clock, height_above_ground, is_moving
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.model.drives import match_names
-from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
 
 __all__ = [
@@ -206,7 +213,7 @@ class posture(Functor):  # noqa: N801 (named like a function, as configs name it
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
-        std: PositiveFloat | dict[str, PositiveFloat] = 0.5,
+        std: PositiveFloat | dict[JointName, PositiveFloat] = 0.5,
     ) -> Tensor:
         qpos = env.robot.get_qpos()[:, constant(tuple(self._joints), env.device)]
         return torch.exp((qpos - self._default).square() @ self._factor)
@@ -299,10 +306,7 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
 
     def __init__(self, cfg: FunctorCfg, env: TermEnv) -> None:
         super().__init__(cfg, env)
-        names, offsets = env.sim.get_contact_sensor(cfg.params["sensor"]).names, cfg.params["offsets"]
-        if len(offsets) != len(names):
-            raise ConfigError(f"params.offsets: has {len(offsets)} values for {len(names)} feet: {', '.join(names)}")
-        self._offsets = torch.tensor(offsets, device=env.device) * (2 * math.pi)
+        self._offsets = torch.tensor(cfg.params["offsets"], device=env.device) * (2 * math.pi)
 
     @override
     def __call__(
@@ -312,7 +316,7 @@ class feet_gait(Functor):  # noqa: N801 (named like a function, as configs name 
         action: Tensor,
         info: dict[str, Any],
         sensor: SensorName,
-        offsets: list[float],
+        offsets: PerLink,
         frequency: PositiveFloat = 2.0,
         swing_height: PositiveFloat = 0.06,
         foot_radius: PositiveFloat = 0.022,

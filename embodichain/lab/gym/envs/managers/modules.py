@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _MANAGERS = "embodichain.lab.gym.envs.managers"
 BLOCK_MODULES = {
-    "actions": [f"{_MANAGERS}.actions", f"{_MANAGERS}.locomotion_actions"],
+    "actions": [f"{_MANAGERS}.actions", f"{_MANAGERS}.locomotion_actions", f"{_MANAGERS}.actuator_actions"],
     "commands": [f"{_MANAGERS}.commands"],
     "observations": [
         f"{_MANAGERS}.observations",

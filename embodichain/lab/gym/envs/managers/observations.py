@@ -6,7 +6,6 @@ Shapes: N environments, J joints.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -20,7 +19,7 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
     get_sensor_intrinsics,
     get_sensor_pose_in_robot_frame,
 )
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, JointIds, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pose
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import row_from_pose
@@ -145,7 +144,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         joint_ids = cfg.params.get("joint_ids")
         first, last = cfg.params.get("range", (-1.0, 1.0))
         chosen = torch.zeros(low.shape, dtype=torch.bool, device=low.device)
-        chosen[list(builtins.range(env.robot.dof)) if joint_ids is None else joint_ids] = True
+        chosen[list(builtins.range(env.robot.dof) if joint_ids is None else joint_ids)] = True
         chosen &= torch.isfinite(low) & torch.isfinite(high)
         self._scale = torch.where(chosen, (last - first) / (high - low), torch.ones_like(low))
         offset = (first * high - last * low) / (high - low)
@@ -156,7 +155,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         self,
         env: TermEnv,
         data: Tensor,
-        joint_ids: Sequence[int] | None = None,
+        joint_ids: JointIds | None = None,
         limit: Literal["qpos_limits", "qvel_limits"] = "qpos_limits",
         range: Interval = (-1.0, 1.0),
     ) -> Tensor:

@@ -5,7 +5,6 @@ Shapes: N environments. Distances are in metres.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, JointIds, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.constants import constant
@@ -187,7 +186,7 @@ def joint_velocity_penalty(
     action: Tensor,
     info: dict[str, Any],
     robot_uid: str,
-    joint_ids: Sequence[int] | None = None,
+    joint_ids: JointIds | None = None,
     part_name: str | None = None,
 ) -> Tensor:
     """Return minus the norm of a robot's joint velocities (rad/s, m/s), of some joints or of a control part.
@@ -209,7 +208,7 @@ def joint_limit_penalty(
     action: Tensor,
     info: dict[str, Any],
     robot_uid: str,
-    joint_ids: Sequence[int] | None = None,
+    joint_ids: JointIds | None = None,
     margin: PositiveFloat = 0.1,
 ) -> Tensor:
     """Return minus how far a robot's joints are inside ``margin`` of their limits, as shares of their ranges, summed.

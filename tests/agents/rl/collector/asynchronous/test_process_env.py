@@ -20,13 +20,13 @@ from tensordict import TensorDict
 from torch.multiprocessing import get_context
 
 from embodichain.agents.rl.buffer import VLABuffer, allocate_rollout
+from embodichain.agents.rl.build import build_task
 from embodichain.agents.rl.collector import AsyncCollector, EnvProcessError, ProcessEnv, SyncCollector
 from embodichain.agents.rl.collector.asynchronous import process_env
 from embodichain.agents.rl.collector.asynchronous.shared_slots import MAX_LAYOUTS, SlotReader, SlotWriter
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv, mirror_map_of
-from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils import ConfigError
 from embodichain.utils.mirror import Mirror, MirrorMap
 from embodichain.utils.state import freeze
@@ -287,7 +287,7 @@ def test_run_with_two_processes_is_resumed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_environments_of_the_config_can_be_sent(tmp_path: Path) -> None:
     run = load_run_config(write_config(tmp_path, tiny_config()))
-    make = pickle.loads(pickle.dumps(partial(build_env, run.env_id, run.env)))
+    make = pickle.loads(pickle.dumps(partial(build_task, run.env_id, run.env)))
     env = make()
     assert env.num_envs == 2
     env.close()

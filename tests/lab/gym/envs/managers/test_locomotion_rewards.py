@@ -251,12 +251,6 @@ def test_gait_of_a_robot_that_is_to_stand_is_to_stand(env: LocomotionEnv) -> Non
     assert value(env, term, **GAIT) == [1.0, 0.5]
 
 
-def test_offsets_of_the_wrong_number_are_an_error_that_names_the_feet(env: LocomotionEnv) -> None:
-    message = "params.offsets: has 2 values for 4 feet: FL_foot, FR_foot, RL_foot, RR_foot"
-    with pytest.raises(ConfigError, match=message):
-        functor(rewards.feet_gait, env, **GAIT | {"offsets": [0.0, 0.5]})
-
-
 def test_torque_counts_beyond_its_share_of_the_limit(env: LocomotionEnv) -> None:
     limits = env.robot.body_data.qf_limits[0]
     targets = env.robot.get_qpos().clone()

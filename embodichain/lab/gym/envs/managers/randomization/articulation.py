@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import PositiveRange, Range, Range1, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import JointRange, PositiveRange, Range1, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number, draw_pose
 from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -67,7 +67,7 @@ def randomize_base_pose(
 
 
 def randomize_joint_velocity(
-    env: TermEnv, env_ids: Tensor, qvel_range: Range, entity_cfg: SceneEntityCfg | None = None
+    env: TermEnv, env_ids: Tensor, qvel_range: JointRange, entity_cfg: SceneEntityCfg | None = None
 ) -> None:
     """Draw the velocities of a robot's joints.
 

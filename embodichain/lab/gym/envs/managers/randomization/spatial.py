@@ -11,8 +11,9 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import Range, Range2, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import JointIds, JointRange, Range2, Range3, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
+from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import matrix_from_quat, pose_from_pos_matrix, pose_from_row
 from embodichain.utils import ConfigError
@@ -109,21 +110,22 @@ def randomize_target_pose(
 def randomize_robot_qpos(
     env: TermEnv,
     env_ids: Tensor,
-    qpos_range: Range,
-    joint_ids: Sequence[int] | None = None,
+    qpos_range: JointRange,
+    joint_ids: JointIds | None = None,
     relative_qpos: bool = True,
     entity_cfg: SceneEntityCfg | None = None,
 ) -> None:
     """Put the robot's joints at random positions within their limits, drives' targets included, and at rest.
 
     Args:
-        qpos_range: ``[lowest, highest]`` of each joint, rad or m.
-        joint_ids: which joints; None: all.
+        qpos_range: ``[lowest, highest]`` of each joint, or of all, rad or m.
+        joint_ids: which joints; None: all, or those that ``entity_cfg`` names.
         relative_qpos: the range is around the configured initial position.
-        entity_cfg: the robot; None: the environment's first.
+        entity_cfg: the robot, of which ``joint_names`` names some joints; None: the environment's first.
     """
     robot = env.robot if entity_cfg is None else env.sim.get_robot(entity_cfg.uid)
-    ids = list(range(robot.dof)) if joint_ids is None else list(joint_ids)
+    named = named_joints(robot.joint_names, entity_cfg, "randomize_robot_qpos")
+    ids = named if joint_ids is None else list(joint_ids)
     columns = constant(tuple(ids), env.device)
     qpos = draw(env, env_ids, qpos_range, len(ids))
     if relative_qpos:

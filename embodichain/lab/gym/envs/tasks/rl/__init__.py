@@ -4,29 +4,48 @@ from __future__ import annotations
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
+from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.arms import PusherEnv, ReacherEnv
+from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.pendulums import InvertedDoublePendulumEnv, InvertedPendulumEnv
+from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.runners import HalfCheetahEnv, HopperEnv, SwimmerEnv, Walker2dEnv
+from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.walkers import AntEnv, HumanoidEnv, HumanoidStandupEnv
 from embodichain.lab.gym.envs.tasks.rl.open_drawer import OpenDrawerEnv
 from embodichain.lab.gym.envs.tasks.rl.pick_cube import PickCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_colored_cube import PushColoredCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.push_cube import PushCubeEnv
 from embodichain.lab.gym.envs.tasks.rl.reach import ReachEnv
-from embodichain.lab.gym.registry import get_env_spec
+from embodichain.lab.gym.registry import get_env_spec, register_env
 from embodichain.utils.configclass import replace
 
 __all__ = [
+    "AntEnv",
     "CartPoleEnv",
     "G1FlatEnv",
     "Go2FlatEnv",
     "Go2RoughEnv",
+    "HalfCheetahEnv",
+    "HopperEnv",
+    "HumanoidEnv",
+    "HumanoidStandupEnv",
+    "InvertedDoublePendulumEnv",
+    "InvertedPendulumEnv",
     "LocomotionEnv",
     "OpenDrawerEnv",
     "PickCubeEnv",
     "PushColoredCubeEnv",
     "PushCubeEnv",
+    "PusherEnv",
     "ReachEnv",
+    "ReacherEnv",
+    "SwimmerEnv",
+    "Walker2dEnv",
     "build_env",
 ]
+
+
+register_env("SceneRL", override=True)(SceneEnv)
 
 
 def build_env(id: str, base_env_cfg: EmbodiedEnvCfg) -> EmbodiedEnv:

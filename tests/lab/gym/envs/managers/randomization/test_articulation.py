@@ -223,11 +223,11 @@ def test_fixed_base_is_an_error(func: str) -> None:
     [
         (
             event("randomize_link_mass", entity_cfg={"uid": "go2", "link_names": ["trunk"]}, mass_range=[0, 1]),
-            "randomize_link_mass: entity_cfg.link_names: unknown link 'trunk'. Known: FL_calf, ",
+            "env.events.randomize_link_mass.params.entity_cfg.link_names: unknown link 'trunk'. Known: FL_calf, ",
         ),
         (
             event("randomize_motor_strength", entity_cfg={"uid": "go2", "joint_names": "knee"}, strength_range=[1, 1]),
-            "randomize_motor_strength: entity_cfg.joint_names: unknown joint 'knee'. Known: FL_calf_joint, ",
+            "env.events.randomize_motor_strength.params.entity_cfg.joint_names: unknown joint 'knee'. Known: FL_calf_",
         ),
         (
             event("randomize_motor_strength", entity_cfg=ROBOT, strength_range=[0, 1]),

@@ -126,8 +126,9 @@ def test_joints_are_drawn_around_their_initial_positions_at_rest_with_their_targ
     assert (env.robot.get_qvel() == 0).all()
 
 
-def test_named_joints_may_be_drawn_absolutely_and_stay_within_their_limits() -> None:
-    env = env_with("randomize_robot_qpos", qpos_range=[[3.0], [9.0]], joint_ids=[0], relative_qpos=False)
+@pytest.mark.parametrize("chosen", [{"joint_ids": [0]}, {"entity_cfg": {"uid": "Cart", "joint_names": "slider.*"}}])
+def test_named_joints_may_be_drawn_absolutely_and_stay_within_their_limits(chosen: dict[str, Any]) -> None:
+    env = env_with("randomize_robot_qpos", qpos_range=[[3.0], [9.0]], relative_qpos=False, **chosen)
     cart, pole = env.robot.get_qpos().unbind(dim=1)
     assert cart.max().item() == 4.0  # the slider's limit
     assert cart.min().item() >= 3.0

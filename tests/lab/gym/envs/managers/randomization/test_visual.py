@@ -146,7 +146,7 @@ def test_colours_are_drawn_for_things_links_and_the_ground(monkeypatch: pytest.M
 def test_link_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Camera, "get_data", lambda self: {})
     params = {"entity_cfg": {"uid": "Cart", "link_names": ["pol"]}}
-    with pytest.raises(ConfigError, match=r"'Cart': link_names: unknown link 'pol'\. Did you mean 'pole'\?"):
+    with pytest.raises(ConfigError, match=r"entity_cfg\.link_names: unknown link 'pol'\. Did you mean 'pole'\?"):
         make({"a": {"func": "randomize_visual_material", "params": params}}).reset()
 
 

@@ -1,0 +1,314 @@
+"""Learning curves of PPO and SAC on Gymnasium's MuJoCo tasks, beside Stable-Baselines3's at equal hyperparameters.
+
+pip install stable-baselines3
+python -m benchmarks.gymnasium_curves --algorithms ppo --steps 300000 --seeds 1 2 3 --jobs 2
+python -m benchmarks.gymnasium_curves --algorithms sac --steps 50000 --tasks Hopper-v5 HalfCheetah-v5 --seeds 1 2 3
+python -m benchmarks.gymnasium_curves --seeds
+
+Each training is a separate process with one thread. When it has ended, its curve is appended to ``--results``, and is
+not computed again; curves of other settings (``SETTINGS``) are kept and not read. Without a seed nothing is trained. In
+the end all curves with the present settings are plotted and compared at the last step that those of a task share.
+
+Each point of a curve is the mean return of the same 20 episodes, without exploration. Equal are: the environments and
+their number, networks, initialisation, Adam, all hyperparameters, the normalisation of observations (PPO's), the
+clipping of actions (PPO's) and their squashing (SAC's), and bootstrapping from the final observation at the time limit.
+Rewards are not scaled. From the same parameters and samples both make the same updates, up to rounding and the items
+below (tests/benchmarks/test_sb3_learners.py). What is left:
+
+- seeds of the training's episodes: ours has a seed for each, Stable-Baselines3 one for each environment.
+- PPO: our observation normalizer begins with 16 steps of each environment that are not counted, and changes after each
+  iteration, Stable-Baselines3's at each step. Our log-std is kept in [-5, 2]. Our normalised advantages are 0.6 %
+  larger: over 80 samples they have a std of 1, Stable-Baselines3's an unbiased one of 1.
+- SAC: before the first update our untrained policy acts, Stable-Baselines3's actions are uniform. It adds 1e-6 inside
+  the logarithm of the squashing's slope.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.curves import NAMES, EvaluationSink, Point, plot_runs, print_point, run_child
+from embodichain.agents.rl.build import build_envs, build_learner
+from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
+from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
+from embodichain.tools.statistics import Comparison, compare_groups
+
+TASKS = ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
+LEARNERS = ("ours", "sb3")
+EVAL_SEED = 1_000_004
+EVAL_EPISODES = 20
+ROOT = Path(__file__).resolve().parent
+RESULTS = ROOT / "gymnasium_curves.jsonl"
+PICTURE = ROOT.parent / "docs/media/gymnasium_curves.png"
+
+Record = dict[str, Any]
+"""A training: ``algorithm``, ``task``, ``learner``, ``seed``, ``settings`` and the curve's ``points``."""
+
+
+def _network(hidden_sizes: list[int], activation: str, orthogonal_init: bool) -> dict[str, Any]:
+    cfg = {"hidden_sizes": hidden_sizes, "activation": activation, "orthogonal_init": orthogonal_init}
+    return {"type": "mlp", "network_cfg": cfg}
+
+
+def _settings(
+    num_envs: int, buffer_size: int, policy: dict[str, Any], network: dict[str, Any], cfg: dict[str, Any]
+) -> dict[str, Any]:
+    policy = policy | {"actor": network, "critic": network}
+    return {"num_envs": num_envs, "buffer_size": buffer_size, "policy": policy, "algorithm": cfg}
+
+
+# Stable-Baselines3's defaults, but for 8 environments x 250 steps instead of 2048 of one, and minibatches of 80.
+PPO = _settings(
+    num_envs=8,
+    buffer_size=250,
+    policy={"name": "actor_critic", "normalize_obs": True},
+    network=_network([64, 64], "tanh", orthogonal_init=True),
+    cfg={
+        "learning_rate": 3e-4,
+        "lr_schedule": "constant",
+        "n_epochs": 10,
+        "batch_size": 80,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "clip_coef": 0.2,
+        "ent_coef": 0.0,
+        "vf_coef": 0.5,
+        "max_grad_norm": 0.5,
+        "normalize_advantages": "minibatch",
+    },
+)
+# Stable-Baselines3's defaults, but for 128 units instead of 256, 1,000 steps before the first update instead of 100,
+# and 50 steps and updates at a time.
+SAC = _settings(
+    num_envs=1,
+    buffer_size=50,
+    policy={"name": "soft_actor_critic", "log_std_range": [-20.0, 2.0]},
+    network=_network([128, 128], "relu", orthogonal_init=False),
+    cfg={
+        "learning_rate": 3e-4,
+        "batch_size": 256,
+        "gamma": 0.99,
+        "tau": 0.005,
+        "replay_capacity": 1_000_000,
+        "learning_starts": 1_000,
+        "updates_per_step": 1.0,
+    },
+)
+SETTINGS = {"ppo": PPO, "sac": SAC}
+STEPS_OF_A_POINT = {"ppo": 50_000, "sac": 5_000}
+
+
+class Curve:
+    """Evaluates policies on the same episodes, and prints the points of a curve every ``every`` iterations."""
+
+    def __init__(self, task: str, every: int, steps_per_iteration: int) -> None:
+        env = GymnasiumEnv(GymnasiumEnvCfg(id=PREFIX + task, num_envs=EVAL_EPISODES))
+        self.evaluator = Evaluator(env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path("unused"))
+        self.every = every
+        self._steps = steps_per_iteration
+
+    def after(self, iteration: int, policy: Any) -> None:
+        """Evaluate the policy if this iteration, from 1, is due."""
+        if iteration % self.every == 0:
+            result: Evaluation = self.evaluator.run(policy, "")
+            step = iteration * self._steps
+            print_point({"step": step, "return": round(result.avg_reward, 4), "length": round(result.avg_length, 4)})
+
+
+def train_ours(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
+    """Train with this library, from a config."""
+    settings = SETTINGS[algorithm]
+    config = {
+        "trainer": {
+            "seed": seed,
+            "device": "cpu",
+            "gym_config": {"id": PREFIX + task},
+            "num_envs": settings["num_envs"],
+            "buffer_size": settings["buffer_size"],
+            "iterations": iterations,
+        },
+        "policy": settings["policy"],
+        "algorithm": {"name": algorithm, "cfg": settings["algorithm"]},
+    }
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "train_config.json")
+        file.write_text(json.dumps(config))
+        run = load_run_config(str(file))
+        torch.manual_seed(seed)
+        env, _ = build_envs(run)
+        policy, learner = build_learner(run, env, torch.device("cpu"))
+        trainer = Trainer(
+            policy,
+            env,
+            learner,
+            run.trainer.buffer_size,
+            eval_freq=f"{curve.every} it",
+            save_freq=f"{iterations} it",
+            checkpoint_dir=folder,
+            config={},
+            log=RunLog([EvaluationSink({"return": "eval/avg_reward", "length": "eval/avg_length"})]),
+        )
+        trainer.evaluator = curve.evaluator
+        trainer.train(iterations * run.trainer.buffer_size * env.num_envs)
+
+
+def train_sb3(algorithm: str, task: str, seed: int, iterations: int, curve: Curve) -> None:
+    """Train with Stable-Baselines3, in its own vector environment."""
+    from stable_baselines3.common.env_util import make_vec_env  # noqa: PLC0415 (only this half needs it)
+
+    from benchmarks import sb3_learners  # noqa: PLC0415
+
+    settings = SETTINGS[algorithm]
+    policy, num_steps = settings["policy"], settings["buffer_size"]
+    venv = sb3_learners.normalized(make_vec_env(task, settings["num_envs"], seed), policy)
+    make = {"ppo": sb3_learners.make_ppo, "sac": sb3_learners.make_sac}[algorithm]
+    model = make(venv, policy, settings["algorithm"], num_steps, seed)
+    model.learn(iterations * num_steps * venv.num_envs, callback=sb3_learners.AfterIteration(curve.after))
+
+
+def run_one(algorithm: str, task: str, learner: str, seed: int, steps: int) -> None:
+    """Train once in this process, printing the curve's points."""
+    torch.set_num_threads(1)
+    size = SETTINGS[algorithm]["num_envs"] * SETTINGS[algorithm]["buffer_size"]
+    curve = Curve(task, STEPS_OF_A_POINT[algorithm] // size, size)
+    train = {"ours": train_ours, "sb3": train_sb3}[learner]
+    train(algorithm, task, seed, steps // size, curve)
+
+
+def read_records(path: Path) -> list[Record]:
+    """Return the records with the present settings; of equal trainings only the longest."""
+    longest: dict[tuple[Any, ...], Record] = {}
+    lines = path.read_text().splitlines() if path.exists() else []
+    for record in map(json.loads, lines):
+        key = tuple(record[name] for name in ("algorithm", "task", "learner", "seed"))
+        known = longest.get(key)
+        is_longer = known is None or len(record["points"]) > len(known["points"])
+        if record["settings"] == SETTINGS[record["algorithm"]] and is_longer:
+            longest[key] = record
+    return list(longest.values())
+
+
+def train_missing(args: argparse.Namespace) -> None:
+    """Run the trainings that were asked for and are not stored, and store each when it has ended."""
+    stored = read_records(args.results)
+
+    def is_stored(job: tuple[str, str, str, int]) -> bool:
+        names = ("algorithm", "task", "learner", "seed")
+        found = [record for record in stored if tuple(record[name] for name in names) == job]
+        return any(record["points"][-1]["step"] >= args.steps for record in found)
+
+    def train(job: tuple[str, str, str, int]) -> None:
+        algorithm, task, learner, seed = job
+        points = run_child("benchmarks.gymnasium_curves", ["--one", *map(str, job), "--steps", str(args.steps)])
+        record = {"algorithm": algorithm, "task": task, "learner": learner, "seed": seed}
+        with args.results.open("a") as file:
+            file.write(json.dumps(record | {"settings": SETTINGS[algorithm], "points": points}) + "\n")
+        print(f"{algorithm} {task} {learner:5} seed {seed}: {' '.join(str(p['return']) for p in points)}", flush=True)
+
+    jobs = [
+        (algorithm, task, learner, seed)
+        for seed in args.seeds
+        for algorithm in args.algorithms
+        for task in args.tasks
+        for learner in args.learners
+    ]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(train, (job for job in jobs if not is_stored(job))))
+
+
+def curves_of(records: Sequence[Record], algorithm: str, task: str) -> dict[str, list[list[Point]]]:
+    """Return the curves of a task by learner, cut to the last step that all of them have."""
+    found = [record for record in records if (record["algorithm"], record["task"]) == (algorithm, task)]
+    length = min((len(record["points"]) for record in found), default=0)
+    curves = {o: [r["points"][:length] for r in found if r["learner"] == o] for o in LEARNERS}
+    return {learner: runs for learner, runs in curves.items() if runs}
+
+
+def last_returns(curves: Mapping[str, list[list[Point]]]) -> dict[str, np.ndarray]:
+    """Return the returns at the end of each learner's curves, [R]."""
+    return {learner: np.array([points[-1]["return"] for points in runs]) for learner, runs in curves.items()}
+
+
+def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) -> Comparison | None:
+    """Print a row of the table, and return how the learners compare at the end; None with only one of them."""
+    finals = last_returns(curves)
+    step = next(iter(curves.values()))[0][-1]["step"]
+    row = f"{algorithm:4} {task:15}{step:>10,}"
+    for returns in finals.values():
+        row += f"{f'{returns.mean():,.0f} ({returns.min():,.0f}-{returns.max():,.0f}), {len(returns)}':>30}"
+    if len(finals) < len(LEARNERS):
+        print(row)
+        return None
+    result = compare_groups(*LEARNERS, {learner: {task: returns} for learner, returns in finals.items()})
+    low, high = result.interval_95
+    print(f"{row}   {result.difference:+,.0f} ({low:+,.0f} to {high:+,.0f}): {result.verdict}")
+    return result
+
+
+def draw(records: Sequence[Record], path: Path) -> None:
+    """Plot median and range of the returns over environment steps, a row for each algorithm."""
+    algorithms = [name for name in SETTINGS if any(record["algorithm"] == name for record in records)]
+    figure = Figure(figsize=(12, 3.5 * len(algorithms)), layout="constrained")
+    axes = figure.subplots(len(algorithms), len(TASKS), squeeze=False)
+    for row, algorithm in zip(axes, algorithms, strict=True):
+        for axis, task in zip(row, TASKS, strict=True):
+            curves = curves_of(records, algorithm, task)
+            for learner, runs in curves.items():
+                plot_runs(axis, runs, "return", NAMES[learner])
+            if not curves:
+                axis.set_axis_off()
+                continue
+            axis.set(title=f"{algorithm.upper()}, {task}", xlabel="environment steps", ylabel="return (evaluation)")
+            axis.grid(alpha=0.3)
+            axis.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    """Read the command line; train, compare and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=LEARNERS)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3], help="none: train nothing")
+    parser.add_argument("--steps", type=int, default=300_000, help="environment steps of a training")
+    parser.add_argument("--jobs", type=int, default=2, help="trainings side by side, one core each")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON lines, one a training")
+    parser.add_argument("--picture", type=Path, default=PICTURE)
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        algorithm, task, learner, seed = args.one
+        run_one(algorithm, task, learner, int(seed), args.steps)
+        return
+    for algorithm in args.algorithms:
+        if args.steps % STEPS_OF_A_POINT[algorithm]:
+            parser.error(f"--steps {args.steps}: {algorithm} takes multiples of {STEPS_OF_A_POINT[algorithm]}")
+    train_missing(args)
+    records = read_records(args.results)
+    print(f"{'':20}{'steps':>10}" + "".join(f"{NAMES[learner]:>30}" for learner in LEARNERS) + "   difference")
+    for algorithm in SETTINGS:
+        for task in TASKS:
+            if curves := curves_of(records, algorithm, task):
+                compare(algorithm, task, curves)
+    draw(records, args.picture)
+    print(f"plot: {args.picture}")
+
+
+if __name__ == "__main__":
+    main()

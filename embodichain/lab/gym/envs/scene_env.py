@@ -1,0 +1,129 @@
+"""Any MJCF scene as a task. Shapes: N environments, n in ``env_ids``, nq and nv MuJoCo's positions and velocities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.sim.objects import Robot, cached_per_state
+from embodichain.utils import ConfigError
+
+
+class SceneEnv(EmbodiedEnv):
+    """The scene of an MJCF file as it is; actions are its actuators' controls. A task says what is rewarded::
+
+        @register_env("MySwimmerRL", max_episode_steps=500)
+        class MySwimmer(SceneEnv):
+            config_defaults = {**SceneEnv.config_defaults, "scene": "my_swimmer.xml"}
+
+            def get_reward(self, obs, action, info):
+                return self.qvel[:, 0].float()
+
+    An assembled scene has a ground, lights, drives and solver settings of ours, so that a robot there does not move as
+    its maker's whole scene does. Here the physics is what MuJoCo makes of the file, bit for bit: timestep, integrator,
+    solver, contacts and actuators. Managers, videos, checkpoints and evaluation are those of every environment. There
+    is no ``robot``; a body can be named where a camera follows an entity, and by ``get_object_pose``.
+    """
+
+    config_defaults: ClassVar[Mapping[str, Any]] = {"env": {"actions": {"control": {"func": "ActuatorTerm"}}}}
+    base_entries: ClassVar[tuple[str, ...]] = ("qpos", "qvel")
+    added_uids = ()
+    derived_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields of MuJoCo's data that the task reads in :attr:`derived`: ``xpos``, ``cfrc_ext``, ..."""
+    derived: dict[str, Tensor]
+    """``derived_fields`` as MuJoCo's ``mj_step`` leaves them, one substep older than ``qpos``; [N, ...] float64 each.
+    For the present state, which takes another pass of the engine, there is ``self.sim.backend.read(name)``."""
+    reset_noise_scale: float = 0.0
+    """Half the width of the uniform noise on the first positions and velocities."""
+
+    @property
+    def robot(self) -> Robot:  # type: ignore[override]  # there is none to set
+        """None: raises a ConfigError."""
+        raise ConfigError(f"{type(self).__name__}: the scene of a file has no robot, which one of the terms asks for")
+
+    @property
+    @cached_per_state
+    def qpos(self) -> Tensor:
+        """Positions, [N, nq] float64."""
+        return self.sim.backend.read_exact("qpos")
+
+    @property
+    @cached_per_state
+    def qvel(self) -> Tensor:
+        """Velocities, [N, nv] float64."""
+        return self.sim.backend.read_exact("qvel")
+
+    @property
+    @override
+    def step_dt(self) -> float:
+        """Duration of a control step, s: the file's timestep times ``sim_steps_per_control``."""
+        return float(self.sim.model.opt.timestep) * self.cfg.sim_steps_per_control
+
+    @property
+    @override
+    def followed_uid(self) -> str | None:
+        model = self.sim.model
+        first = model.body(model.jnt_bodyid[0]).name if model.njnt else ""
+        return first if first and self.sim.get_body(first).travels else None
+
+    def initial_state(self, env_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return positions [n, nq] and velocities [n, nv] of new episodes, float64.
+
+        By default they are those of the file's keyframe 0, or of its reference pose, with noise. Random numbers are
+        those of ``self.random``.
+        """
+        qpos, qvel = self.file_state(env_ids)
+        if self.reset_noise_scale == 0.0:
+            return qpos, qvel
+        return qpos + self.uniform_noise(env_ids, qpos), qvel + self.uniform_noise(env_ids, qvel)
+
+    def file_state(self, env_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the file's initial positions [n, nq] and velocities [n, nv], float64; not to be written into."""
+        return self._first_qpos.expand(len(env_ids), -1), self._first_qvel.expand(len(env_ids), -1)
+
+    def uniform_noise(self, env_ids: Tensor, like: Tensor) -> Tensor:
+        """Return noise of half the width ``reset_noise_scale`` in the shape of a tensor [n, ...], float64."""
+        scale = self.reset_noise_scale
+        return self.random.uniform(env_ids, -scale, scale, like.shape[1]).double()
+
+    @override
+    def _setup_robot(self) -> None:
+        if self.cfg.scene is None:
+            raise ConfigError("scene: required, but missing: the MJCF file of the whole scene")
+        self.sim.use_scene_file(self.cfg.scene, "cfrc_ext" in self.derived_fields)
+
+    @override
+    def _take_robot(self) -> None:
+        model = self.sim.model
+        self._first_qpos = torch.tensor(model.key_qpos[:1], dtype=torch.float64, device=self.device)
+        self._first_qvel = torch.tensor(model.key_qvel[:1], dtype=torch.float64, device=self.device)
+        self.active_part, self.active_joint_ids = None, []
+        self.derived = {name: self.sim.backend.read_last_exact(name) for name in self.derived_fields}
+
+    @override
+    def _base_obs(self) -> dict[str, Tensor]:
+        return {"qpos": self.qpos.float(), "qvel": self.qvel.float()} | self._images()
+
+    @override
+    def _update_sim_state(self) -> None:
+        # Before the events: a camera that follows a body lets the engine compute all of this anew.
+        self.derived = {name: self.sim.backend.read_last_exact(name) for name in self.derived_fields}
+        super()._update_sim_state()
+
+    @override
+    def _initialize_episode(self, env_ids: Tensor) -> None:
+        backend = self.sim.backend
+        with self.random.stream("initial_state"):
+            qpos, qvel = self.initial_state(env_ids)
+        backend.write("qpos", slice(None), qpos, env_ids)
+        backend.write("qvel", slice(None), qvel, env_ids)
+        if self.derived_fields:
+            backend.refresh(env_ids)
+            new = {name: backend.read_last_exact(name)[env_ids] for name in self.derived_fields}
+            self.derived = {name: self.derived[name].index_copy(0, env_ids, rows) for name, rows in new.items()}
+        super()._initialize_episode(env_ids)

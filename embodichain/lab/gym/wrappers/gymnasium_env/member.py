@@ -1,0 +1,109 @@
+"""One of the environments of a vector environment, in the process that steps it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from typing_extensions import override
+
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import RENDER_MODE
+from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
+    Simulations,
+    State,
+    UnknownStateError,
+    copy_state,
+    restore_state,
+)
+from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
+from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
+from embodichain.utils.module_utils import folder_on_path
+
+SUCCESS_KEYS = ("is_success", "success")
+"""Entries of ``info`` that say whether an episode is a success."""
+
+
+class Member(gym.Wrapper[Any, Any, Any, Any]):
+    """Environment number ``index`` of a vector environment; of the infos it passes on success alone."""
+
+    def __init__(self, env: gym.Env[Any, Any], index: int) -> None:
+        super().__init__(env)
+        self._index = index
+        self._simulations: Simulations = {}
+        self._problem = ""
+
+    @override
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, _ = self.env.reset(seed=seed, options=options or None)
+        return obs, {}
+
+    @override
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        success = {key: float(info[key]) for key in SUCCESS_KEYS if key in info}
+        return obs, float(reward), bool(terminated), bool(truncated), success
+
+    def first_image(self) -> np.ndarray | None:
+        """Return an image [H, W, 3] uint8 of environment 0, None of the others."""
+        image: Any = self.env.render() if self._index == 0 else None
+        return image
+
+    def copy_state(self) -> State | str:
+        """Return the state as plain data, or the reason why it is not known."""
+        try:
+            return copy_state(self.env, self._simulations)
+        except UnknownStateError as error:
+            return str(error)
+
+    @property
+    def restored(self) -> str:
+        """Set to a state of ``copy_state`` to restore it; "" then, or the reason why it cannot be restored."""
+        # A property, since vector environments set attributes, and do not call methods, with a value for each member.
+        return self._problem
+
+    @restored.setter
+    def restored(self, state: State) -> None:
+        self._problem = ""
+        try:
+            restore_state(self.env, state, self._simulations)
+        except UnknownStateError as error:
+            self._problem = str(error)
+
+
+@dataclass(frozen=True)
+class MakeMember:
+    """Makes environment number ``index``, in this process or another one.
+
+    Attributes:
+        spec: what Gymnasium has registered.
+        kwargs: of its constructor.
+        max_episode_steps: time limit; None: the registered one.
+        folder: where modules of the entry point are looked for, too.
+    """
+
+    spec: EnvSpec
+    kwargs: dict[str, Any]
+    max_episode_steps: int | None
+    index: int
+    folder: str
+
+    def __call__(self) -> Member:
+        """Return the environment."""
+        if parent_process() is not None:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # the training ends the process
+        with folder_on_path(self.folder):
+            # One check of the environment's own mistakes is enough.
+            env = gym.make(
+                self.spec, self.max_episode_steps, disable_env_checker=True if self.index else None, **self.kwargs
+            )
+        model = getattr(env.unwrapped, "model", None)
+        # Images that a policy sees stay as they are.
+        if self.kwargs.get("render_mode") == RENDER_MODE and is_model(model) and not has_images(env.observation_space):
+            draw_without_shadows(model)
+        return Member(env, self.index)

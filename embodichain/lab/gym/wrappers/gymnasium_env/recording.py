@@ -1,0 +1,87 @@
+"""A video of an episode, from the images that an environment's ``render`` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.sim.backend.single_data import MuJoCoFatalError
+from embodichain.utils import logger
+from embodichain.utils.video import VideoWriter
+
+RENDER_ERRORS = (gym.error.Error, MuJoCoFatalError, ImportError, OSError, RuntimeError)
+"""What ``render`` raises where something that it needs is missing: a package, or OpenGL."""
+_MOST_IMAGES = 400  # of a video
+
+
+class EpisodeRecorder:
+    """Writes a video of the first episode that begins after :meth:`start`, or of its first 400 steps.
+
+    What fails is a warning: a machine without OpenGL trains all the same.
+
+    Args:
+        image: returns an image [H, W, 3] uint8 of the present state.
+        fps: images a second.
+    """
+
+    def __init__(self, image: Callable[[], np.ndarray], fps: float) -> None:
+        self._image = image
+        self._fps = fps
+        self._path: Path | None = None  # while there is something to record
+        self._writer: VideoWriter | None = None
+        self._num_images = 0
+        self._is_available = True
+
+    def start(self, folder: Path, label: str) -> None:
+        """Record the next episode into ``<folder>/render_<label>.mp4``."""
+        self._path = folder / f"render_{label}.mp4" if self._is_available else None
+        self._num_images = 0
+
+    def begin_episode(self) -> None:
+        """Add an image of the episode's beginning; if there are images already, end the recording before it."""
+        if self._writer is None:
+            self.add_image()
+        else:
+            self._path = None
+
+    def add_image(self) -> None:
+        """Add an image to the episode that is being recorded, if any."""
+        if self._path is None or self._num_images == _MOST_IMAGES:
+            return
+        try:
+            image = even_sized(self._image())
+        except RENDER_ERRORS as error:
+            self._is_available, self._path = False, None
+            logger.log_warning(f"no video is recorded: {with_python(str(error))}")
+            return
+        try:
+            if self._writer is None:
+                height, width, _ = image.shape
+                self._writer = VideoWriter(self._path, width, height, self._fps)
+            self._writer.write(image)
+            self._num_images += 1
+        except OSError as error:
+            logger.log_warning(f"video {self._path} could not be written: {error}")
+            self._path = self._writer = None
+
+    def stop(self) -> list[Path]:
+        """Finish the video and return its path; nothing if there is none."""
+        writer, self._writer, self._path = self._writer, None, None
+        if writer is None:
+            return []
+        try:
+            writer.close()
+        except OSError as error:
+            logger.log_warning(f"video {writer.path} could not be written: {error}")
+            return []
+        return [writer.path]
+
+
+def even_sized(image: np.ndarray) -> np.ndarray:
+    """Return an image [H, W, 3] without a last row or column that makes its size odd, which the encoder refuses."""
+    height, width = (size - size % 2 for size in image.shape[:2])
+    return image[:height, :width]

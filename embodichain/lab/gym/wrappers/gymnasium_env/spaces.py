@@ -1,0 +1,128 @@
+"""Gymnasium's spaces and observations as ours. Legend: N envs, A action size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.utils import ConfigError
+from embodichain.utils.observations import entry_columns, nested_observation
+
+_IMAGE_DIMS = 3  # height, width, channels
+_SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A Box of an observation space, and the keys that lead to it."""
+
+    keys: tuple[str, ...]
+    space: spaces.Box
+
+
+class ObservationAdapter:
+    """Turns the observations of a Gymnasium space into our nested TensorDicts.
+
+    Each Box becomes an entry, under the keys of the Dicts around it; a Box without a Dict is ``image`` if it is one,
+    else ``observation``. Images, [height, width, channels] of uint8, stay uint8; all other numbers become float32.
+
+    Attributes:
+        space: the structured space of one environment.
+        flat_space: of ``flatten_dict_observation``, [O].
+
+    Raises:
+        ConfigError: a part of the space is neither a Box nor a Dict, or has more than three dimensions.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self._leaves = dict(_leaves(space, ()))
+        self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
+        size = sum(part.stop - part.start for part in entry_columns(self.space).values())
+        self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def __call__(self, obs: Any) -> TensorDict:
+        """Return observations of N environments, batched as Gymnasium does, as a TensorDict [N] of copies."""
+        entries = {}
+        for name, leaf in self._leaves.items():
+            part = obs
+            for key in leaf.keys:
+                part = part[key]
+            entries[name] = torch.from_numpy(np.array(part, dtype=_dtype_of(leaf.space)))
+        return nested_observation(entries, torch.device("cpu"))
+
+
+def has_images(space: spaces.Space[Any]) -> bool:
+    """Return whether a supported observation space has an image."""
+    return any(len(leaf.space.shape) == _IMAGE_DIMS for _, leaf in _leaves(space, ()))
+
+
+def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, _Leaf]]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, inner in space.spaces.items() for leaf in _leaves(inner, (*keys, key))]
+    place = f"its observation '{'/'.join(keys)}'" if keys else "its observation"
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(f"{place} is {_kind(space)}; {_SUPPORTED}")
+    if len(space.shape) > _IMAGE_DIMS:
+        raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
+    name = "/".join(keys) or ("image" if len(space.shape) == _IMAGE_DIMS else "observation")
+    return [(name, _Leaf(keys, space))]
+
+
+def _kind(space: spaces.Space[Any]) -> str:
+    return f"a {type(space).__name__} space"
+
+
+def _dtype_of(space: spaces.Box) -> Any:
+    is_image = len(space.shape) == _IMAGE_DIMS and space.dtype == np.uint8
+    return np.uint8 if is_image else np.float32
+
+
+def _our_box(space: spaces.Box) -> spaces.Box:
+    dtype = _dtype_of(space)
+    return spaces.Box(space.low.astype(dtype), space.high.astype(dtype), dtype=dtype)
+
+
+def _nested(boxes: Mapping[str, spaces.Box]) -> spaces.Dict:
+    """Return the boxes by slash-separated name as nested Dicts."""
+    groups: dict[str, dict[str, spaces.Box]] = {}
+    found: dict[str, spaces.Space[Any]] = {}
+    for name, box in boxes.items():
+        group, slash, rest = name.partition("/")
+        if slash:
+            groups.setdefault(group, {})[rest] = box
+        else:
+            found[name] = box
+    return spaces.Dict(found | {group: _nested(inner) for group, inner in groups.items()})
+
+
+class ActionAdapter:
+    """Turns our actions [N, A] into those of a Gymnasium space, within its bounds.
+
+    Attributes:
+        space: of one environment, [A] float32.
+
+    Raises:
+        ConfigError: the space is not a Box of floating-point numbers.
+    """
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+            what = f"a Box of {space.dtype}" if isinstance(space, spaces.Box) else _kind(space)
+            raise ConfigError(f"its action is {what}; supported are Box spaces of floating-point numbers")
+        self._own = space
+        self.space = spaces.Box(
+            space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1), dtype=np.float32
+        )
+
+    def __call__(self, action: torch.Tensor) -> np.ndarray:
+        """Return actions [N, A] as an array [N, ...] of the space's type and shape, clipped to its bounds."""
+        own = self._own
+        # Of its own type: a float32 bound may lie beyond the float64 one.
+        values = action.cpu().numpy().astype(own.dtype).reshape(-1, *own.shape)
+        return np.clip(values, own.low, own.high)

@@ -1,0 +1,53 @@
+"""N Gymnasium environments as one of Gymnasium's vector environments."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import VectorEnv
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.member import MakeMember
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, with_python
+from embodichain.utils import ConfigError
+from embodichain.utils.module_utils import folder_on_path
+
+_PRELOAD = "embodichain.lab.gym.wrappers.gymnasium_env.member"
+
+
+def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
+    """Build the vector environment of a config. Gymnasium's own reset nothing by themselves; see ``SameStepReset``.
+
+    Raises:
+        ConfigError: the constructor does not take ``kwargs``, or something that it needs is not installed.
+    """
+    spec, here = find_spec(cfg.id), os.getcwd()
+    limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
+    members = [MakeMember(spec, cfg.kwargs, cfg.max_episode_steps, i, here) for i in range(cfg.num_envs)]
+    with _building(cfg), folder_on_path(here):
+        if cfg.vectorization == OWN_FORM:
+            return gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)
+        if cfg.vectorization == "sync":
+            return SyncVectorEnv(members, copy=False, autoreset_mode=AutoresetMode.DISABLED)
+        # A server with the imports done forks: a fork of this process would inherit the locks of its threads.
+        multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD])
+        return AsyncVectorEnv(members, copy=False, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
+
+
+@contextmanager
+def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
+    """Turn what a constructor raises for wrong arguments or missing packages into a ConfigError of one line."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{cfg.id}: {error}") from error
+    except (gym.error.Error, AssertionError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
+        kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
+        reason = with_python(" ".join(str(error).split()))
+        raise ConfigError(f"{cfg.id}: cannot be built{kwargs}: {type(error).__name__}: {reason}") from error

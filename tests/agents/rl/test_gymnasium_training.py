@@ -1,0 +1,240 @@
+"""Gymnasium environments where ours go: config, training, evaluation and resume."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.gymnasium_checks import with_scene
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.agents.rl.train import main, train_from_config
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, write_config
+from tests.lab.gym.wrappers.gymnasium_env.scripted import registered, scripted
+
+PENDULUM: dict[str, Any] = {"id": "gymnasium:Pendulum-v1", "kwargs": {"g": 9.0}, "max_episode_steps": 6}
+HOPPER = {"id": "gymnasium:Hopper-v5", "max_episode_steps": 6}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def config(gym_config: Any = PENDULUM, **changes: Any) -> dict[str, Any]:
+    return tiny_config(trainer__gym_config=gym_config, trainer__iterations=4, **changes)
+
+
+def errors(overrides: list[str], **changes: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(write_config(Path(), config(**changes)), overrides)
+    return str(caught.value).splitlines()
+
+
+# --- the config ---
+
+
+@pytest.mark.parametrize("place", ["file", "inline"])
+def test_a_gymnasium_environment_is_read_from_a_file_or_inline(place: str) -> None:
+    Path("pendulum.json").write_text(json.dumps(PENDULUM), encoding="utf-8")
+    path = write_config(Path(), config("pendulum.json" if place == "file" else PENDULUM))
+    run = load_run_config(path, ["trainer.gym_config.kwargs.g=3.5", "trainer.seed=7"])
+    cfg = GymnasiumEnvCfg(PENDULUM["id"], {"g": 3.5}, num_envs=2, max_episode_steps=6, seed=7)
+    assert (run.env_id, run.env, run.eval_env) == ("gymnasium:Pendulum-v1", cfg, cfg)
+    assert run.resolved["gym_config"] == PENDULUM | {"kwargs": {"g": 3.5}, "num_envs": 1, "vectorization": "sync"}
+    assert load_checkpoint_config(json.loads(json.dumps(run.resolved))) == run
+
+
+def test_only_evaluations_make_images() -> None:
+    run = load_run_config(write_config(Path(), config({**PENDULUM, "kwargs": {"render_mode": "rgb_array"}})))
+    assert isinstance(run.env, GymnasiumEnvCfg)
+    assert isinstance(run.eval_env, GymnasiumEnvCfg)
+    assert run.env.kwargs == {}
+    assert run.eval_env.kwargs == {"render_mode": "rgb_array"}
+    assert run.eval_env.without_records().kwargs == {}
+
+
+@pytest.mark.parametrize(
+    ("gym_config", "line"),
+    [
+        ({"env": {}}, "env: unknown key. Known: id, kwargs, num_envs, vectorization, max_episode_steps"),
+        ({"num_envs": 0}, "num_envs: Input should be greater than 0, got 0"),
+        ({"kwargs": 3}, "kwargs: Input should be an object, got 3"),
+        (
+            {"vectorization": "threads"},
+            "vectorization: Input should be 'sync', 'async' or 'vector_entry_point', got 'threads'",
+        ),
+        (
+            {"vectorization": "vector_entry_point"},
+            "vectorization: 'Pendulum-v1' has no vector form of its own; use 'sync' or 'async'",
+        ),
+        (
+            {"kwargs": {"render_mode": "human"}},
+            "kwargs.render_mode: must be 'rgb_array', for videos of evaluations, got 'human'",
+        ),
+    ],
+)
+def test_wrong_values_are_a_line_each(gym_config: dict[str, Any], line: str) -> None:
+    assert errors([], gym_config=PENDULUM | gym_config) == [f"trainer.gym_config.{line}"]
+
+
+def test_unknown_environments_are_one_line() -> None:
+    (line,) = errors([], gym_config={"id": "gymnasium:Pendulum-v9", "max_episode_steps": 3})
+    assert line.startswith("trainer.gym_config.id: Gymnasium has no environment 'Pendulum-v9'. Near: Pendulum-v1")
+
+
+def test_a_gymnasium_environment_without_the_prefix_is_named_with_it() -> None:
+    lines = errors([], gym_config={"id": "Pendulum-v1"})
+    assert lines[0] == "trainer.gym_config.id: 'Pendulum-v1' is Gymnasium's: write 'gymnasium:Pendulum-v1'"
+
+
+def test_evaluation_needs_a_time_limit() -> None:
+    with registered():
+        (line,) = errors([], gym_config={"id": "gymnasium:Scripted-v0"})
+    assert line.endswith("max_episode_steps: evaluation needs a time limit, and neither config nor task gives one")
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["trainer.viewer=true", "trainer.sim_device=warp:cpu", 'trainer.events={"eval":{"camera":{"func":"reset"}}}'],
+)
+def test_what_needs_a_scene_is_refused(override: str) -> None:
+    lines = [line for line in errors([override]) if "needs an environment with a scene" in line]
+    assert len(lines) == 1
+    assert "'gymnasium:Pendulum-v1' is Gymnasium's" in lines[0]
+
+
+def test_demonstrations_are_refused() -> None:
+    sac = 'algorithm={"name": "sac", "cfg": {"demonstrations": "expert"}}'
+    lines = [line for line in errors([sac, "policy.name=soft_actor_critic"]) if "algorithm.cfg.demonstrations" in line]
+    assert len(lines) == 1
+    assert "needs an environment with a scene" in lines[0]
+
+
+def test_processes_of_environments_start_no_others() -> None:
+    asynchronous = {"backend": "process"}
+    (line,) = errors([], gym_config=PENDULUM | {"vectorization": "async"}, trainer__asynchronous=asynchronous)
+    assert line.startswith("trainer.asynchronous.backend: 'process' cannot go together with vectorization 'async'")
+
+
+def test_groups_need_environments_that_can_be_seeded() -> None:
+    with scripted("Disabled"):
+        own = {"id": "gymnasium:Scripted-v0", "vectorization": "vector_entry_point", "max_episode_steps": 3}
+        policy = {"name": "actor_only", "actor": NETWORK}
+        grpo = {"name": "grpo", "cfg": {"group_size": 2, "batch_size": 4}}
+        (line,) = errors([], gym_config=own, trainer__enable_eval=False, policy=policy, algorithm=grpo)
+    assert line.startswith("algorithm.cfg.group_size: the members of a group begin equal episodes")
+
+
+def test_tools_that_need_a_scene_say_so() -> None:
+    run = load_run_config(write_config(Path(), config()))
+    with pytest.raises(ConfigError) as caught:
+        with_scene(run.env, "view")
+    assert str(caught.value) == (
+        "view: needs an environment with a scene of EmbodiChain's, and 'gymnasium:Pendulum-v1' is Gymnasium's"
+    )
+
+
+def test_wrong_arguments_of_the_constructor_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), config(PENDULUM | {"kwargs": {"gravity": 1}}))]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "error: gymnasium:Pendulum-v1: cannot be built with the kwargs {'gravity': 1}: TypeError: "
+        "PendulumEnv.__init__() got an unexpected keyword argument 'gravity'"
+    )
+    assert not Path("outputs").exists()
+
+
+# --- training ---
+
+
+def test_a_training_ends_with_the_return_as_its_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", write_config(Path(), config())]) == 0
+    (run,) = Path("outputs").iterdir()
+    summary = load_json(run / "summary.json")
+    assert summary["success_rate"] is summary["success_interval_95"] is None
+    assert summary["avg_reward"] < 0
+    assert summary["episodes"] == 3
+    assert summary["env_steps"] == 32
+    assert f"return          {summary['avg_reward']:.4g}, mean of 3 episodes" in capsys.readouterr().out
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert "eval/avg_reward" in rows[-1]
+    assert "charts/episode_reward_avg_100" in rows[-1]
+    assert not [name for row in rows for name in row if "success" in name]
+    best = load_json(run / "checkpoints/best.json")
+    returns = {row["step"]: row["eval/avg_reward"] for row in rows if "eval/avg_reward" in row}
+    assert best["step"] == max(returns, key=lambda step: returns[step])
+
+
+def test_success_that_an_environment_reports_is_the_headline() -> None:
+    with scripted():
+        task = {"id": "gymnasium:Scripted-v0", "max_episode_steps": 9}
+        summary = train_from_config(write_config(Path(), config(task, trainer__num_envs=4, trainer__num_eval_envs=4)))
+    assert summary["success_rate"] is not None
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """Return folders of uninterrupted trainings of 4 iterations, by the environment's name."""
+    folders = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, task in {"pendulum": PENDULUM, "hopper": HOPPER}.items():
+            folder = tmp_path_factory.mktemp(name)
+            patch.chdir(folder)
+            train_from_config(write_config(folder, config(task)), overrides=["trainer.save_freq=1 it"])
+            (folders[name],) = folder.glob("outputs/*")
+        yield folders
+
+
+@pytest.mark.parametrize(("name", "vectorization"), [("pendulum", "sync"), ("hopper", "sync"), ("hopper", "async")])
+def test_a_resumed_training_is_bit_equal_to_the_uninterrupted_one(
+    name: str, vectorization: str, whole: dict[str, Path], tmp_path: Path
+) -> None:
+    run = tmp_path / "outputs" / whole[name].name
+    shutil.copytree(whole[name], run)
+    (at_half,) = run.glob("checkpoints/*_step_16.pt")
+    overrides = [f"trainer.gym_config.vectorization={vectorization}"]  # which decides nothing
+    train_from_config(None, overrides=overrides, resume=str(at_half))
+    ours, theirs = (load_checkpoint(next(f.glob("checkpoints/*_step_32.pt"))) for f in (run, whole[name]))
+    for part in ("policy", "algorithm", "generators", "statistics", "collector", "env"):
+        assert_same(ours[part], theirs[part], part)
+
+
+def test_new_episodes_begin_where_the_state_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted("Disabled"):
+        own = {"id": "gymnasium:Scripted-v0", "vectorization": "vector_entry_point", "kwargs": {"mode": "Disabled"}}
+        path = write_config(Path(), config(own, trainer__enable_eval=False, trainer__num_envs=4))
+        train_from_config(path, overrides=["trainer.iterations=2"])
+        capsys.readouterr()
+        train_from_config(None, overrides=["trainer.iterations=3"], resume="latest")
+    said = [line for line in capsys.readouterr().err.splitlines() if "new episodes begin" in line]
+    assert len(said) == 1
+    (run,) = Path("outputs").iterdir()
+    states = [load_checkpoint(next(run.glob(f"checkpoints/*_{step}.pt"))) for step in (32, 48)]
+    # Two iterations of 4 steps in 4 environments each; the policy continues, in new episodes.
+    assert torch.equal(states[1]["env"]["elapsed_steps"], torch.tensor([1, 0, 0, 0]))
+
+
+def test_the_resumed_environments_arguments_must_be_the_runs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_config(Path(), config(PENDULUM | {"kwargs": {"g": 9.0, "render_mode": "rgb_array"}}))
+    train_from_config(path, overrides=["trainer.iterations=1", "trainer.enable_eval=false"])
+    with pytest.raises(ConfigError) as caught:
+        train_from_config(None, overrides=["trainer.gym_config.kwargs.g=8.0", "trainer.iterations=2"], resume="latest")
+    assert str(caught.value).splitlines()[1:] == ["gym_config.kwargs.g: 9.0 in the run, 8.0 now"]
+    without_video = ["trainer.iterations=2", 'trainer.gym_config.kwargs={"g": 9.0}']
+    assert train_from_config(None, overrides=without_video, resume="latest")["env_steps"] == 16
+
+
+def test_grpo_learns_from_groups_of_equal_episodes() -> None:
+    policy = {"name": "actor_only", "actor": NETWORK}
+    grpo = {"name": "grpo", "cfg": {"group_size": 2, "batch_size": 4, "n_epochs": 1}}
+    assert train_from_config(write_config(Path(), config(policy=policy, algorithm=grpo)))["env_steps"] == 32

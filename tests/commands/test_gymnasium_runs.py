@@ -1,0 +1,129 @@
+"""The commands on a run in a Gymnasium environment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embodichain.cli import main
+from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.tools.export.formats import load_runner
+from embodichain.utils.video import VideoReader
+from tests.agents.rl.fakes import tiny_config, write_config
+
+needs_gl = pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
+# Its images are 64 x 48, and its episodes 6 steps.
+REACHER = {"id": "gymnasium:Reacher-v5", "kwargs": {"width": 64, "height": 48}, "max_episode_steps": 6}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reacher")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", write_config(folder, tiny_config(trainer__gym_config=REACHER))]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def run_folder(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained, tmp_path / "own")
+    monkeypatch.chdir(tmp_path / "own")
+    (run,) = Path("outputs").iterdir()
+    return run
+
+
+def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) -> None:
+    results = []
+    for envs in ("1", "3"):
+        assert main(["eval", "latest", "--episodes", "3", "--envs", envs, "--json"]) == 0
+        results.append(json.loads(capsys.readouterr().out))
+    ours, theirs = (result["figures"]["return"] for result in results)
+    assert ours["mean"] == pytest.approx(theirs["mean"], rel=1e-5)
+    assert results[0]["success_rate"] is results[0]["success_interval_95"] is None
+    assert results[0]["figures"]["length"]["mean"] == 6
+    assert main(["eval", "latest", "--episodes", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "success" not in out
+    assert "\nreturn " in out
+
+
+@needs_gl
+def test_a_run_is_played_into_a_video_of_the_environments_own_size(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["play", "latest", "--episodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "length    6\n" in out
+    assert [path.name for path in (run_folder / "videos").iterdir()] == ["play_step_16.mp4"]
+    with VideoReader(run_folder / "videos/play_step_16.mp4", 48, 64) as video:
+        images = video.read(100)
+    assert len(images) == 12
+    assert images[0].std() > 10
+
+
+@needs_gl
+def test_a_config_is_played_by_an_agent_and_the_size_is_the_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "train_config.json", "--agent", "random", "--episodes", "1"]) == 0
+    assert Path("play.mp4").exists()
+    assert main(["play", "train_config.json", "--agent", "random", "--size", "32", "32"]) == 2
+    assert "--size: 'gymnasium:Reacher-v5' has its own size" in capsys.readouterr().err
+
+
+@needs_gl
+def test_evaluations_of_a_training_record_a_video_where_the_environment_renders(run_folder: Path) -> None:
+    kwargs = json.dumps(REACHER["kwargs"] | {"render_mode": "rgb_array"})  # type: ignore[operator]
+    assert main(["resume", str(run_folder), f"trainer.gym_config.kwargs={kwargs}", "trainer.iterations=3"]) == 0
+    assert [path.name for path in (run_folder / "videos").iterdir()] == ["render_step_24.mp4"]
+    summary = json.loads((run_folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["video"] == str(run_folder / "videos/render_step_24.mp4")
+
+
+def test_an_exported_policy_reads_the_observation_by_name(run_folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    assert main(["export", "latest", "--observations", "12", "--envs", "2"]) == 0
+    policy = run_folder / "export/policy.onnx"
+    runner = load_runner(policy.with_name("policy_runner.py")).PolicyRunner(policy)
+    assert list(runner.spec["inputs"]) == ["observation"]
+    assert runner.spec["task"] == "gymnasium:Reacher-v5"
+    assert runner({"observation": np.zeros((1, 10), np.float32)})["action"].shape == (1, 2)
+
+
+def test_the_report_has_the_return_in_place_of_success(run_folder: Path) -> None:
+    assert main(["report", str(run_folder)]) == 0
+    page = (run_folder / "report.html").read_text(encoding="utf-8")
+    assert "return, mean of 3 episodes" in page
+    assert "return over time" in page
+    assert "success rate" not in page
+
+
+def test_a_config_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("reacher.json").write_text(json.dumps(REACHER | {"num_envs": 4}), encoding="utf-8")
+    assert main(["validate", "reacher.json"]) == 0
+    assert "gymnasium:Reacher-v5: 4 environments, vectorization 'sync'" in capsys.readouterr().out
+    assert main(["validate", "train_config.json"]) == 0
+    assert "on gymnasium:Reacher-v5: 2 iterations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["view", "train_config.json"], "view: needs an environment with a scene of EmbodiChain's"),
+        (["play", "latest", "--viewer"], "--viewer: needs an environment with a scene of EmbodiChain's"),
+        (["verify-backends", "train_config.json"], "verify-backends: needs an environment with a scene"),
+        (["rewards", "latest", "--episodes", "2"], "its environment does not say what a success is"),
+        (["compare", "outputs/*"], "'eval/success_rate' was never logged. There are: "),
+    ],
+)
+def test_what_needs_more_says_so_in_one_line(
+    command: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(next(Path().glob(part))) if "*" in part else part for part in command]
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line

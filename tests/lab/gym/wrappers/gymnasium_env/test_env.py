@@ -1,0 +1,191 @@
+"""Legend: N envs, E episodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import build_policy
+from embodichain.agents.rl.trainer.evaluation import Evaluator
+from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
+from embodichain.utils import ConfigError
+from tests.agents.rl.fakes import NETWORK
+from tests.lab.gym.wrappers.gymnasium_env.scripted import NUM_ENVS, registered, scripted
+
+
+def make(env_id: str, num_envs: int = 2, **settings: Any) -> GymnasiumEnv:
+    return GymnasiumEnv(GymnasiumEnvCfg(f"gymnasium:{env_id}", num_envs=num_envs, **settings))
+
+
+def attribute_of(env: GymnasiumEnv, name: str) -> Any:
+    envs: Any = env._envs
+    return envs.get_attr(name)
+
+
+def seeds_of(env: GymnasiumEnv) -> list[list[int]]:
+    seeds: list[list[int]] = list(attribute_of(env, "seeds"))
+    return seeds
+
+
+def test_it_is_what_the_learner_wants() -> None:
+    with scripted() as env:
+        assert isinstance(env, VecEnv)
+        assert isinstance(env, SavesState)
+        assert not isinstance(env, StepsChunks)
+        assert env.device == torch.device("cpu")
+        assert env.action_space.shape == (NUM_ENVS, 2)
+        assert env.single_action_space == gym.spaces.Box(np.array([-1, 0]), np.array([1, 5]), dtype=np.float32)
+
+
+def test_step_before_the_first_reset_is_refused() -> None:
+    with scripted() as env, pytest.raises(RuntimeError, match=r"call reset\(\) before step\(\)"):
+        env.step(torch.zeros(NUM_ENVS, 2))
+
+
+def test_actions_are_clipped_and_not_written_to() -> None:
+    with scripted() as env:
+        env.reset(seed=1)
+        action = torch.full((NUM_ENVS, 2), -7.0)
+        env.step(action)
+        assert [actions[0].tolist() for actions in attribute_of(env, "actions")] == [[-1.0, 0.0]] * NUM_ENVS
+        assert action.eq(-7.0).all()
+
+
+def test_the_constructor_gets_kwargs_and_the_time_limit() -> None:
+    env = make("Pendulum-v1", kwargs={"g": 3.5}, max_episode_steps=2)
+    env.reset(seed=1)
+    assert attribute_of(env, "g") == (3.5, 3.5)
+    env.step(torch.zeros(2, 1))
+    assert env.step(torch.zeros(2, 1))[3].tolist() == [True, True]
+    env.close()
+
+
+def test_an_episodes_seed_depends_on_its_environment_and_number_alone() -> None:
+    def seeds(num_envs: int, first_env_id: int, seed: int) -> list[list[int]]:
+        with scripted(num_envs=num_envs, first_env_id=first_env_id) as env:
+            env.reset(seed=seed)
+            for _ in range(6):
+                env.step(torch.zeros(num_envs, 2))
+            return seeds_of(env)
+
+    four = seeds(4, 0, 5)
+    assert [len(own) for own in four] == [3, 4, 2, 7]  # of 6 steps, in episodes of 3, 2, 4 and 1
+    assert len({seed for own in four for seed in own}) == 16
+    assert seeds(2, 0, 5) == four[:2]
+    # The environment with the global id 2 is env 0 here, whose episodes are shorter.
+    assert seeds(1, 2, 5)[0][:2] == four[2]
+    assert seeds(4, 0, 6) != four
+    assert all(0 <= seed < 2**31 for own in four for seed in own)
+
+
+def test_members_of_a_group_begin_equal_episodes_when_all_are_reset() -> None:
+    with scripted(group_size=2) as env:
+        env.reset(seed=5)
+        for _ in range(3):
+            env.step(torch.zeros(NUM_ENVS, 2))
+        env.reset()
+        last = [own[-1] for own in seeds_of(env)]
+        assert last[0] == last[1]
+        assert last[2] == last[3]
+        assert last[0] != last[2]
+
+
+def episodes_begun(num_envs: int, share: tuple[int, int] = (0, 1)) -> list[int]:
+    """Seeds of an evaluation's first 4 episodes, by their number."""
+    with scripted(num_envs=num_envs) as env:
+        env.reset(seed=9, options={"enumerate_episodes": True, "share": share})
+        for _ in range(9):  # env 0 then begins its fourth episode
+            env.step(torch.zeros(num_envs, 2))
+        rows = seeds_of(env)
+        by_number = {i + k * num_envs: seed for i, own in enumerate(rows) for k, seed in enumerate(own)}
+        return [by_number[i] for i in range(4)]
+
+
+def test_an_evaluation_has_the_same_episodes_for_any_number_of_environments_and_processes() -> None:
+    four = episodes_begun(4)
+    assert len(set(four)) == 4
+    assert episodes_begun(2) == episodes_begun(1) == four
+    halves = [episodes_begun(1, (rank, 2))[:2] for rank in range(2)]
+    assert [halves[0][0], halves[1][0], halves[0][1], halves[1][1]] == four
+
+
+def test_an_evaluation_is_repeated_exactly() -> None:
+    env = make("Pendulum-v1", 2, max_episode_steps=5)
+    torch.manual_seed(1)
+    block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
+    policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
+    evaluator = Evaluator(env, 3, 1, torch.device("cpu"), Path())
+    first, second = evaluator.run(policy, ""), evaluator.run(policy, "")
+    env.close()
+    assert first == second
+    assert first.avg_length == 5.0
+
+
+class _Silent(gym.Env[Any, Any]):
+    """Says nothing of success but by ``key``, in its third step."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, False, False, {self.key: 1.0} if self.t == 3 else {"other": 1.0}
+
+
+@pytest.mark.parametrize(("key", "says"), [("is_success", True), ("success", True), ("else", False)])
+def test_success_is_what_the_info_says(key: str, says: bool) -> None:
+    with registered("Silent-v0", _Silent):
+        env = make("Silent-v0", kwargs={"key": key})
+        env.reset(seed=1)
+        infos = [env.step(torch.zeros(2, 1))[4] for _ in range(2)]
+        assert not env.knows_success()
+        infos.append(env.step(torch.zeros(2, 1))[4])
+        assert env.knows_success() is says
+        assert [info["success"].tolist() for info in infos] == [[False] * 2, [False] * 2, [says] * 2]
+        env.close()
+
+
+def test_spaces_that_are_not_supported_are_named_with_the_environment() -> None:
+    with pytest.raises(ConfigError) as caught:
+        make("CartPole-v1")
+    assert str(caught.value) == (
+        "gymnasium:CartPole-v1: its action is a Discrete space; supported are Box spaces of floating-point numbers"
+    )
+
+
+def test_processes_of_their_own_make_the_same_steps() -> None:
+    results = []
+    for vectorization in ("sync", "async"):
+        env = make("Pendulum-v1", 2, vectorization=vectorization, max_episode_steps=3)
+        env.reset(seed=4)
+        steps = [env.step(torch.full((2, 1), 0.5)) for _ in range(4)]
+        state = env.state_dict()
+        env.reset(seed=8)
+        assert env.load_state_dict(state)
+        steps.append(env.step(torch.full((2, 1), 0.5)))
+        env.close()
+        results.append(steps)
+    for ours, theirs in zip(*results, strict=True):
+        assert_equal_steps(ours, theirs)
+
+
+def assert_equal_steps(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
+    for mine, other in zip(ours[:4], theirs[:4], strict=True):
+        assert bool((mine == other).all())
+    final: TensorDict = ours[4]["final_obs"] == theirs[4]["final_obs"]
+    assert bool(final.all())
+    assert torch.equal(ours[4]["elapsed_steps"], theirs[4]["elapsed_steps"])

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from embodichain.lab.gym.wrappers.gymnasium_env import recording
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
+from embodichain.lab.gym.wrappers.gymnasium_env.recording import even_sized
+from embodichain.lab.sim.rendering.opengl import opengl_problem
+from embodichain.utils.video import VideoReader
+from tests.lab.gym.wrappers.gymnasium_env.scripted import registered
+
+
+class _Drawn(gym.Env[Any, Any]):
+    """Draws images of 33 x 48 pixels, of brightness 40 t at step t of an episode of 4 steps."""
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+    error: type[Exception] | None = None
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.zeros(1, np.float32), 0.0, self.t == 4, False, {}
+
+    def render(self) -> Any:
+        if self.error is not None:
+            raise self.error("no pygame here")
+        return np.full((33, 48, 3), 40 * self.t, np.uint8)
+
+
+@pytest.fixture
+def env() -> Iterator[GymnasiumEnv]:
+    with registered("Drawn-v0", _Drawn):
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Drawn-v0", {"render_mode": "rgb_array"}, num_envs=2))
+        yield env
+        env.close()
+
+
+def play(env: GymnasiumEnv, steps: int) -> None:
+    env.reset(seed=1)
+    for _ in range(steps):
+        env.step(torch.zeros(2, 1))
+
+
+def test_the_first_episode_of_the_first_environment_is_recorded(env: GymnasiumEnv, tmp_path: Path) -> None:
+    assert env.step_dt == 0.05
+    play(env, 3)  # nothing is recorded yet
+    env.start_recording(tmp_path, "step_5")
+    play(env, 9)
+    (path,) = env.stop_recording()
+    assert path == tmp_path / "render_step_5.mp4"
+    with VideoReader(path, 32, 48) as video:
+        brightness = video.read(100).mean(axis=(1, 2, 3))
+    # The beginning and steps 1 to 3; after step 4 there is the next episode, which is not recorded.
+    assert brightness.tolist() == pytest.approx([0, 40, 80, 120], abs=4)
+    play(env, 3)
+    assert env.stop_recording() == []
+
+
+def test_a_long_episode_is_recorded_in_part(env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_MOST_IMAGES", 2)
+    env.start_recording(tmp_path, "a")
+    play(env, 3)
+    (path,) = env.stop_recording()
+    with VideoReader(path, 32, 48) as video:
+        assert len(video.read(100)) == 2
+
+
+@pytest.mark.skipif(opengl_problem() is not None, reason="no OpenGL")
+def test_images_of_mujoco_are_drawn_without_shadows_unless_a_policy_sees_them() -> None:
+    cfg = GymnasiumEnvCfg("gymnasium:Reacher-v5").with_images()
+    env = GymnasiumEnv(cfg)
+    env.reset(seed=1)
+    image = env.first_image()
+    models: Any = env._envs
+    assert models.get_attr("model")[0].vis.quality.shadowsize == 0
+    env.close()
+    assert image.shape == (480, 480, 3)
+    assert image.std() > 10
+
+
+def test_nothing_is_recorded_of_environments_that_do_not_render(tmp_path: Path) -> None:
+    with registered("Drawn-v0", _Drawn):
+        env = GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Drawn-v0", num_envs=2))
+        env.start_recording(tmp_path, "")
+        play(env, 6)
+        assert env.stop_recording() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rendering_that_fails_is_one_warning(
+    env: GymnasiumEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_Drawn, "error", gym.error.DependencyNotInstalled)
+    for label in ("a", "b"):
+        env.start_recording(tmp_path, label)
+        play(env, 3)
+        assert env.stop_recording() == []
+    text = capsys.readouterr().err
+    assert text.count("no video is recorded: no pygame here") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(
+    env: GymnasiumEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    env.start_recording(tmp_path / "file", "a")
+    play(env, 3)
+    assert env.stop_recording() == []
+    assert "render_a.mp4 could not be written" in capsys.readouterr().err
+
+
+def test_images_of_odd_sizes_lose_a_row_or_a_column() -> None:
+    assert even_sized(np.zeros((3, 5, 3))).shape == (2, 4, 3)
+    assert even_sized(np.zeros((4, 6, 3))).shape == (4, 6, 3)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import check_gymnasium_id, find_spec, is_gymnasium_id
+from embodichain.utils import ConfigError
+
+
+def test_an_id_with_the_prefix_is_gymnasiums() -> None:
+    assert is_gymnasium_id("gymnasium:Pendulum-v1")
+    assert not is_gymnasium_id("PushCubeRL")
+    assert not is_gymnasium_id(3)
+    assert find_spec("gymnasium:Pendulum-v1").max_episode_steps == 200
+
+
+def test_an_unknown_name_has_its_near_ones_and_what_to_install() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_gymnasium_id("gymnasium:HalfCheeta-v5", [])
+    message = str(caught.value)
+    assert message.startswith("id: Gymnasium has no environment 'HalfCheeta-v5'. Near: HalfCheetah-v5, HalfCheetah-v4")
+    assert "\n" not in message
+    assert "write 'gymnasium:<package>:HalfCheeta-v5'" in message
+    assert sys.executable in message
+
+
+def test_one_of_ours_is_named_without_the_prefix() -> None:
+    with pytest.raises(ConfigError, match='\'PushCubeRL\' is EmbodiChain\'s own environment: write "id": "PushCubeRL"'):
+        check_gymnasium_id("gymnasium:PushCubeRL", [])
+
+
+PACKAGE = """
+import gymnasium
+gymnasium.register("Mine-v0", entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv")
+"""
+
+
+def test_a_package_is_imported_if_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_gym_package.py").write_text(PACKAGE, encoding="utf-8")
+    with pytest.raises(ConfigError, match="id: 'my_gym_package' is not allowed to be imported"):
+        check_gymnasium_id("gymnasium:my_gym_package:Mine-v0", [])
+    assert "my_gym_package" not in sys.modules
+    assert check_gymnasium_id("gymnasium:my_gym_package:Mine-v0", ["my_gym_package"]).id == "Mine-v0"
+    with pytest.raises(ConfigError, match=r"'Mine-v1'\. Near: Mine-v0\..*'my_gym_package' registers none of that name"):
+        check_gymnasium_id("gymnasium:my_gym_package:Mine-v1", ["my_gym_package"])
+
+
+def test_a_package_that_is_not_installed_is_named_with_the_command_that_installs_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_gymnasium_id("gymnasium:gymnasium_robotiks:Fetch-v1", ["gymnasium_robotiks"])
+    assert str(caught.value) == (
+        "id: cannot import 'gymnasium_robotiks': No module named 'gymnasium_robotiks' (looked for on Python's path and "
+        f"in {os.getcwd()}); to install it: {sys.executable} -m pip install gymnasium-robotiks"
+    )

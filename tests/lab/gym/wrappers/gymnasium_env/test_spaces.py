@@ -1,0 +1,106 @@
+"""Legend: N envs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
+from embodichain.utils import ConfigError
+from embodichain.utils.observations import entry_spaces, flatten_dict_observation
+
+IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
+NUMBERS = spaces.Box(-1, 1, (2,), np.float64)
+
+
+def test_a_box_is_one_entry() -> None:
+    observe = ObservationAdapter(NUMBERS)
+    obs = observe(np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]))
+    assert obs.batch_size == torch.Size([3])
+    assert obs["observation"].dtype == torch.float32
+    assert flatten_dict_observation(obs).flatten().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert observe.flat_space.shape == (2,)
+    assert observe.space == spaces.Dict({"observation": spaces.Box(-1, 1, (2,), np.float32)})
+
+
+def test_an_image_stays_uint8_and_is_no_part_of_the_flat_observation() -> None:
+    observe = ObservationAdapter(IMAGE)
+    obs = observe(np.full((2, 4, 5, 3), 7, np.uint8))
+    assert obs["image"].dtype == torch.uint8
+    assert obs["image"].shape == (2, 4, 5, 3)
+    assert observe.flat_space.shape == (0,)
+    assert flatten_dict_observation(obs).shape == (2, 0)
+
+
+def test_entries_of_nested_dicts_are_named_by_their_path() -> None:
+    space = spaces.Dict(
+        {
+            "state": spaces.Dict({"pose/x": NUMBERS, "contact": spaces.Box(0, 1, (), np.int8)}),
+            "camera": IMAGE,
+            "goal": spaces.Box(0, 9, (2, 2), np.float32),
+        }
+    )
+    observe = ObservationAdapter(space)
+    batch = {
+        "state": {"pose/x": np.array([[1.0, 2.0]]), "contact": np.array([1], np.int8)},
+        "camera": np.zeros((1, 4, 5, 3), np.uint8),
+        "goal": np.array([[[3.0, 4.0], [5.0, 6.0]]], np.float32),
+    }
+    obs = observe(batch)
+    assert list(entry_spaces(observe.space)) == ["camera", "goal", "state/contact", "state/pose/x"]
+    # In the order of the names, without the image.
+    assert flatten_dict_observation(obs).tolist() == [[3.0, 4.0, 5.0, 6.0, 1.0, 1.0, 2.0]]
+    assert observe.flat_space.shape == (7,)
+    assert obs["state", "pose", "x"].tolist() == [[1.0, 2.0]]
+
+
+def test_observations_are_copies() -> None:
+    array = np.zeros((2, 2), np.float32)
+    obs = ObservationAdapter(spaces.Box(-1, 1, (2,), np.float32))(array)
+    array[:] = 1.0
+    assert obs["observation"].sum() == 0
+
+
+SUPPORTED = "supported are Box and Dict spaces, of numbers and of images [height, width, channels]"
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Discrete(3), f"its observation is a Discrete space; {SUPPORTED}"),
+        (spaces.Dict({"a": spaces.Dict({"b": spaces.Text(4)})}), f"its observation 'a/b' is a Text space; {SUPPORTED}"),
+        (spaces.Box(0, 1, (2, 3, 4, 5)), f"its observation is a Box of shape [2, 3, 4, 5]; {SUPPORTED}"),
+    ],
+)
+def test_other_observations_are_refused(space: spaces.Space[Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ObservationAdapter(space)
+    assert str(caught.value) == message
+
+
+def test_actions_are_clipped_to_the_bounds_in_the_environments_own_type_and_shape() -> None:
+    act = ActionAdapter(spaces.Box(np.array([[-0.1], [0.0]]), np.array([[0.1], [np.inf]]), dtype=np.float64))
+    assert act.space.shape == (2,)
+    assert act.space.dtype == np.float32
+    actions = act(torch.tensor([[-3.0, -3.0], [3.0, 3.0], [0.05, 0.5]]))
+    assert actions.dtype == np.float64
+    # The bound itself, and not 0.1 rounded to float32, which is above it.
+    assert actions[:, :, 0].tolist() == [[-0.1, 0.0], [0.1, 3.0], [pytest.approx(0.05), 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("space", "what"),
+    [
+        (spaces.Discrete(2), "a Discrete space"),
+        (spaces.MultiBinary(2), "a MultiBinary space"),
+        (spaces.Box(0, 3, (2,), np.int64), "a Box of int64"),
+    ],
+)
+def test_other_actions_are_refused(space: spaces.Space[Any], what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ActionAdapter(space)
+    assert str(caught.value) == f"its action is {what}; supported are Box spaces of floating-point numbers"
