@@ -127,8 +127,9 @@ def camera_that_looks_nowhere(train: Config, env: Config) -> tuple[str, str]:
 
 @mistake
 def unknown_policy(train: Config, env: Config) -> tuple[str, str]:
+    name = train["policy"]["name"]
     train["policy"]["name"] += "_"
-    return "policy", "Did you mean 'vla'" if train["policy"]["name"] == "vla_" else "Did you mean 'actor_"
+    return "policy", f"Did you mean '{name}'"
 
 
 @mistake
@@ -417,6 +418,8 @@ def can_be_made(plant: Mistake, train: Config) -> bool:
     """Return whether a config has what the mistake is about."""
     if plant in ABOUT_GROUPS:
         return "group_size" in train["algorithm"]["cfg"]
+    if plant is batch_larger_than_the_rollout:
+        return train["algorithm"]["name"] != "sac"
     return plant not in ABOUT_NETWORKS or "actor" in train["policy"]
 
 

@@ -64,7 +64,7 @@ class SceneNames:
             frozenset(sim.sensors),
             frozenset(sim.contact_sensors),
             frozenset(env.cfg.commands),
-            env.robot.uid,
+            env.robot.uid if sim.robots else None,
             {uid: articulation.joint_names for uid, articulation in jointed.items()},
             {uid: articulation.link_names for uid, articulation in jointed.items()},
             {uid: sensor.names for uid, sensor in sim.contact_sensors.items()},
