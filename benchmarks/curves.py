@@ -60,5 +60,5 @@ def plot_runs(axis: Any, runs: Sequence[Sequence[Point]], key: str, label: str) 
     """Plot the median and the range of a point's ``key`` over the steps of several runs."""
     steps = [point["step"] for point in runs[0]]
     values = np.array([[point[key] for point in points] for points in runs])
-    (line,) = axis.plot(steps, np.median(values, axis=0), label=f"{label}, {len(runs)} seeds")
+    (line,) = axis.plot(steps, np.median(values, axis=0), label=f"{label}, {len(runs)} seed{'s' * (len(runs) > 1)}")
     axis.fill_between(steps, values.min(axis=0), values.max(axis=0), alpha=0.2, color=line.get_color())

@@ -5,11 +5,11 @@
 
 Three ways to simulate the same task in N environments on the same cores: ours (one process, MuJoCo's batch on threads),
 Gymnasium's ``AsyncVectorEnv`` (a process for each environment) and ``SyncVectorEnv`` (a loop). ``env`` steps the
-environments alone with random actions. ``learn`` is one iteration of our PPO with the shipped config, the same for all
-three: N environments collect ``--transitions`` transitions, and the policy is updated. Episodes end and are reset in both.
+environments alone with random actions. ``learn`` is an iteration of our PPO with the shipped config, the same for all
+three: N environments collect ``--transitions`` transitions, and the policy is updated. Episodes end and are reset.
 
-The ways alternate in rounds, so that a busy machine slows all of them; the table has medians over the rounds. ``cpu`` is
-the processor's time for one environment step, over all processes: it hardly depends on what else the machine does.
+The ways alternate in rounds, so that a busy machine slows all of them; the table has medians over the rounds. ``cpu``
+is the processor's time for one environment step, over all processes: it hardly depends on what else the machine does.
 Asynchronous environments beyond ``--most-processes`` are left out. The last line is JSON.
 """
 

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Repeat the bundle's update and print the report; return 0 if it failed as in the run, else 1.
 
-    A divergence cannot be repeated: its record is printed, and 0 returned.
+    A divergence, and an update from a replay buffer, cannot be repeated: what the bundle has is printed, and 0
+    returned.
     """
     device = resolve_device(args.device, "--device")
     bundle = load_bundle(args.bundle, device)
@@ -40,4 +41,4 @@ def run(args: argparse.Namespace) -> int:
     allow_modules(bundle, allowed_imports(args))
     report = replay_update(bundle, device)
     print(to_json(report.facts()) if args.json else format_report(report))
-    return int(not report.is_reproduced)
+    return int(report.is_repeated and not report.is_reproduced)

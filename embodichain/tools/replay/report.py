@@ -48,6 +48,7 @@ class UpdateReport:
         reward_terms: names of those whose mean over the rollout was not finite in the run.
         skipped_in_run: number of steps that the run skipped.
         is_broken: whether the parameters are not finite after the update.
+        is_repeated: whether the update was repeated: a bundle does not have an algorithm's replay buffer.
     """
 
     rollout: list[FieldStats]
@@ -58,6 +59,7 @@ class UpdateReport:
     steps: list[StepReport]
     skipped_in_run: int
     is_broken: bool
+    is_repeated: bool = True
 
     @property
     def skipped(self) -> int:
@@ -81,6 +83,8 @@ class UpdateReport:
             return _describe_origin(self)
         if self.parameters:
             return f"the policy before the update: {_listed(self.parameters)} not finite"
+        if not self.is_repeated:
+            return "unknown: the rollout is finite; it may be in what the replay buffer had stored before"
         if not self.steps:
             return "unknown: the algorithm does not use gradient_step, so that its steps cannot be seen"
         if first is None:
@@ -109,7 +113,11 @@ def format_headline(bundle: Mapping[str, Any]) -> str:
 
 def format_report(report: UpdateReport) -> str:
     """Return a report for the screen."""
-    lines = ["rollout", *_format_fields(report.rollout), "", "gradient steps"]
+    lines = ["rollout", *_format_fields(report.rollout), ""]
+    if not report.is_repeated:
+        lines.append("gradient steps are not repeated: the bundle does not have the replay buffer that they drew from")
+        return "\n".join([*lines, f"skipped  in the run {report.skipped_in_run}", f"cause    {report.cause}"])
+    lines.append("gradient steps")
     first = next((step for step in report.steps if step.is_skipped), None)
     for step in report.steps[:_SHOWN_STEPS]:
         lines.append(_format_step(step))

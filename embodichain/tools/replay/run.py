@@ -67,6 +67,8 @@ def describe_divergence(bundle: Mapping[str, Any]) -> list[dict[str, Any]]:
 def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu") -> UpdateReport:
     """Rebuild policy and algorithm as before the update, and repeat it; no environment is needed.
 
+    The update of an algorithm with a replay buffer is not repeated: the bundle has the rollout alone.
+
     Args:
         bundle: from ``load_bundle``, of the kind ``"update"``, with its tensors on ``device``.
 
@@ -81,8 +83,10 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
     before = [name for name, value in tensors.items() if not value.isfinite().all()]
     observer = _Observer(policy, algorithm)
     precision = update_precision(bundle["config"]["trainer"]["precision"], algorithm.device)
-    with _as_in(bundle, policy), watching_steps(observer.watch), precision:
-        algorithm.update(rollout)
+    is_repeated = algorithm.learns_from == "rollouts"
+    if is_repeated:
+        with _as_in(bundle, policy), watching_steps(observer.watch), precision:
+            algorithm.update(rollout)
     return UpdateReport(
         rollout=describe_rollout(rollout),
         origin=origin,
@@ -92,6 +96,7 @@ def replay_update(bundle: Mapping[str, Any], device: torch.device | str = "cpu")
         steps=observer.steps,
         skipped_in_run=bundle["skipped"],
         is_broken=not parameters_are_finite(policy),
+        is_repeated=is_repeated,
     )
 
 

@@ -32,6 +32,10 @@ _LEARNING = (
     "approx_kl",
     "clip_fraction",
     "explained_variance",
+    "critic_loss",
+    "actor_loss",
+    "action_value",
+    "temperature",
     "std",
     "learning_rate",
 )

@@ -60,6 +60,13 @@ def tiny_config(**changes: Any) -> dict[str, Any]:
     return config
 
 
+def tiny_sac_config(**changes: Any) -> dict[str, Any]:
+    """Return ``tiny_config`` for SAC, which learns from its first rollout on; ``None`` removes an entry."""
+    settings = {"learning_starts": 0, "replay_capacity": 100, "batch_size": 8, "updates_per_step": 0.5}
+    policy = {"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": True}
+    return tiny_config(**{"policy": policy, "algorithm": {"name": "sac", "cfg": settings}} | changes)
+
+
 def write_config(folder: Path, config: dict[str, Any], name: str = "train_config.json") -> str:
     """Write a config and return its path."""
     path = folder / name

@@ -52,6 +52,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "squashed": {"name": "actor_critic", "actor": NET, "critic": NET, "squash": True},
     "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
     "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
+    "soft": {"name": "soft_actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
     "CNN": {"name": "actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
     "GRU": {"name": "actor_critic_recurrent", "actor": NET, "critic": NET, "hidden_size": 8, "normalize_obs": True},
     "chunks": {"name": "actor_critic", "actor": NET, "critic": NET, "chunk_length": 2},
@@ -145,7 +146,7 @@ IN_ONNX = [
     "VLA SmolVLA",
 ]  # an export takes seconds
 OTHERS = [(kind, file_format) for kind in ("CNN", "GRU") for file_format in ("torchscript", "pt2")]
-OTHERS += [("squashed", "torchscript"), ("asymmetric", "pt2"), ("chunks", "torchscript")]
+OTHERS += [("squashed", "torchscript"), ("soft", "pt2"), ("asymmetric", "pt2"), ("chunks", "torchscript")]
 
 
 @pytest.mark.parametrize(("kind", "file_format"), [*((kind, "onnx") for kind in IN_ONNX), *OTHERS])
@@ -154,7 +155,7 @@ def test_exported_policy_acts_as_the_policy(kind: str, file_format: str, tmp_pat
     assert sum(len(step.action) for step in steps) == 1000
     assert check_parity(run, module, steps) <= 1e-5
     # Some actions are beyond the limits before they are clipped, or else clipping is not tested.
-    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind == "squashed"
+    assert any((np.abs(step.action) == LIMIT).any() for step in steps) or kind in ("squashed", "soft")
 
 
 def test_entries_that_only_the_critic_reads_are_not_needed() -> None:

@@ -175,14 +175,14 @@ class BaseAlgorithm(ABC):
         """
         return {}
 
-    def take_step_counts(self) -> tuple[int, int]:
-        """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call."""
+    def take_step_counts(self) -> list[tuple[int, int]]:
+        """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call, by optimizer.
+
+        Optimizers without a call are left out.
+        """
         optimizers = (value for value in vars(self).values() if isinstance(value, torch.optim.Optimizer))
         counts = [c for optimizer in optimizers if (c := take_step_counts(optimizer)) is not None]
-        if not counts:
-            return 0, 0
-        asked, skipped = torch.stack(counts).sum(0).tolist()
-        return asked, skipped
+        return [(asked, skipped) for asked, skipped in torch.stack(counts).tolist()] if counts else []
 
     def _stateful(self) -> dict[str, Any]:
         kinds = (torch.optim.Optimizer, LRScheduler, nn.Module)

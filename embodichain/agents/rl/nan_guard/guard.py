@@ -60,6 +60,7 @@ class Guards:
         self._last_bundle: Path | None = None  # of an update
         self._skipped_in_a_row = 0
         self._was_skipping = False
+        self._was_spoiling = False
         self._was_diverging = False
         self._had_outliers = False
 
@@ -87,12 +88,18 @@ class Guards:
         """
         self._check_outliers(step)
         num_diverged = int(get_process_group().sum(torch.tensor(self._check_physics(rollout, step))))
-        asked, skipped = self._algorithm.take_step_counts()
+        counts = self._algorithm.take_step_counts()
+        asked, skipped = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
         broken = not parameters_are_finite(self._policy)
-        if skipped or broken:
+        # What a replay buffer has stored spoils later updates, too.
+        stays = self._algorithm.learns_from == "replay"
+        spoils = stays and find_origin(rollout) is not None
+        if broken or (skipped and not self._was_skipping) or (spoils and not self._was_spoiling):
             self._report_update(rollout, before, metrics, step, asked, skipped, broken)
-        self._was_skipping = skipped > 0
-        self._skipped_in_a_row = self._skipped_in_a_row + 1 if skipped and skipped == asked else 0
+        self._was_skipping = skipped > 0 or (stays and self._was_skipping)
+        self._was_spoiling = spoils
+        is_stuck = any(calls == misses for calls, misses in counts)
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if is_stuck else 0
         if broken:
             raise NonFiniteError(
                 f"step {step}: the update made the policy's parameters NaN or infinite: "
@@ -115,8 +122,6 @@ class Guards:
         skipped: int,
         broken: bool,
     ) -> None:
-        if self._was_skipping and not broken:
-            return
         content = {
             **self._context,
             "policy": before["policy"],
@@ -132,8 +137,11 @@ class Guards:
         path = self._write("update", step, content)
         self._last_bundle = path or self._last_bundle
         if not broken:
-            warning = f"step {step}: {skipped} of {asked} gradient steps skipped: loss or gradient not finite"
-            logger.log_warning(f"{warning}{_describe_origin(rollout, metrics)}. {self._replay_hint()}")
+            origin = _describe_origin(rollout, metrics)
+            warning = f"{skipped} of {asked} gradient steps skipped: loss or gradient not finite{origin}"
+            if origin and self._algorithm.learns_from == "replay":
+                warning += "; the steps that draw it from the replay buffer will be skipped, too"
+            logger.log_warning(f"step {step}: {warning}. {self._replay_hint()}")
 
     def _check_outliers(self, step: int) -> None:
         """Warn of an observation that the input normaliser has clipped."""

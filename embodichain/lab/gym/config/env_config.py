@@ -172,7 +172,7 @@ def parse_env(
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
         env_class = spec.cls
-    cfg, wrong = _parse(with_defaults(data, env_class), problems)
+    cfg, wrong = _parse(data, defaults_of(env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += scene_problems(cfg, wrong)
     problems += scene_file_problems(cfg, env_class, wrong)
@@ -193,25 +193,28 @@ def parse_env(
     return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
 
 
-def with_defaults(data: Mapping[str, Any], env_class: type | None) -> dict[str, Any]:
-    """Return an environment's config with what its class has defaults for (``EmbodiedEnv.config_defaults``)."""
-    defaults = env_class.config_defaults if env_class is not None and issubclass(env_class, EmbodiedEnv) else {}
-    whole = {**defaults, **data}
-    env, default_env = data.get("env", {}), defaults.get("env")
-    if default_env is not None and isinstance(env, Mapping):
-        whole["env"] = {**default_env, **env}
-    return whole
+def defaults_of(env_class: type | None) -> Mapping[str, Any]:
+    """Return what a config of an environment of this class may leave out; see ``EmbodiedEnv.config_defaults``."""
+    return env_class.config_defaults if env_class is not None and issubclass(env_class, EmbodiedEnv) else {}
 
 
-def _parse(data: Mapping[str, Any], problems: list[str]) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
-    """Return the typed config of a file without its wrong values, and the errors by path in the file."""
+def _parse(
+    data: Mapping[str, Any], defaults: Mapping[str, Any], problems: list[str]
+) -> tuple[EmbodiedEnvCfg, dict[str, str]]:
+    """Return the typed config of a file without its wrong values, and the errors by path in the file.
+
+    Args:
+        defaults: in place of what the file leaves out, of the file and of its ``env``.
+        problems: unknown keys are added.
+    """
     _, wrong = parse(EnvFileCfg, {key: data[key] for key in _FILE_KEYS if key in data}, "")
     env = data.get("env", {})
     if not isinstance(env, dict):
         wrong["env"] = f"must be an object, got {env!r}"
         env = {}
     problems += [f"env.{key}: {unknown_key(key, ENV_KEYS)}" for key in env if key not in ENV_KEYS]
-    top = {key: data[key] for key in (*SCENE_KEYS, *TOP_FIELDS) if key in data}
+    env = {**defaults.get("env", {}), **env}
+    top = {key: whole[key] for whole in (defaults, data) for key in (*SCENE_KEYS, *TOP_FIELDS) if key in whole}
     cfg, found = parse(EmbodiedEnvCfg, {key: env[key] for key in ENV_KEYS if key in env} | top, "")
     wrong |= {path if re.split(r"[.\[]", path)[0] in top else f"env.{path}": found[path] for path in found}
     return cfg or EmbodiedEnvCfg(), wrong

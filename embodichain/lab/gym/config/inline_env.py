@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile, with_defaults
+from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile, defaults_of
 from embodichain.lab.gym.config.scene_checks import has_config_robot
 from embodichain.lab.gym.registry import EnvSpec, find_env_spec
 from embodichain.utils import logger
@@ -82,7 +82,7 @@ def read_inline_env(block: Any) -> InlineEnv:
     if packaged is not None:
         found.packaged = found.data["id"]
     _translate(oldest, top, env, found)
-    found.data = with_defaults(_completed(packaged or {}, found.data | top, env), None if spec is None else spec.cls)
+    found.data = _completed(packaged or {}, found.data | top, env)
     if "action_scale" in oldest:
         _scale_actions(oldest["action_scale"], found)
     _check_missing(spec, found)
@@ -190,7 +190,8 @@ def _check_missing(spec: EnvSpec | None, found: InlineEnv) -> None:
     """Add the one-line error for missing keys that only a packaged config could have; none for an unknown task."""
     needs_robot = spec is None or has_config_robot(spec.cls)
     missing = ["robot"] * (needs_robot and "robot" not in found.data)
-    missing += ["actions"] * ("actions" not in found.data["env"])
+    own = {} if spec is None else defaults_of(spec.cls).get("env", {})
+    missing += ["actions"] * ("actions" not in {**own, **found.data["env"]})
     if missing and found.packaged is None:
         found.missing = [{"actions": "env.actions"}.get(name, name) for name in missing]
         if spec is not None:

@@ -66,7 +66,7 @@ def test_what_an_algorithm_offers_follows_from_the_three_attributes_that_it_sets
     algorithm.progress = 0.5
     assert algorithm.progress == 0.5
     assert not algorithm.reset_every_rollout
-    assert algorithm.take_step_counts() == (0, 0)
+    assert algorithm.take_step_counts() == []
     assert algorithm.state_dict() == {}
     algorithm.load_state_dict({})
 

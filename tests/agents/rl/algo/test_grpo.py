@@ -336,11 +336,11 @@ def test_update_on_a_number_that_is_not_finite_leaves_policy_and_optimizer_as_th
     algo = GRPO(GRPOCfg(n_epochs=3, batch_size=20, group_size=2), policy)
     algo.update(make_rollout(policy))
     before = copy.deepcopy((policy.state_dict(), algo.state_dict()))
-    assert algo.take_step_counts() == (3, 0)
+    assert algo.take_step_counts() == [(3, 0)]
     rollout = make_rollout(policy)
     rollout[field][0, 1] = float("nan")
     metrics = algo.update(rollout)
-    assert algo.take_step_counts() == (3, 3)
+    assert algo.take_step_counts() == [(3, 3)]
     assert_same((policy.state_dict(), algo.state_dict()), before)
     assert math.isnan(metrics["policy_loss"])
 
@@ -351,4 +351,4 @@ def test_reward_that_is_not_finite_counts_nothing_after_the_first_done() -> None
     rollout = make_rollout(policy)
     rollout["reward"][1, 4] = float("nan")  # its episode ended at step 2
     assert math.isfinite(algo.update(rollout)["policy_loss"])
-    assert algo.take_step_counts() == (1, 0)
+    assert algo.take_step_counts() == [(1, 0)]

@@ -350,11 +350,11 @@ def test_update_on_a_number_that_is_not_finite_leaves_policy_and_optimizer_as_th
     algo = PPO(PPOCfg(n_epochs=3, batch_size=20, max_kl=0.1, lr_schedule=lr_schedule), policy)
     algo.update(make_rollout(policy))
     before = copy.deepcopy((policy.state_dict(), algo.state_dict()))
-    assert algo.take_step_counts() == (3, 0)
+    assert algo.take_step_counts() == [(3, 0)]
     rollout = make_rollout(policy)
     rollout[field][1, 2] = float("nan")
     metrics = algo.update(rollout)
-    assert algo.take_step_counts() == (3, 3)
+    assert algo.take_step_counts() == [(3, 3)]
     assert_same((policy.state_dict(), algo.state_dict()), before)  # the adapted learning rate is in the second
     assert all(math.isnan(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))
     assert metrics["epochs"] == 3
@@ -366,7 +366,7 @@ def test_minibatches_without_the_bad_sample_are_learned_from() -> None:
     rollout = make_rollout(policy)
     rollout["reward"][0, 4] = float("inf")  # steps 3 and 4 of environment 0, after its episode's end
     metrics = algo.update(rollout)
-    asked, skipped = algo.take_step_counts()
+    ((asked, skipped),) = algo.take_step_counts()
     assert asked == 4
     assert skipped in (1, 2)
     assert all(math.isfinite(metrics[name]) for name in ("policy_loss", "value_loss", "grad_norm"))

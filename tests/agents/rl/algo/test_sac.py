@@ -26,24 +26,24 @@ def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_o
     for _ in range(4):
         update(sac, num_steps=4)
         counts.append(sac.take_step_counts())
-    assert counts == [(3, 0), (6, 0), (3, 0), (6, 0)]
+    assert counts == [[(n, 0)] * 3 for n in (1, 2, 1, 2)]
 
 
 def test_several_environments_count_together() -> None:
     sac = make_sac(updates_per_step=0.125)
     sac.update(make_rollout(num_envs=8, num_steps=3))  # 24 steps
-    assert sac.take_step_counts() == (9, 0)
+    assert sac.take_step_counts() == [(3, 0)] * 3
 
 
 def test_actor_and_temperature_make_one_step_for_several_of_the_critics() -> None:
     sac = make_sac(policy_delay=2)
     metrics = update(sac, num_steps=3)
-    assert sac.take_step_counts() == (3 + 1 + 1, 0)  # of the second of three
+    assert sac.take_step_counts() == [(1, 0), (3, 0), (1, 0)]  # of the second of three
     assert "actor_loss" in metrics
     metrics = update(sac)
-    assert sac.take_step_counts() == (1 + 1 + 1, 0)  # the fourth
+    assert sac.take_step_counts() == [(1, 0)] * 3  # the fourth
     metrics = update(sac)
-    assert sac.take_step_counts() == (1, 0)
+    assert sac.take_step_counts() == [(1, 0)]
     assert set(metrics) == {"replay_steps", "critic_loss", "action_value", "grad_norm"}
 
 
@@ -51,10 +51,10 @@ def test_nothing_is_learned_before_the_first_steps_are_collected() -> None:
     sac = make_sac(learning_starts=8, learning_rate=0.1)
     before = copy.deepcopy(sac.policy.state_dict())
     assert sac.update(make_rollout(num_steps=4)) == {"replay_steps": 4}
-    assert sac.take_step_counts() == (0, 0)
+    assert sac.take_step_counts() == []
     assert_same(dict(sac.policy.state_dict()), dict(before))
     assert sac.update(make_rollout(num_steps=4))["replay_steps"] == 8
-    assert sac.take_step_counts() == (12, 0)  # for the 4 steps of this rollout, not those before
+    assert sac.take_step_counts() == [(4, 0)] * 3  # for the 4 steps of this rollout, not those before
 
 
 def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many() -> None:
@@ -66,7 +66,7 @@ def test_learning_begins_by_collected_steps_where_the_buffer_cannot_hold_as_many
         rollout["truncated"][:, :-1] = True
         counts.append(sac.update(rollout)["replay_steps"])
     assert counts == [4, 4]
-    assert sac.take_step_counts() == (12, 0)
+    assert sac.take_step_counts() == [(4, 0)] * 3
 
 
 def test_targets_move_by_tau_towards_the_critics() -> None:
@@ -110,7 +110,7 @@ def test_critic_step_that_is_not_finite_is_skipped_and_counted() -> None:
     sac = make_sac(learning_rate=0.1)
     before = copy.deepcopy(sac.policy.critics.state_dict())
     update(sac, make_batch(reward=(math.nan,)))
-    assert sac.take_step_counts() == (3, 1)
+    assert sac.take_step_counts() == [(1, 0), (1, 1), (1, 0)]
     assert_same(dict(sac.policy.critics.state_dict()), dict(before))
     assert math.isfinite(update(sac)["critic_loss"])
 
@@ -121,8 +121,9 @@ def test_training_continues_with_the_finite_rows_of_the_buffer() -> None:
     rollout = make_rollout(num_envs=4, num_steps=4)
     rollout["reward"][1, 2] = math.nan
     metrics = sac.update(rollout)
-    asked, skipped = sac.take_step_counts()
-    assert (asked, 0 < skipped < 16) == (48, True)
+    actor, (asked, skipped), temperature = sac.take_step_counts()
+    assert actor == temperature == (16, 0)
+    assert (asked, 0 < skipped < 16) == (16, True)
     assert all(math.isfinite(value) for value in metrics.values())
 
 

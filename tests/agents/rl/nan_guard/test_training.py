@@ -18,7 +18,7 @@ from embodichain.agents.rl.nan_guard.bundle import load_bundle
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main as cli
 from embodichain.utils.utility import load_json
-from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, tiny_sac_config, write_config
 
 FAILURES = "tests.agents.rl.failures"
 ALLOW = ["--allow-import", FAILURES]
@@ -224,6 +224,44 @@ def test_replay_repeats_the_bits_of_the_run_with_shuffled_minibatches() -> None:
 
 
 # --- physics ---
+
+
+def sac_config(since: int, until: int, **changes: Any) -> str:
+    """Return SAC's config with 4 gradient steps an iteration, and rewards that are not finite in environment 1."""
+    term = {"func": f"{FAILURES}.bad_reward", "params": {"since": since, "until": until}}
+    given: dict[str, Any] = {
+        "trainer__gym_config": env_with("rewards", **term),
+        "trainer__enable_eval": False,
+        "trainer__import_modules": [FAILURES],
+        "trainer__max_skipped_updates": 2,
+        "policy__normalize_obs": False,
+    }
+    return write_config(Path(), tiny_sac_config(**given | changes))
+
+
+def test_transitions_that_are_not_finite_are_named_once_and_the_run_goes_on_without_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # One of the steps of the second iteration of 12 has a NaN, which some of the later batches of 8 draw.
+    path = sac_config(6, 7, trainer__iterations=12)
+    assert train(["--config", path, *ALLOW]) == 0
+    skipped = [row["train/skipped_steps"] for row in rows()]
+    assert skipped[0] == 0
+    assert 0 < sum(skipped) < 12 * 4
+    assert all(math.isfinite(row["train/critic_loss"]) for row in rows() if row["train/skipped_steps"] < 4)
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
+    assert "(reward not finite in environments [1], rewards/bad); the steps that draw it from the replay" in warnings[0]
+    assert len(warnings) <= 2  # when it is stored and, if later, at the first step that draws it
+    assert replay("update_step_16.pt") == 0
+    out = capsys.readouterr().out.splitlines()
+    assert "gradient steps are not repeated: the bundle does not have the replay buffer that they drew from" in out
+    assert out[-1].startswith("cause    the rollout's reward: first not finite in environment 1 at step 1")
+
+
+def test_sac_whose_critics_make_no_steps_any_more_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(["--config", sac_config(1, 10**9, trainer__iterations=9), *ALLOW]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: step 16: 2 updates in a row without a gradient step")
 
 
 def test_physics_that_becomes_invalid_is_counted_and_above_a_rate_kept(capsys: pytest.CaptureFixture[str]) -> None:

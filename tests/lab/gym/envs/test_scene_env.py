@@ -189,13 +189,6 @@ def test_a_term_about_a_robot_is_an_error_of_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_actuators_are_controlled_by_one_term_alone(tmp_path: Path) -> None:
-    actions = {"one": {"func": "ActuatorTerm"}, "two": {"func": "ActuatorTerm"}}
-
-    with pytest.raises(ConfigError, match=r"env\.actions\.one: sets the controls of all actuators"):
-        rail_env(tmp_path, env={"actions": actions})
-
-
 @pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 def test_a_cameras_images_are_observed(tmp_path: Path) -> None:
     camera = {"uid": "eye", "sensor_type": "Camera", "width": 8, "height": 6, "intrinsics": [8, 8, 4, 3]}

@@ -9,6 +9,7 @@ from typing_extensions import override
 from embodichain.lab.gym.config.env_config import TaskDefaults
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.v5_env import V5Env, normal_noise, v5_defaults
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 
 @register_env("InvertedPendulumV5RL", 1000, override=True, default_cfg=TaskDefaults("InvertedPendulumV5RL"))
@@ -27,6 +28,7 @@ class InvertedPendulumEnv(V5Env):
         return torch.cat((self.qpos, self.qvel), dim=1)
 
     @override
+    @cached_per_state
     def is_healthy(self) -> Tensor:
         return self.observe().isfinite().all(dim=1) & (self.qpos[:, 1].abs() <= 0.2)
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from embodichain.lab.gym.config.env_config import TaskDefaults
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.v5_env import ForwardEnv, normal_noise, v5_defaults
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 _FASTEST = 10.0  # coordinate velocities are clipped to it in observations, m/s and rad/s
 
@@ -59,6 +60,7 @@ class HopperEnv(ForwardEnv):
         return torch.cat((self.qpos[:, 1:], self.qvel.clamp(-_FASTEST, _FASTEST)), dim=1)
 
     @override
+    @cached_per_state
     def is_healthy(self) -> Tensor:
         qpos, qvel = self.qpos, self.qvel
         upright = _within(qpos[:, 1], self.healthy_z_range) & _within(qpos[:, 2], self.healthy_angle_range)
@@ -91,6 +93,7 @@ class Walker2dEnv(ForwardEnv):
         return torch.cat((self.qpos[:, 1:], self.qvel.clamp(-_FASTEST, _FASTEST)), dim=1)
 
     @override
+    @cached_per_state
     def is_healthy(self) -> Tensor:
         return _within(self.qpos[:, 1], self.healthy_z_range) & _within(self.qpos[:, 2], self.healthy_angle_range)
 

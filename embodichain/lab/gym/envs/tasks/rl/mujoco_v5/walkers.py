@@ -11,6 +11,7 @@ from typing_extensions import override
 from embodichain.lab.gym.config.env_config import TaskDefaults
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.v5_env import ForwardEnv, V5Env, normal_noise, v5_defaults
 from embodichain.lab.gym.registry import register_env
+from embodichain.lab.sim.objects import cached_per_state
 
 
 @register_env("AntV5RL", 1000, override=True, default_cfg=TaskDefaults("AntV5RL"))
@@ -42,6 +43,7 @@ class AntEnv(ForwardEnv):
         return torch.cat((self.qpos[:, 2:], self.qvel, self._contact_forces()[:, 1:].flatten(1)), dim=1)
 
     @override
+    @cached_per_state
     def is_healthy(self) -> Tensor:
         low, high = self.healthy_z_range
         height = self.qpos[:, 2]
@@ -94,6 +96,7 @@ class HumanoidEnv(ForwardEnv):
         return humanoid_observation(self)
 
     @override
+    @cached_per_state
     def is_healthy(self) -> Tensor:
         low, high = self.healthy_z_range
         return (self.qpos[:, 2] > low) & (self.qpos[:, 2] < high)

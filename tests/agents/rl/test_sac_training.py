@@ -1,0 +1,223 @@
+"""SAC from its config to the results: 2 environments of CartPole, 4 steps and 4 gradient steps an iteration."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.train import main as train
+from embodichain.cli import main as cli
+from embodichain.utils import ConfigError
+from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, tiny_sac_config, write_config
+
+SAC_METRICS = {
+    "replay_steps",
+    "critic_loss",
+    "action_value",
+    "grad_norm",
+    "actor_loss",
+    "actor_grad_norm",
+    "entropy",
+    "temperature",
+    "skipped_steps",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs of SAC and of PPO, which later ones leave as they are."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, config in {"sac": tiny_sac_config(), "ppo": tiny_config()}.items():
+            assert train(["--config", write_config(folder, config, f"{name}.json")]) == 0
+            (run,) = (folder / "outputs").iterdir()
+            run.rename(folder / name)
+    return folder
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of ``trained``, in which the test is."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("sac", "ppo"):
+        shutil.copytree(trained / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_metrics_of_every_iteration_are_finite(trained: Path) -> None:
+    found = rows(trained / "sac")
+    assert len(found) == 2
+    for row in found:
+        metrics = {name.removeprefix("train/"): row[name] for name in row if name.startswith("train/")}
+        assert set(metrics) == SAC_METRICS
+        assert all(math.isfinite(value) for value in metrics.values())
+    assert [row["train/replay_steps"] for row in found] == [8, 16]
+
+
+def test_summary_has_the_evaluation_and_says_what_was_trained(trained: Path) -> None:
+    summary = json.loads((trained / "sac/summary.json").read_text(encoding="utf-8"))
+    assert (summary["episodes"], summary["env_steps"]) == (3, 16)
+
+
+def test_resumed_run_has_the_state_that_was_saved_and_continues(runs: Path) -> None:
+    before = load_checkpoint(runs / "sac/checkpoints/tiny_step_16.pt")
+    # 2 iterations of 4 gradient steps
+    assert before["algorithm"]["num_updates"] == 8
+    target = before["algorithm"]["target_critics"]
+    own = {name.removeprefix("critics."): x for name, x in before["policy"].items() if name.startswith("critics.")}
+    assert own.keys() == target.keys()
+    assert not any(torch.equal(own[name], target[name]) for name in own)  # they follow by tau
+    assert train(["--resume", str(runs / "sac"), "trainer.iterations=3"]) == 0
+    after = load_checkpoint(runs / "sac/checkpoints/tiny_step_24.pt")
+    assert after["algorithm"]["num_updates"] == 12
+    steps = after["algorithm"]["critic_optimizer"]["state"][0]["step"]
+    assert steps.item() == 12
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["eval", "sac", "--episodes", "3"], "success"),
+        (["report", "sac"], "report.html"),
+        (["rewards", "sac"], "upright"),
+        (["compare", "sac", "ppo"], "algorithm.name sac"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_commands_take_a_run_of_sac(
+    argv: list[str], words: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli(argv) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_report_shows_the_metrics_of_sac(trained: Path) -> None:
+    page = (trained / "sac/report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in ("critic loss", "temperature", "action value"))
+
+
+def test_run_of_sac_begins_with_another_ones_policy(runs: Path) -> None:
+    config = write_config(runs, tiny_sac_config(policy__init_from="sac", trainer__save_freq="1 it"))
+    assert train(["--config", config, "algorithm.cfg.learning_rate=1e-30", "algorithm.cfg.tau=1e-12"]) == 0
+    (run,) = (runs / "outputs").iterdir()
+    taught = load_checkpoint(runs / "sac/checkpoints/tiny_step_16.pt")["policy"]
+    content = load_checkpoint(run / "checkpoints/tiny_step_16.pt")
+    for name, value in taught.items():
+        if not name.startswith("normalizer"):
+            assert torch.equal(content["policy"][name], value)
+        if name.startswith("critics."):  # the targets begin there too, not with the first random weights
+            torch.testing.assert_close(content["algorithm"]["target_critics"][name.removeprefix("critics.")], value)
+
+
+@pytest.mark.parametrize("pair", [("sac", "ppo"), ("ppo", "sac")])
+def test_policies_of_ppo_and_sac_do_not_begin_with_each_other(
+    pair: tuple[str, str], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, teacher = pair
+    build = tiny_sac_config if name == "sac" else tiny_config
+    assert train(["--config", write_config(runs, build(policy__init_from=teacher))]) == 2
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("error: "))
+    assert line.startswith("error: policy.init_from: ")
+    assert "critics.0.0.weight" in line
+
+
+def test_settings_may_be_left_out(own_folder: Path) -> None:
+    config = tiny_sac_config(algorithm__cfg={"learning_starts": 0}, trainer__iterations=1, trainer__enable_eval=False)
+    assert train(["--config", write_config(own_folder, config)]) == 0
+    (run,) = Path("outputs").iterdir()
+    assert set(SAC_METRICS) <= {name.removeprefix("train/") for name in rows(run)[0]}
+
+
+def test_without_settings_nothing_is_learned_before_the_default_number_of_steps(own_folder: Path) -> None:
+    config = tiny_sac_config(algorithm__cfg=None, trainer__enable_eval=False)
+    assert train(["--config", write_config(own_folder, config)]) == 0
+    (run,) = Path("outputs").iterdir()
+    assert [row["train/replay_steps"] for row in rows(run)] == [8, 16]
+    assert not any("train/critic_loss" in row for row in rows(run))
+
+
+def test_same_seed_gives_the_same_bits(trained: Path, own_folder: Path) -> None:
+    assert train(["--config", write_config(own_folder, tiny_sac_config())]) == 0
+    (run,) = Path("outputs").iterdir()
+    ours, theirs = (load_checkpoint(p / "checkpoints/tiny_step_16.pt") for p in (run, trained / "sac"))
+    assert_same(ours["policy"], theirs["policy"])
+    assert_same(ours["algorithm"], theirs["algorithm"])
+
+
+def test_rollouts_may_be_collected_asynchronously_from_two_sets_of_environments(own_folder: Path) -> None:
+    asynchronous = {"env_groups": 2, "max_staleness": 2}
+    config = tiny_sac_config(trainer__asynchronous=asynchronous, trainer__iterations=6, trainer__enable_eval=False)
+    assert train(["--config", write_config(own_folder, config)]) == 0
+    (run,) = Path("outputs").iterdir()
+    assert all(math.isfinite(row["train/critic_loss"]) for row in rows(run))
+
+
+def problem(config: dict[str, Any], folder: Path) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_run_config(write_config(folder, config))
+    (line,) = str(error.value).splitlines()
+    return line
+
+
+OTHER_POLICIES = {
+    "actor_critic": {"actor": NETWORK, "critic": NETWORK},
+    "actor_only": {"actor": NETWORK},
+    "actor_critic_recurrent": {"actor": NETWORK, "critic": NETWORK},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_POLICIES)
+def test_sac_with_another_policy_is_one_line_before_anything_is_built(name: str, tmp_path: Path) -> None:
+    found = problem(tiny_sac_config(policy={"name": name, **OTHER_POLICIES[name]}), tmp_path)
+    assert found.startswith(f"policy.name: '{name}' with algorithm.name 'sac': SAC improves policies of class Soft")
+
+
+def test_sac_with_a_vla_policy_is_one_line(tmp_path: Path) -> None:
+    vla = {"name": "vla", "vla_config": {"model_class": "embodichain.agents.rl.models.vla.tiny.TinyVLA"}}
+    assert "policy.vla_config.model_class" in problem(tiny_sac_config(policy=vla), tmp_path)
+
+
+def test_ppo_with_the_policy_of_sac_is_one_line(tmp_path: Path) -> None:
+    config = copy.deepcopy(tiny_sac_config(algorithm=tiny_config()["algorithm"]))
+    assert problem(config, tmp_path) == (
+        "policy.name: 'soft_actor_critic' with algorithm.name 'ppo': PPO reads value from evaluate_actions, and "
+        "SoftActorCritic returns log_prob, entropy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("policy__chunk_length", 4, "policy.chunk_length: unknown key"),
+        ("policy__squash", False, "policy.squash: Input should be True, got False"),
+        ("policy__num_critics", 0, "policy.num_critics: Input should be greater than 0, got 0"),
+        ("algorithm__cfg__tau", 0.0, "algorithm.cfg.tau: Input should be greater than 0, got 0"),
+        ("algorithm__cfg__tau", 1.5, "algorithm.cfg.tau: Input should be less than or equal to 1, got 1.5"),
+        ("algorithm__cfg__n_steps", 0, "algorithm.cfg.n_steps: Input should be greater than 0, got 0"),
+        ("algorithm__cfg__updates_per_step", -1, "algorithm.cfg.updates_per_step: Input should be greater than 0"),
+        ("algorithm__cfg__critic_reduction", "max", "algorithm.cfg.critic_reduction: Input should be 'min' or 'mean'"),
+        ("algorithm__cfg__n_epochs", 4, "algorithm.cfg.n_epochs: unknown key"),
+    ],
+)
+def test_wrong_setting_is_one_line(key: str, value: Any, message: str, tmp_path: Path) -> None:
+    assert problem(tiny_sac_config(**{key: value}), tmp_path).startswith(message)
