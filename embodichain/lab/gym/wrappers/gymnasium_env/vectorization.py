@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,5 +50,6 @@ def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
         raise ConfigError(f"{cfg.id}: {error}") from error
     except (gym.error.Error, AssertionError, ImportError, LookupError, OSError, TypeError, ValueError) as error:
         kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
-        reason = with_python(" ".join(str(error).split()))
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        reason = with_python(" ".join(str(error).split())) or f"{last.filename}, line {last.lineno}"
         raise ConfigError(f"{cfg.id}: cannot be built{kwargs}: {type(error).__name__}: {reason}") from error
