@@ -96,22 +96,6 @@ def soft_target(
     return reward + discount * (next_value + entropy_bonus)
 
 
-def temperature_loss(log_temperature: torch.Tensor, log_prob: torch.Tensor, target_entropy: float) -> torch.Tensor:
-    """Return mean -log alpha (log pi(a|s) + target entropy), a scalar; its minimum is where the entropy is the target.
-
-    Equation 18 of Haarnoja et al., 2018, has alpha in place of log alpha; Stable-Baselines3 has this form, too. The
-    gradient of log alpha is then the entropy's distance from the target alone. With alpha as a factor it would shrink
-    while alpha falls, and so would the steps of Adam, which divides by the root mean square of the last thousand
-    gradients: by a fifth at a learning rate of 3e-4.
-
-    Args:
-        log_temperature: log alpha, a scalar.
-        log_prob: of sampled actions, without gradient, [B].
-        target_entropy: nats.
-    """
-    return -(log_temperature * (log_prob + target_entropy)).mean()
-
-
 @register_algo("sac")
 class SAC(BaseAlgorithm):
     """Soft actor-critic with a learned temperature.
@@ -123,7 +107,7 @@ class SAC(BaseAlgorithm):
     - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
       y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
     - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
-    - temperature: mean -log alpha (log pi(a|s) + target entropy), see ``temperature_loss``;
+    - temperature: mean -alpha (log pi(a|s) + target entropy);
     - target critics: Q_target + tau (Q - Q_target).
 
     With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
@@ -270,18 +254,18 @@ class SAC(BaseAlgorithm):
     def _improve_actor(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the actor, and one of the temperature; return their metrics."""
         action, log_prob = self.policy.sample(batch)
-        temperature = self.temperature().detach()
+        temperature = self.temperature()
         self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
         value = self._reduce(self.policy.action_values(batch, action))
         self.policy.critics.requires_grad_(True)
-        norm = self._step(self.actor_optimizer, loss := (temperature * log_prob - value).mean())
+        norm = self._step(self.actor_optimizer, loss := (temperature.detach() * log_prob - value).mean())
         log_prob = log_prob.detach()
-        self._step(self.temperature_optimizer, temperature_loss(self.temperature.log, log_prob, self.target_entropy))
+        self._step(self.temperature_optimizer, -(temperature * (log_prob + self.target_entropy)).mean())
         return {
             "grad_norm": norm,
             "actor_loss": loss.detach(),
             "entropy": -log_prob.mean(),
-            "temperature": temperature,
+            "temperature": temperature.detach(),
         }
 
     def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:

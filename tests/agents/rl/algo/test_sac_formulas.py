@@ -197,9 +197,9 @@ def test_gradient_of_actor_and_temperature_by_hand(reduction: Any, w_a: float) -
     assert metrics["actor_grad_norm"] == pytest.approx(math.hypot(of_mean, of_log_std), rel=1e-4)
     assert metrics["entropy"] == pytest.approx(-log_prob, rel=1e-4)
     assert metrics["temperature"] == pytest.approx(0.7)
-    # The target entropy is -A = -1: d/d log alpha of -log alpha (log pi - 1)
+    # The target entropy is -A = -1: d/d log alpha of -alpha (log pi - 1)
     assert sac.temperature.log.grad is not None
-    assert sac.temperature.log.grad.item() == pytest.approx(-(log_prob - 1), rel=1e-4)
+    assert sac.temperature.log.grad.item() == pytest.approx(-0.7 * (log_prob - 1), rel=1e-4)
 
 
 @pytest.mark.parametrize("space", [UNIT, spaces.Box(-100, 500, (1,))])
@@ -222,15 +222,6 @@ def test_temperature_falls_above_the_target_entropy_and_rises_below() -> None:
         sac = make_sac(target_entropy=target, learning_rate=0.1)
         update(sac)
         assert (sac.temperature().item() > 1) is rises
-
-
-def test_temperature_falls_at_the_learning_rate_however_low_it_is() -> None:
-    # The entropy is some 50 nats above the target, so each step of Adam is 0.1: 20 of them lead to exp(-2). With a
-    # gradient that shrinks with the temperature the steps would shrink too.
-    sac = make_sac(target_entropy=-50.0, learning_rate=0.1, critics=((0.0, 0.0),))
-    for _ in range(20):
-        update(sac)
-    assert sac.temperature.log.item() == pytest.approx(-2.0, abs=0.05)
 
 
 def test_critics_get_no_gradient_from_the_actors_step_and_learn_on_after_it() -> None:
