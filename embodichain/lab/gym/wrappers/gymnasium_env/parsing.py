@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embodichain.lab.gym.envs.managers.checks import SceneNames
+from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, PREFIX, RENDER_MODE, GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import check_gymnasium_id
 from embodichain.utils.configclass import to_dict
