@@ -5,18 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from embodichain.agents.rl.algo import SACCfg
-from embodichain.agents.rl.buffer import Demonstrations
-from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
-from embodichain.agents.rl.run_config import load_run_config
-from embodichain.lab.gym.envs import EmbodiedEnvCfg
+from embodichain.agents.rl.train import train_from_config
 from embodichain.lab.gym.envs.managers import DatasetCfg
-from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.utils import logger
 from embodichain.utils.validation import from_dict
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -52,9 +48,12 @@ def test_script_records_what_a_training_reads(tmp_path: Path, monkeypatch: pytes
     script = re.search(r"```python\n(.*?)\n```", PAGE, re.DOTALL)
     assert script is not None
     exec(compile(script[1], "demonstrations.md", "exec"), {})
-    run = load_run_config(CONFIG)
-    assert isinstance(run.env, EmbodiedEnvCfg)
-    with closing(build_env(run.env_id, run.env)) as env:
-        found = read_demonstrations("outputs/demonstrations", None, env, (), run.resolved["gym_config"])
-    assert isinstance(found, Demonstrations)
-    assert found.num_succeeded == len(found.episodes) >= 2
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "log_info", lines.append)
+    few = ["trainer.iterations=1", "trainer.num_envs=2", "trainer.enable_eval=false", "trainer.events={}"]
+    train_from_config(CONFIG, overrides=["algorithm.cfg.demonstrations=outputs/demonstrations", *few])
+    found = [line for line in lines if line.startswith("demonstrations: outputs/demonstrations: ")]
+    assert len(found) == 1
+    match = re.search(r"(\d+) episodes of \d+ steps, (\d+) with success, rewards from 0 to 1", found[0])
+    assert match is not None
+    assert match[1] == match[2]

@@ -216,7 +216,7 @@ def build_trainer(
             viewer=viewer,
         )
         if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
-            assert isinstance(env, EmbodiedEnv)  # SAC collects synchronously
+            assert isinstance(env, EmbodiedEnv | ProcessEnv)  # the config refuses others
             algorithm.use_demonstrations(
                 load_demonstrations(run, folder.path, env, policy.obs_keys, resume is not None)
             )

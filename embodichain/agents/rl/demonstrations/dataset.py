@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
@@ -21,7 +23,6 @@ from embodichain.agents.rl.config_changes import differences
 from embodichain.datasets.checks import check_finite
 from embodichain.datasets.lerobot_reading import LeRobotEpisode, read_info, read_lerobot
 from embodichain.datasets.task_record import task_record
-from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 from embodichain.utils.observations import column_names, entry_spaces
@@ -35,9 +36,23 @@ _INTERVENTIONS = ("complementary_info.is_intervention", "intervention")
 _TOLERANCE = 1e-5  # of the action limits
 
 
-def read_demonstrations(
-    path: str, num_episodes: int | None, env: EmbodiedEnv, keys: Sequence[str], config: Mapping[str, Any]
-) -> Demonstrations:
+@dataclass(frozen=True)
+class Task:
+    """What a dataset must fit.
+
+    Attributes:
+        joint_names: of the robot; None where ``observation.state`` is something else.
+        config: of the environment, as plain data with every default.
+    """
+
+    observation_space: spaces.Dict
+    action_space: spaces.Box
+    success_terminates: bool
+    joint_names: list[str] | None
+    config: Mapping[str, Any]
+
+
+def read_demonstrations(path: str, num_episodes: int | None, task: Task, keys: Sequence[str]) -> Demonstrations:
     """Read the episodes of a dataset that ``LeRobotRecorder`` has written with ``environment_state``.
 
     A dataset has no observation after an episode's last step. If that step reached success, and success terminates the
@@ -49,7 +64,6 @@ def read_demonstrations(
     Args:
         num_episodes: to read, from the first; None: all.
         keys: the entries of the observation that the policy reads beside the flat one.
-        config: of the environment, as plain data with every default.
 
     Raises:
         ConfigError: there is no dataset; it is of another robot, task or version of the task; it lacks something; or a
@@ -57,10 +71,10 @@ def read_demonstrations(
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{PLACE}: "):
-        reader = _Reader(path, read_info(Path(path))["features"], env, keys)
+        reader = _Reader(path, read_info(Path(path))["features"], task, keys)
         for number, episode in enumerate(islice(read_lerobot(path), num_episodes)):
             if not number:
-                _check_record(path, episode, config)
+                _check_record(path, episode, task.config)
             found += reader.rollouts(episode, number)
         if not found:
             marked = "" if reader.mark is None else f" that '{reader.mark}' marks"
@@ -98,14 +112,14 @@ class _Reader:
         mark: the feature that marks interventions, or None.
     """
 
-    def __init__(self, path: str, features: Mapping[str, Any], env: EmbodiedEnv, keys: Sequence[str]) -> None:
+    def __init__(self, path: str, features: Mapping[str, Any], task: Task, keys: Sequence[str]) -> None:
         self._path = path
-        self._terminates = env.success_terminates
-        space = env.single_action_space
+        self._terminates = task.success_terminates
+        space = task.action_space
         self._low, self._high = torch.from_numpy(space.low), torch.from_numpy(space.high)
         self._images = {key: f"observation.images.{_camera_of(key)}" for key in keys}
         self.mark = next((name for name in _INTERVENTIONS if name in features), None)
-        self._check_features(features, env)
+        self._check_features(features, task)
 
     def rollouts(self, episode: LeRobotEpisode, number: int) -> Iterator[tuple[TensorDict, bool]]:
         """Yield rollouts [1, T+1] of an episode, each with whether its last step reached success."""
@@ -127,18 +141,18 @@ class _Reader:
             rollout["terminated"] = terminated[rows]
             yield rollout.unsqueeze(0), bool(is_success[rows[-2]])
 
-    def _check_features(self, features: Mapping[str, Any], env: EmbodiedEnv) -> None:
+    def _check_features(self, features: Mapping[str, Any], task: Task) -> None:
         for name in (_OBS, _ACTION, _REWARD, _SUCCESS, *self._images.values()):
             if name not in features:
                 hint = " (LeRobotRecorder writes it with environment_state)" if name == _OBS else ""
                 raise ConfigError(f"{self._path}: has no feature '{name}'{hint}; it has {', '.join(features)}")
         joints = features.get(_JOINTS, {}).get("names")
-        if "state" not in env.single_observation_space.spaces and joints not in (None, env.robot.joint_names):
+        if None not in (joints, task.joint_names) and joints != task.joint_names:
             raise ConfigError(
-                f"{self._path}: is of another robot: its joints are {joints}, this one's {env.robot.joint_names}"
+                f"{self._path}: is of another robot: its joints are {joints}, this one's {task.joint_names}"
             )
-        self._check_columns(features[_OBS].get("names"), column_names(env.single_observation_space))
-        known = entry_spaces(env.single_observation_space)
+        self._check_columns(features[_OBS].get("names"), column_names(task.observation_space))
+        known = entry_spaces(task.observation_space)
         for key, name in self._images.items():
             shape, wanted = list(features[name]["shape"]), list(known[key].shape)
             if shape != wanted:

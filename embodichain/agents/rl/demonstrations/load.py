@@ -17,12 +17,14 @@ from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
-from embodichain.agents.rl.demonstrations.dataset import PLACE, read_demonstrations
+from embodichain.agents.rl.collector import ProcessEnv
+from embodichain.agents.rl.demonstrations.dataset import PLACE, Task, read_demonstrations
 from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.registry import get_env_spec
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
@@ -34,7 +36,7 @@ _NUM_ENVS, _NUM_EPISODES = 16, 50  # of the expert
 
 
 def load_demonstrations(
-    run: RunConfig, folder: Path, env: EmbodiedEnv, keys: Sequence[str], is_resumed: bool
+    run: RunConfig, folder: Path, env: EmbodiedEnv | ProcessEnv, keys: Sequence[str], is_resumed: bool
 ) -> Demonstrations:
     """Return the demonstrations that ``algorithm.cfg`` names, on all ranks those that rank 0 finds; log what they are.
 
@@ -53,7 +55,7 @@ def load_demonstrations(
 
     def find() -> dict[str, Any]:
         if source != EXPERT:
-            return read_demonstrations(source, cfg.num_demonstrations, env, keys, run.resolved["gym_config"]).to_data()
+            return read_demonstrations(source, cfg.num_demonstrations, _task(run, env), keys).to_data()
         if is_resumed:
             return _read_recorded(folder / FILE)
         return _record_expert(run, folder / FILE, cfg.num_demonstrations or _NUM_EPISODES, keys)
@@ -65,6 +67,20 @@ def load_demonstrations(
         whose = f"the scripted expert of {run.env_id}" if source == EXPERT else source
         logger.log_info(f"demonstrations: {whose}: {found.describe()}")
     return found
+
+
+def _task(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
+    """Return what a dataset must fit."""
+    cfg, cls = run.env, get_env_spec(run.env_id).cls
+    assert isinstance(cfg, EmbodiedEnvCfg)  # the config refuses others
+    has_state = "state" in env.single_observation_space.spaces
+    return Task(
+        observation_space=env.single_observation_space,
+        action_space=env.single_action_space,
+        success_terminates=cfg.extensions.get("success_terminates", cls.success_terminates),
+        joint_names=None if has_state or isinstance(env, ProcessEnv) else env.robot.joint_names,
+        config=run.resolved["gym_config"],
+    )
 
 
 def _record_expert(run: RunConfig, path: Path, num_episodes: int, keys: Sequence[str]) -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 from torch import Tensor
 
-from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
+from embodichain.agents.rl.demonstrations.dataset import Task, read_demonstrations
 from embodichain.datasets.lerobot_dataset import LeRobotWriter
 from embodichain.datasets.lerobot_reading import read_lerobot
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
@@ -70,7 +72,15 @@ def record(root: Path, env: dict[str, Any] | None = None, sensors: Any = (), **p
 
 def read(root: Path, env: CartPoleEnv | None = None, keys: tuple[str, ...] = (), num: int | None = None) -> Any:
     env = env or make()
-    return read_demonstrations(str(root), num, env, keys, env.config_data())
+    assert isinstance(env.single_observation_space, spaces.Dict)
+    task = Task(
+        env.single_observation_space,
+        env.single_action_space,
+        env.success_terminates,
+        env.robot.joint_names,
+        env.config_data(),
+    )
+    return read_demonstrations(str(root), num, task, keys)
 
 
 def error_of(call: Callable[[], Any]) -> str:
@@ -229,6 +239,16 @@ def test_dataset_of_another_robot_is_refused(tmp_path: Path) -> None:
     assert error_of(lambda: read(tmp_path / "data", env)).endswith(
         "is of another robot: its joints are ['hip', 'knee'], this one's ['slider_to_cart', 'cart_to_pole']"
     )
+
+
+def test_another_model_of_robot_is_refused(tmp_path: Path) -> None:
+    record(tmp_path / "data")
+    env = make()
+    config = env.config_data()
+    config["robot"]["fpath"] = "panda"
+    task = Task(env.single_observation_space, env.single_action_space, True, None, config)  # type: ignore[arg-type]
+    text = error_of(lambda: read_demonstrations(str(tmp_path / "data"), None, task, ()))
+    assert re.search(r'was recorded in another environment: robot\.fpath: ".*" in the dataset, "panda" now$', text)
 
 
 def test_other_columns_of_the_observation_are_refused(tmp_path: Path) -> None:
