@@ -24,15 +24,17 @@ from benchmarks.fault_runs import (
     check_equals,
     check_logs,
     check_saves,
+    check_segments,
     expect,
     run_of,
     start,
     write_config,
 )
 from embodichain.agents.rl.checkpoint import file as checkpoint
+from embodichain.utils import files
 from embodichain.utils.utility import load_json
 
-__all__ = ["KillAt", "Kind", "every_operation", "ppo_kind"]
+__all__ = ["KillAt", "Kind", "every_operation", "rl_kind"]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
@@ -66,7 +68,7 @@ class KillAt:
             return _Halves(opened(path, *args, **kwargs), lambda: self._tick("write", str(path)))
 
         os.fsync = counted_fsync
-        checkpoint.open = open_halves  # type: ignore[attr-defined]  # what write_atomically finds before the built-in
+        files.open = open_halves  # type: ignore[attr-defined]  # what write_atomically finds before the built-in
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
         is_change = event in _CHANGES or (event == "open" and isinstance(args[2], int) and args[2] & _WRITING)
@@ -185,19 +187,21 @@ def _last(folder: Path) -> str:
     return (folder / _LIST).read_text(encoding="utf-8").splitlines()[-1]
 
 
-# --- PPO ---
+# --- reinforcement learning ---
 
 
-def ppo_kind(folder: Path, iterations: int) -> Kind:
-    """Return small PPO trainings that evaluate after each iteration and have one checkpoint beside the best one.
+def rl_kind(folder: Path, base: dict[str, Any], iterations: int) -> Kind:
+    """Return small trainings that evaluate after each iteration and have one checkpoint beside the best one.
 
     Args:
         folder: where their config is written.
+        base: of the config.
         iterations: of each.
     """
     env = load_json(CONFIG) | {"max_episode_steps": 3}
     config = folder / write_config(
         folder,
+        base,
         gym_config=env,
         iterations=iterations,
         keep_last=1,
@@ -217,13 +221,14 @@ def ppo_kind(folder: Path, iterations: int) -> Kind:
         (case / "journal.txt").unlink(missing_ok=True)
         return begin(case, prepare)
 
-    return Kind("outputs", begin, go_on, check_ppo)
+    return Kind("outputs", begin, go_on, check_run)
 
 
-def check_ppo(case: Path, whole: Path) -> None:
+def check_run(case: Path, whole: Path) -> None:
     """Compare a finished training with one without faults: policy, logs, the best checkpoint and all files."""
     check_logs(case, check_saves(case))
     check_equals(case, whole)
+    check_segments(case)
     ours, theirs = run_of(case), run_of(whole)
     names = [sorted(path.name for path in [*run.iterdir(), *run.glob("checkpoints/*")]) for run in (ours, theirs)]
     expect(names[0] == names[1], f"the files are {names[0]}, without faults {names[1]}")

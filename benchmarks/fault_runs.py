@@ -21,6 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from embodichain.agents.rl import train
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.utils.utility import load_json
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs/agents/rl/basic/cart_pole/gym_config.json"
 NETWORK = {"type": "mlp", "network_cfg": {"hidden_sizes": [8], "activation": "tanh"}}
@@ -40,6 +41,15 @@ TINY: dict[str, Any] = {
     "algorithm": {"name": "ppo", "cfg": {"n_epochs": 1, "batch_size": 8}},
 }
 STEPS = 8
+# SAC, whose ring of 32 + 2 * 4 + 2 slots of each environment is full after 11 iterations; episodes of 9 steps at most.
+REPLAY: dict[str, Any] = {
+    "trainer": TINY["trainer"] | {"gym_config": load_json(CONFIG) | {"max_episode_steps": 9}},
+    "policy": {"name": "soft_actor_critic", "actor": NETWORK, "critic": NETWORK, "normalize_obs": True},
+    "algorithm": {
+        "name": "sac",
+        "cfg": {"batch_size": 8, "n_steps": 3, "replay_capacity": 64, "learning_starts": 16, "updates_per_step": 0.25},
+    },
+}
 
 
 class BrokenPromiseError(AssertionError):
@@ -161,9 +171,9 @@ def command(folder: Path, *arguments: str) -> Training:
     return Training(folder, process.pid)
 
 
-def write_config(folder: Path, **trainer: Any) -> str:
-    """Write the tiny config, with changes in its trainer block, and return its name."""
-    config = copy.deepcopy(TINY)
+def write_config(folder: Path, base: dict[str, Any] = TINY, **trainer: Any) -> str:
+    """Write a config, by default the tiny one, with changes in its trainer block; return its name."""
+    config = copy.deepcopy(base)
     config["trainer"] |= trainer
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return "config.json"
@@ -214,10 +224,21 @@ def check_logs(folder: Path, upto: int) -> None:
     expect(set(range(STEPS, upto + 1, STEPS)) <= set(shown), f"TensorBoard lacks steps up to {upto}: {sorted(shown)}")
 
 
+def check_segments(folder: Path) -> None:
+    """Check that all segments of replay buffers are there that a checkpoint names, and no others."""
+    checkpoints = run_of(folder) / "checkpoints"
+    stores = [load_checkpoint(path)["stores"] for path in checkpoints.glob("*.pt")]
+    needed = {entry["file"] for buffers in stores for store in buffers.values() for entry in store["segments"]}
+    present = {path.name for path in checkpoints.glob("replay/*")}
+    expect(present == needed, f"the segments are {sorted(present)}, needed are {sorted(needed)}")
+
+
 def check_equals(folder: Path, whole: Path) -> None:
     """Check that two finished runs reached the same policy, bit for bit, with the same metrics."""
     ours, theirs = (CheckpointFolder(run_of(path) / "checkpoints", "").load_latest()[1] for path in (folder, whole))
     expect(ours["global_step"] == theirs["global_step"], "the runs have different lengths")
+    counts = [{name: str(store["state"]) for name, store in run["stores"].items()} for run in (ours, theirs)]
+    expect(counts[0] == counts[1], f"the replay buffers have {counts[0]}, without faults {counts[1]}")
     same = all(torch.equal(value, theirs["policy"][name]) for name, value in ours["policy"].items())
     expect(same, "the policy differs from that of a run without faults")
     rows = []
@@ -229,13 +250,13 @@ def check_equals(folder: Path, whole: Path) -> None:
 
 
 def finish(folder: Path, iterations: int) -> None:
-    """Resume a run to its end, and compare it with one without faults."""
+    """Resume a run to its end, and compare it with one of the same config without faults."""
     end = f"trainer.iterations={iterations}"
     training = start(folder, "--resume", "latest", end).wait()
     expect(training.code == 0, f"the resume ended with {training.code}: {training.printed[-300:]}")
     check_logs(folder, check_saves(folder))
     whole = folder / "whole"
     whole.mkdir()
-    undisturbed = start(whole, "--config", f"../{write_config(folder)}", end).wait()
+    undisturbed = start(whole, "--config", "../config.json", end).wait()
     expect(undisturbed.code == 0, "the run to compare with failed")
     check_equals(folder, whole)

@@ -31,14 +31,17 @@ from typing import Any
 import torch
 
 from benchmarks.fault_cloning import cloning_kind
-from benchmarks.fault_operations import KillAt, every_operation, ppo_kind
+from benchmarks.fault_operations import KillAt, every_operation, rl_kind
 from benchmarks.fault_runs import (
+    REPLAY,
     STEPS,
+    TINY,
     BrokenPromiseError,
     begin,
     check_equals,
     check_logs,
     check_saves,
+    check_segments,
     command,
     expect,
     finish,
@@ -84,9 +87,9 @@ def moment(way: str, folder: Path, run: Path, rng: random.Random) -> Callable[[]
     return has_come
 
 
-def kill_campaign(folder: Path, kills: int, commands: int, rng: random.Random) -> str:
+def kill_campaign(folder: Path, base: dict[str, Any], kills: int, commands: int, rng: random.Random) -> str:
     """Kill one training again and again, each time after a resume."""
-    config = write_config(folder)
+    config = write_config(folder, base)
     first = start(folder, "--config", config).wait(lambda: len(saved(folder)) >= 2)
     first.kill()
     ways = dict.fromkeys(
@@ -108,6 +111,7 @@ def kill_campaign(folder: Path, kills: int, commands: int, rng: random.Random) -
         check_logs(folder, check_saves(folder))
     finish(folder, check_saves(folder) // STEPS + 2)
     expect(not list(run_of(folder).glob("**/*.tmp")), "a temporary file was left behind")
+    check_segments(folder)
     counts = ", ".join(f"{n} {way}" for way, n in ways.items() if n)
     return f"{kills} kills ({counts}); {in_save} left a half-written file; the result is that of a run without"
 
@@ -381,8 +385,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     rng = random.Random(args.seed)
     cases: dict[str, Callable[[Path], str]] = {
-        "SIGKILL": lambda folder: kill_campaign(folder, args.kills, args.commands, rng),
-        "kills at every file operation of PPO": lambda folder: every_operation(folder, ppo_kind(folder, 4), args.most),
+        "SIGKILL": lambda folder: kill_campaign(folder, TINY, args.kills, args.commands, rng),
+        "SIGKILL with a replay buffer": lambda folder: kill_campaign(
+            folder, REPLAY, min(args.kills, 20), min(args.commands, 2), rng
+        ),
+        "kills at every file operation of PPO": lambda folder: every_operation(
+            folder, rl_kind(folder, TINY, 4), args.most
+        ),
+        "kills at every file operation of SAC": lambda folder: every_operation(
+            folder, rl_kind(folder, REPLAY, 4), args.most
+        ),
         "kills at every file operation of a cloning": lambda folder: every_operation(
             folder, cloning_kind(folder, 5), args.most
         ),

@@ -106,9 +106,10 @@ def check_memory(place: str, what: str, wanted: int, device: torch.device | str 
     available = available_memory(device)
     if available is not None and wanted > available:
         raise ConfigError(
-            f"{place}: {what} take {_in_gb(wanted)} of memory at least, and {_in_gb(available)} are available"
+            f"{place}: {what} take {format_size(wanted)} of memory at least, and {format_size(available)} are available"
         )
 
 
-def _in_gb(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"
+def format_size(size: int) -> str:
+    """Return a number of bytes in GB, or in MB if it is less than 0.1 GB."""
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"

@@ -16,6 +16,7 @@ import torch
 
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run_folder, load_resumed_run
+from embodichain.agents.rl.checkpoint.segments import SEGMENTS
 from embodichain.agents.rl.collector import ProcessEnv
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
@@ -137,7 +138,7 @@ def begin_writing(
     step, wall_time, last_step = None, 0.0, None
     if resume is not None:
         step = trainer.global_step
-        for place in (folder.path, trainer.checkpoints.path):
+        for place in (folder.path, trainer.checkpoints.path, trainer.checkpoints.path / SEGMENTS):
             remove_unfinished(place)
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         wall_time, last_step = rewind_metrics(folder.metrics, step)

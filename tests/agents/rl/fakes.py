@@ -15,6 +15,8 @@ from tensordict import TensorDict
 from torch import Tensor, nn
 
 from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithm, register_algo
+from embodichain.agents.rl.algo.optim import gradient_step
+from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.models import ActorCritic, Policy
 from embodichain.utils import configclass
@@ -268,19 +270,35 @@ class OffPolicyCfg:
     """No epochs, no minibatches of a rollout."""
 
     device: str = "cpu"
-    capacity: int = 16
+    replay_capacity: int = 16
 
 
 @register_algo("off_policy_fake")
 class OffPolicyFake(BaseAlgorithm):
-    """Is built like an algorithm with a replay buffer; learns nothing."""
+    """Learns the value of past observations, by 3-step returns from a replay buffer; the actor stays as it is."""
 
     learns_from = "replay"
     cfg_class = OffPolicyCfg
     reads_final_obs = True
 
+    def __init__(self, cfg: OffPolicyCfg, policy: Policy) -> None:
+        super().__init__(cfg, policy)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=1e-2)
+
+    def prepare(self, rollout: TensorDict) -> None:
+        self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+
+    def stores(self) -> dict[str, ReplayBuffer]:
+        return {"replay": self.replay}
+
     def update(self, rollout: TensorDict) -> dict[str, float]:
-        return {}
+        self.replay.add(rollout)
+        for _ in range(2):
+            batch = self.replay.sample(8, 3, 0.9)
+            target = batch["reward"] + batch["discount"] * self.policy.get_value(batch["next"])["value"]
+            loss = (self.policy.evaluate_actions(batch)["value"] - target).square().mean()
+            gradient_step(self.optimizer, self.parameters, loss, 1.0)
+        return {"loss": loss.item()}
 
 
 class ListSink:

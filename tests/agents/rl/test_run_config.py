@@ -245,12 +245,12 @@ def test_group_size_of_the_algorithm_is_that_of_the_training_environment_alone()
 
 
 def test_config_of_an_off_policy_algorithm_needs_no_epochs_and_no_minibatches() -> None:
-    block = {"name": "off_policy_fake", "cfg": {"capacity": 8}}
+    block = {"name": "off_policy_fake", "cfg": {"replay_capacity": 8}}
     run = load_run_config(write_config(Path(), tiny_config(algorithm=block)))
-    assert to_dict(run.algorithm) == {"device": "cpu", "capacity": 8}
+    assert to_dict(run.algorithm) == {"device": "cpu", "replay_capacity": 8}
     assert run.resolved["algorithm"] == block
-    assert errors(tiny_config(algorithm=block | {"cfg": {"capacity": 8, "n_epochs": 1}})) == [
-        "algorithm.cfg.n_epochs: unknown key. Known: device, capacity"
+    assert errors(tiny_config(algorithm=block | {"cfg": {"replay_capacity": 8, "n_epochs": 1}})) == [
+        "algorithm.cfg.n_epochs: unknown key. Known: device, replay_capacity"
     ]
 
 

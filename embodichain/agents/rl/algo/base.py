@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,6 +14,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from embodichain.agents.rl.algo.optim import take_step_counts
+from embodichain.agents.rl.buffer import ReplayBuffer
 from embodichain.agents.rl.models import EVALUATED, Policy
 from embodichain.utils import ConfigError, configclass
 
@@ -155,17 +157,23 @@ class BaseAlgorithm(ABC):
             else:
                 value.load_state_dict(state[name])
 
-    def stores(self) -> dict[str, torch.Tensor]:
-        """Return large tensors that grow from update to update, such as a replay buffer's, by name.
+    def prepare(self, rollout: TensorDict) -> None:  # noqa: B027 (nothing where there is no buffer)
+        """Allocate what depends on the rollouts, such as a replay buffer; called once, before anything is learned.
 
-        The trainer copies ``state_dict`` after every iteration, but not these: a checkpoint is written from the tensors
-        themselves. It may be written after an interrupted iteration, so ``state_dict`` must have the number of valid
-        rows: further ones are of an iteration that the checkpoint does not have.
+        Args:
+            rollout: [N, T+1], like those of ``update``; its values are undefined.
+
+        Raises:
+            ConfigError: it does not fit the memory.
+        """
+
+    def stores(self) -> Mapping[str, ReplayBuffer]:
+        """Return the replay buffers by name.
+
+        The trainer copies ``state_dict`` after every iteration, but of these only their counts: a checkpoint is
+        written from the buffers themselves, their slots into files that several checkpoints share.
         """
         return {}
-
-    def load_stores(self, stores: dict[str, torch.Tensor]) -> None:  # noqa: B027
-        """Load what ``stores`` returned, after ``load_state_dict``; empty if the checkpoint has none."""
 
     def take_step_counts(self) -> list[tuple[int, int]]:
         """Return the numbers of calls and of skipped steps of ``gradient_step`` since the last call, by optimizer.

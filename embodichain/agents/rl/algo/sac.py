@@ -126,9 +126,17 @@ class SAC(BaseAlgorithm):
         self.critic_optimizer = self.make_optimizer(list(self.policy.critics.parameters()), rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
-        self.replay: ReplayBuffer | None = None  # allocated for the first rollout
+        self.replay: ReplayBuffer | None = None
         self._num_updates = 0  # of the critics
         self._owed = 0.0  # gradient steps
+
+    def prepare(self, rollout: TensorDict) -> None:
+        """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
+        self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+
+    def stores(self) -> dict[str, ReplayBuffer]:
+        """Return the replay buffer."""
+        return {} if self.replay is None else {"replay": self.replay}
 
     def update(self, rollout: TensorDict) -> dict[str, float]:
         """Add the rollout to the replay buffer, and learn from samples of it; see ``BaseAlgorithm.update``.
@@ -140,7 +148,8 @@ class SAC(BaseAlgorithm):
         """
         cfg = self.cfg
         if self.replay is None:
-            self.replay = ReplayBuffer(cfg.replay_capacity, rollout)
+            self.prepare(rollout)
+        assert self.replay is not None  # allocated by ``prepare``
         with section("replay"):
             self.replay.add(rollout)
         metrics = {"replay_steps": float(self.replay.num_steps)}

@@ -6,14 +6,40 @@ n steps of a return, O flattened observation size, A action size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 import torch
 from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.agents.rl.buffer.batches import select_rows
+from embodichain.utils import logger
+from embodichain.utils.machine import check_memory, format_size
 
 _OBSERVED = ("obs", "entries")
-_STORED = (*_OBSERVED, "action", "reward", "terminated")
+_OF_A_STEP = ("action", "reward", "terminated")
+_STORED = (*_OBSERVED, *_OF_A_STEP)
+
+
+def _stored(rollout: TensorDict) -> Iterator[tuple[Any, Tensor]]:
+    """Yield key and values of the fields of a rollout that are stored."""
+    fields = rollout.select(*_STORED, strict=False)
+    for key in fields.keys(include_nested=True, leaves_only=True):
+        yield key, fields[key]
+
+
+def _window(capacity: int, rollout: TensorDict) -> int:
+    """Return W for a capacity over all environments."""
+    return -(-capacity // rollout.batch_size[0])
+
+
+def _ring(capacity: int, rollout: TensorDict) -> int:
+    """Return C: W, and room for the rollout that takes most.
+
+    It begins after a reset and is truncated at each step: 1 + 2 T slots. One more is the head.
+    """
+    return _window(capacity, rollout) + 2 * (rollout.batch_size[1] - 1) + 2
 
 
 class ReplayBuffer:
@@ -32,26 +58,52 @@ class ReplayBuffer:
 
     Args:
         capacity: slots of all environments together: W is ``capacity`` / N, rounded up.
-        rollout: one as ``add`` takes them, of the largest T; gives N, shapes and dtypes. Its values are not read.
-        device: of the storage; None: the rollout's.
+        rollout: one as ``add`` takes them, of the largest T; gives N, shapes, dtypes and device. Its values are not
+            read.
     """
 
-    def __init__(self, capacity: int, rollout: TensorDict, device: torch.device | str | None = None) -> None:
+    def __init__(self, capacity: int, rollout: TensorDict) -> None:
         num_envs, num_rollout_slots = rollout.batch_size
         self.num_envs = num_envs
-        self.device = rollout["obs"].device if device is None else torch.device(device)
+        self.device = rollout["obs"].device
         self._max_steps = num_rollout_slots - 1
-        self._window = -(-capacity // num_envs)
-        # The rollout that takes most begins after a reset and is truncated at each step: 1 + 2 T slots, and the head.
-        self._num_slots = self._window + 2 * self._max_steps + 2
+        self._window = _window(capacity, rollout)
+        self._num_slots = _ring(capacity, rollout)
+        num_rows = num_envs * self._num_slots
         # Row n C + s is slot s of environment n.
-        self._slots = self._allocate(rollout)
-        self._is_step = torch.zeros(num_envs * self._num_slots, dtype=torch.bool, device=self.device)
-        # The k-th step of an environment is in the slot that column k % C names: steps are drawn from these.
-        self._step_slots = torch.zeros(num_envs, self._num_slots, dtype=torch.int32, device=self.device)
+        self._slots = TensorDict(
+            {key: self._zeros(num_rows, values.shape[2:], values.dtype) for key, values in _stored(rollout)}, [num_rows]
+        )
+        self._is_step = self._zeros(num_rows, (), torch.bool)
+        # Slots of an environment's steps, its k-th step in column k % C: steps are drawn from these.
+        self._step_slots = self._zeros(num_envs, (self._num_slots,), torch.int32)
         self._num_added = 0  # steps of each environment so far
-        self._head = torch.zeros(num_envs, dtype=torch.int64, device=self.device)  # slots written so far, [N]
-        self._num_dropped = torch.zeros_like(self._head)  # steps that have left the window, [N]
+        self._head = self._zeros(num_envs, (), torch.int64)  # slots written so far, [N]
+        self._num_dropped = self._zeros(num_envs, (), torch.int64)  # steps that have left the window, [N]
+
+    @classmethod
+    def allocate(cls, capacity: int, rollout: TensorDict) -> ReplayBuffer:
+        """Return an algorithm's buffer; log its size, which must fit the memory.
+
+        Args:
+            capacity: as of the constructor, from ``algorithm.cfg.replay_capacity``.
+            rollout: as of the constructor.
+
+        Raises:
+            ConfigError: it does not fit; nothing was allocated.
+        """
+        size = cls.bytes_needed(capacity, rollout)
+        what = f"the {capacity:,} transitions of the replay buffer"
+        check_memory("algorithm.cfg.replay_capacity", what, size, rollout["obs"].device)
+        logger.log_info(f"replay buffer: {capacity:,} transitions, {format_size(size)}")
+        return cls(capacity, rollout)
+
+    @staticmethod
+    def bytes_needed(capacity: int, rollout: TensorDict) -> int:
+        """Return the size of the storage of a buffer with these arguments."""
+        slot = sum(values.element_size() * values.shape[2:].numel() for _, values in _stored(rollout))
+        # Beside a slot: a flag and an entry of the list of steps. Beside a ring: two counts.
+        return rollout.batch_size[0] * (_ring(capacity, rollout) * (slot + 1 + 4) + 2 * 8)
 
     @property
     def num_steps(self) -> int:
@@ -62,12 +114,6 @@ class ReplayBuffer:
     def num_added(self) -> int:
         """Number of steps so far, over all environments; those that have left the window included."""
         return self.num_envs * self._num_added
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of the storage."""
-        stored = (self._is_step, self._step_slots, self._head, self._num_dropped)
-        return self._slots.bytes() + sum(values.nbytes for values in stored)
 
     def add(self, rollout: TensorDict) -> None:
         """Copy a rollout's steps; the host does not wait for the device.
@@ -88,10 +134,10 @@ class ReplayBuffer:
             # Behind every step: where it was not truncated, the next slot overwrites it below.
             behind = self._rows_of(positions[:, :-1] + 1)
             self._write(behind, rollout["final"].select(*_OBSERVED, strict=False)[:, :-1])
-            self._is_step.index_fill_(0, behind.flatten(), False)
+            self._clear(behind.flatten())
         self._write(index, rollout.select(*_STORED, strict=False))
         self._is_step.index_fill_(0, index[:, :-1].flatten(), True)
-        self._is_step.index_fill_(0, index[:, -1], False)
+        self._clear(index[:, -1])
         columns = torch.arange(self._num_added, self._num_added + num_steps, device=self.device) % self._num_slots
         self._step_slots[:, columns] = (positions[:, :-1] % self._num_slots).int()
         self._num_added += num_steps
@@ -118,23 +164,75 @@ class ReplayBuffer:
         powers = (gamma ** ahead.double()).float()
         num_counted = counts.sum(dim=1)
         is_over = (counts & terminated).any(dim=1)
-        batch = select_rows(self._slots.exclude("reward", "terminated"), rows[:, 0])
+        batch = select_rows(self._slots.select(*_OBSERVED, "action", strict=False), rows[:, 0])
         rewards = self._slots["reward"][rows[:, :-1]]
         batch["reward"] = torch.where(counts, powers[:-1] * rewards, 0.0).sum(dim=1)
         batch["discount"] = torch.where(is_over, 0.0, powers[num_counted])
         behind = rows.gather(1, num_counted.unsqueeze(1)).squeeze(1)
-        batch["next"] = select_rows(self._slots.exclude("action", "reward", "terminated"), behind)
+        batch["next"] = select_rows(self._slots.select(*_OBSERVED, strict=False), behind)
         return batch
 
-    def _allocate(self, rollout: TensorDict) -> TensorDict:
-        num_rows = self.num_envs * self._num_slots
+    # --- for checkpoints; see ``Store`` in checkpoint/segments.py ---
 
-        def storage(values: Tensor) -> Tensor:
-            return torch.zeros(num_rows, *values.shape[2:], dtype=values.dtype, device=self.device)
+    @property
+    def slot_bytes(self) -> int:
+        """Size of what ``read`` returns of a slot."""
+        return sum(values[0].nbytes for values in self._fields().values())
 
-        slots = rollout.select(*_STORED, strict=False).apply(storage, batch_size=[num_rows], device=self.device)
-        assert slots is not None  # it has entries
-        return slots
+    def state_dict(self) -> dict[str, Any]:
+        """Return the counts; the slots are not in it."""
+        return {"num_added": self._num_added, "head": self._head, "num_dropped": self._num_dropped}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what ``state_dict`` returned, after ``write`` of the slots in its ``span``."""
+        self._num_added = state["num_added"]
+        self._head, self._num_dropped = state["head"].to(self.device), state["num_dropped"].to(self.device)
+        first, head = self.span(state)
+        self._clear(self._rows_of(head.unsqueeze(1)).flatten())
+        # The window's steps by their numbers.
+        positions = first.unsqueeze(1) + torch.arange(self._window, device=self.device)
+        are_steps = self._is_step[self._rows_of(positions)] & (positions < head.unsqueeze(1))
+        numbers = self._num_dropped.unsqueeze(1) + are_steps.cumsum(dim=1) - 1
+        envs, columns = are_steps.nonzero(as_tuple=True)
+        slots = (positions % self._num_slots).int()
+        self._step_slots[envs, numbers[envs, columns] % self._num_slots] = slots[envs, columns]
+
+    def span(self, state: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return the positions of the first slot of the window and of the head at the time of a state, [N] each."""
+        head: Tensor = state["head"].to(self.device)
+        return (head - self._window).clamp(min=0), head
+
+    def read(self, first: Tensor, last: Tensor) -> dict[str, Tensor]:
+        """Return a copy of the slots at the positions ``first`` to ``last`` [N], on the CPU.
+
+        Returns:
+            Fields by name; the first dimension has the slots, environment by environment.
+        """
+        rows = self._rows_between(first, last)
+        return {name: values.index_select(0, rows).cpu() for name, values in self._fields().items()}
+
+    def write(self, first: Tensor, last: Tensor, slots: Mapping[str, Tensor]) -> None:
+        """Write what ``read`` returned to its place."""
+        rows = self._rows_between(first, last)
+        for name, values in self._fields().items():
+            values.index_copy_(0, rows, slots[name].to(self.device))
+
+    def _fields(self) -> dict[str, Tensor]:
+        """Return the storage by name, with the flags of steps."""
+        names = {".".join(key) if isinstance(key, tuple) else key: key for key in self._slots.keys(True, True)}
+        return {name: self._slots[key] for name, key in names.items()} | {"is_step": self._is_step}
+
+    def _rows_between(self, first: Tensor, last: Tensor) -> Tensor:
+        first, sizes = first.to(self.device), (last - first + 1).to(self.device)
+        envs = torch.arange(self.num_envs, device=self.device).repeat_interleave(sizes)
+        starts = sizes.cumsum(dim=0) - sizes
+        positions = first[envs] + torch.arange(len(envs), device=self.device) - starts[envs]
+        return self._rows_of(positions, envs)
+
+    # --- private ---
+
+    def _zeros(self, num_rows: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.zeros(num_rows, *shape, dtype=dtype, device=self.device)
 
     def _rows_of(self, positions: Tensor, envs: Tensor | None = None) -> Tensor:
         """Return the rows of the storage that hold positions [N, ...] of streams, by default of all environments."""
@@ -168,6 +266,12 @@ class ReplayBuffer:
         for key in values.keys(include_nested=True, leaves_only=True):
             stored = self._slots[key]
             stored.index_copy_(0, rows.flatten(), values[key].to(stored).reshape(-1, *stored.shape[1:]))
+
+    def _clear(self, rows: Tensor) -> None:
+        """Make slots [M] of mere observations: no steps."""
+        for name in _OF_A_STEP:
+            self._slots[name].index_fill_(0, rows, 0)
+        self._is_step.index_fill_(0, rows, False)
 
     def _advance(self, head: Tensor) -> None:
         """Move the head to positions [N], and count the steps that leave the window."""

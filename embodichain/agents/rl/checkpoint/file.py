@@ -28,10 +28,20 @@ class DamagedCheckpointError(ConfigError):
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint; see :func:`write_atomically`."""
+    write_packed(path, *pack(content))
+
+
+def pack(content: dict[str, Any]) -> tuple[memoryview, str]:
+    """Return the archive of a checkpoint, and its SHA-256."""
     buffer = io.BytesIO()
     torch.save({"format_version": FORMAT_VERSION, **content}, buffer)
     archive = buffer.getbuffer()[:-2]  # without the length of the comment
-    comment = _MARK + hashlib.sha256(archive).hexdigest().encode()
+    return archive, hashlib.sha256(archive).hexdigest()
+
+
+def write_packed(path: Path, archive: memoryview, digest: str) -> None:
+    """Write what :func:`pack` returned; see :func:`write_atomically`."""
+    comment = _MARK + digest.encode()
 
     def write(file: IO[bytes]) -> None:
         file.write(archive)
@@ -40,11 +50,14 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, write)
 
 
-def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256: str | None = None) -> dict[str, Any]:
     """Read a checkpoint.
 
+    Args:
+        sha256: of its archive; None: any.
+
     Raises:
-        DamagedCheckpointError: there is no such file, or it is damaged.
+        DamagedCheckpointError: there is no such file, it is damaged, or its archive is another.
         ConfigError: it is of another format.
     """
     try:
@@ -53,7 +66,9 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
         raise DamagedCheckpointError(f"{path}: no such checkpoint") from None
     except OSError as error:
         raise DamagedCheckpointError(f"{path}: cannot be read as a checkpoint: {error.strerror}") from error
-    has_checksum = _verify(path, data)
+    digest = _verified_digest(path, data)
+    if sha256 is not None and digest != sha256:
+        raise DamagedCheckpointError(f"{path}: damaged, or another file than its checkpoint names")
     try:
         content = torch.load(io.BytesIO(data), map_location=device, weights_only=True)
     except UnpicklingError as error:
@@ -67,17 +82,17 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> dic
         raise ConfigError(
             f"{path}: format version {version}; this version of the program reads {FORMAT_VERSION} and no other"
         )
-    if not has_checksum:
+    if digest is None:
         raise DamagedCheckpointError(f"{path}: damaged: its checksum is missing")
     return dict(content)
 
 
-def _verify(path: str | Path, data: bytes) -> bool:
-    """Return whether there is a checksum; a DamagedCheckpointError if it is not that of the file."""
+def _verified_digest(path: str | Path, data: bytes) -> str | None:
+    """Return the checksum, if there is one; a DamagedCheckpointError if it is not that of the file."""
     comment = data[-_COMMENT_SIZE:]
     if not comment.startswith(_MARK):
-        return False
-    digest = hashlib.sha256(memoryview(data)[: -_COMMENT_SIZE - 2]).hexdigest().encode()
-    if comment != _MARK + digest:
+        return None
+    digest = hashlib.sha256(memoryview(data)[: -_COMMENT_SIZE - 2]).hexdigest()
+    if comment != _MARK + digest.encode():
         raise DamagedCheckpointError(f"{path}: damaged: the file does not fit its checksum")
-    return True
+    return digest

@@ -27,7 +27,7 @@ class CheckpointFolder:
 
     Attributes:
         path: the folder.
-        on_recreated: called after :meth:`save` has created a deleted folder again.
+        on_recreated: called after :meth:`create` has created a deleted folder again.
     """
 
     def __init__(self, path: Path, exp_name: str, keep_last: int | None = None) -> None:
@@ -46,14 +46,18 @@ class CheckpointFolder:
         Raises:
             OSError: it cannot be written; the earlier ones are unchanged.
         """
-        if not self.path.is_dir():
-            self.path.mkdir(parents=True)
-            logger.log_warning(f"{self.path}: the folder was removed, with what was in it; it is made again")
-            self.on_recreated()
+        self.create()
         path = self.path_of(step)
         save_checkpoint(path, content)
         self.take_up(path, content)
         return path
+
+    def create(self) -> None:
+        """Create the folder again, with a warning, if it was deleted; else do nothing."""
+        if not self.path.is_dir():
+            self.path.mkdir(parents=True)
+            logger.log_warning(f"{self.path}: the folder was removed, with what was in it; it is made again")
+            self.on_recreated()
 
     def path_of(self, step: int) -> Path:
         """Return the path of the checkpoint of an environment step."""
@@ -70,7 +74,7 @@ class CheckpointFolder:
             self._point(_BEST, best, success_rate=content["best_success"])
         if self._keep_last is not None:
             kept = {self._pointed(_BEST), self._best_of(content)}
-            files = self._files()
+            files = self.files()
             # Later steps are from before the run was resumed from this one.
             for old in files[: files.index(path) + 1][: -self._keep_last]:
                 if old not in kept:
@@ -78,7 +82,7 @@ class CheckpointFolder:
 
     def newest(self) -> Path | None:
         """Return the existing checkpoint with the most steps, if any."""
-        return next(reversed(self._files()), None)
+        return next(reversed(self.files()), None)
 
     def load_latest(self) -> tuple[Path, dict[str, Any]]:
         """Return the latest readable checkpoint and its content; skip damaged ones with a warning.
@@ -87,7 +91,7 @@ class CheckpointFolder:
             ConfigError: there is none, or it is of another format.
         """
         latest = self._pointed(_LATEST)
-        files = self._files()
+        files = self.files()
         if latest is not None and latest in files:
             files = files[: files.index(latest) + 1]
         for path in reversed(files):
@@ -108,8 +112,8 @@ class CheckpointFolder:
             raise ConfigError(f"{self.path}: there is no best checkpoint: nothing was evaluated yet")
         return path, load_checkpoint(path)
 
-    def _files(self) -> list[Path]:
-        """Return the checkpoints by their steps."""
+    def files(self) -> list[Path]:
+        """Return the checkpoints, in the order of their steps."""
         steps = {path: re.search(r"_step_(\d+)\.pt$", path.name) for path in self.path.glob("*.pt")}
         return sorted((path for path, step in steps.items() if step), key=lambda path: int(steps[path][1]))  # type: ignore[index]
 

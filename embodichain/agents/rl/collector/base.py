@@ -45,6 +45,10 @@ class BaseCollector(ABC):
     def reset(self) -> None:
         """Begin new episodes in all environments, with the policy's recurrent state 0."""
 
+    @abstractmethod
+    def allocate(self, num_steps: int) -> TensorDict:
+        """Return new storage for a rollout of ``num_steps`` steps, [N, T+1]."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return the collector's state without the environments', as plain data."""
         return {}

@@ -42,9 +42,10 @@ def own_part(content: dict[str, Any], process_group: ProcessGroup) -> dict[str, 
             if process_group.world_size != world_size
             else "a process had failed when the checkpoint was written"
         )
+        empty = ", and the replay buffers begin empty" if content.get("stores") else ""
         logger.log_warning(
-            f"{why}: policy, optimiser, normaliser and counters continue, and the environments begin new episodes; the "
-            "resumed training is not bit-identical"
+            f"{why}: policy, optimiser, normaliser and counters continue, the environments begin new episodes{empty}; "
+            "the resumed training is not bit-identical"
         )
     return None
 

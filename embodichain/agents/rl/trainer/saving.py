@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
+from embodichain.agents.rl.checkpoint.segments import SegmentFolder, Store
 from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.shards import with_all_parts
 from embodichain.utils import logger
@@ -21,7 +20,7 @@ class Saver:
     """Writes checkpoints of the state after the last finished iteration, of which a copy is kept in memory.
 
     Args:
-        stores: returns the algorithm's large tensors, which are not copied after every iteration.
+        stores: returns the algorithm's replay buffers, of which only the counts are copied after every iteration.
 
     Attributes:
         finished: a copy of the trainer's state after the last finished iteration, if any.
@@ -31,7 +30,7 @@ class Saver:
     """
 
     def __init__(
-        self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], dict[str, Tensor]]
+        self, folder: CheckpointFolder, process_group: ProcessGroup, stores: Callable[[], Mapping[str, Store]]
     ) -> None:
         self.finished: dict[str, Any] | None = None
         self.saved_iteration = 0
@@ -42,6 +41,7 @@ class Saver:
         self._folder = folder
         self._process_group = process_group
         self._stores = stores
+        self._segments = SegmentFolder(folder.path, process_group.rank)
         self._saving = threading.Lock()  # by the training or, if it hangs, by the watchdog thread
 
     def is_best(self, metrics: Mapping[str, float], step: int) -> bool:
@@ -71,14 +71,60 @@ class Saver:
             is_together: all ranks call this; else rank 0 saves alone, without the others' environments.
         """
         step = content["global_step"]
-        content = with_all_parts(content | {"stores": self._stores()}, self._process_group, is_together)
+        stores = self._save_stores(content["stores"], is_together)
+        content = with_all_parts(content | {"stores": stores}, self._process_group, is_together)
         with self._saving:
             if self._process_group.is_main:
                 with self._process_group.busy():
-                    self._folder.save(content, step)
+                    path = self._folder.save(content, step)
+                    if stores:
+                        self._segments.clean(self._folder.files(), path, content)
             self.last = self._folder.path_of(step)
             self.saved_iteration = content["iteration"]
         return self.last
+
+    def stores_state(self) -> dict[str, Any]:
+        """Return the counts of the algorithm's replay buffers by name."""
+        return {name: store.state_dict() for name, store in self._stores().items()}
+
+    def load_stores(self, saved: Mapping[str, Any], checkpoints: Path | None = None) -> None:
+        """Load the replay buffers that a checkpoint names.
+
+        Args:
+            saved: the checkpoint's entry of this rank.
+            checkpoints: the checkpoint's folder; None: this run's.
+
+        Raises:
+            ConfigError: a segment is missing or damaged.
+        """
+        self._segments.load(self._stores(), saved, checkpoints or self._folder.path)
+
+    def _save_stores(self, states: Mapping[str, Any], is_together: bool) -> dict[str, Any]:
+        """Write what the disk lacks of this rank's replay buffers; an OSError on all ranks if one of them cannot."""
+        stores, group = self._stores(), self._process_group
+        if not stores:
+            return {}
+        saved: dict[str, Any] = {}
+        # Rank 0 first: it notices if the folder was deleted, before the others create it for theirs.
+        problem = group.run_on_main(self._problem_of_folder) if is_together else self._problem_of_folder()
+        if not problem:
+            with self._saving, group.busy():
+                try:
+                    saved = self._segments.save(stores, states)
+                except OSError as error:
+                    problem = str(error)
+        problems = group.gather_data(problem) if is_together else [problem]
+        if problem := next(filter(None, problems), ""):
+            raise OSError(problem)
+        return saved
+
+    def _problem_of_folder(self) -> str:
+        """Return why the folder of checkpoints cannot be created, if it was deleted; "" if it is there."""
+        try:
+            self._folder.create()
+        except OSError as error:
+            return str(error)
+        return ""
 
     def try_to_save(self, content: dict[str, Any], is_together: bool = True) -> Path | None:
         """Save; on failure warn and return None: the disk may have space for the next one."""

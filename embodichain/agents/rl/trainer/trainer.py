@@ -19,12 +19,7 @@ from embodichain.agents.rl.collector import BaseCollector, SyncCollector
 from embodichain.agents.rl.config.schedule import Schedule
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import ProcessGroup, get_process_group
-from embodichain.agents.rl.distributed.shards import (
-    bundle_folder,
-    check_in_step,
-    mean_over_ranks,
-    own_part,
-)
+from embodichain.agents.rl.distributed.shards import bundle_folder, check_in_step, mean_over_ranks, own_part
 from embodichain.agents.rl.distributed.stop import stopping_together
 from embodichain.agents.rl.metrics.panel import ProgressDisplay, make_progress
 from embodichain.agents.rl.metrics.sinks import RunLog, ScalarWriter
@@ -178,6 +173,8 @@ class Trainer:
         )
         self._steps_per_iteration = buffer_size * env.num_envs * self._process_group.world_size
         self._num_decisions = buffer_size // policy.chunk_length
+        if algorithm.learns_from == "replay":
+            algorithm.prepare(self.collector.allocate(self._num_decisions))
         self._eval_schedule = Schedule(eval_freq or NEVER, "trainer.eval_freq")
         self._save_schedule = Schedule(save_freq, "trainer.save_freq")
 
@@ -220,7 +217,7 @@ class Trainer:
         return self.saver.save(self.saver.finished or freeze(self.state_dict()))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after an iteration, without the algorithm's stores: plain data, not copied."""
+        """Return the state after an iteration, of replay buffers only their counts: plain data, not copied."""
         return {
             "code_version": __version__,
             "config": self.config,
@@ -232,14 +229,18 @@ class Trainer:
             "num_threads": self._threads,
             "policy": self.policy.state_dict(),
             "algorithm": self.algorithm.state_dict(),
+            "stores": self.saver.stores_state(),
             "generators": generators_state(),
             "statistics": self._stats.state_dict(),
             "collector": self.collector.state_dict(),
             "env": self.collector.env_state_dict(),
         }
 
-    def load_state_dict(self, content: dict[str, Any]) -> None:
-        """Continue from a checkpoint's content; on another number of ranks the environments begin new episodes."""
+    def load_state_dict(self, content: dict[str, Any], checkpoints: Path | None = None) -> None:
+        """Continue from a checkpoint's content; on another number of ranks with new episodes and empty replay buffers.
+
+        ``checkpoints`` is the checkpoint's folder, which has what is in replay buffers; None: this trainer's own.
+        """
         own = own_part(content, self._process_group)
         state = thaw(content | (own or {}))
         self.global_step, self._iteration = state["global_step"], state["iteration"]
@@ -248,8 +249,8 @@ class Trainer:
             self.last_evaluation = Evaluation.from_data(state["evaluation"])
         load_policy_state(self.policy, state["policy"], "the checkpoint")
         self.algorithm.load_state_dict(state["algorithm"])
-        self.algorithm.load_stores(state.get("stores", {}) if own is not None else {})
         if own is not None:
+            self.saver.load_stores(state.get("stores", {}), checkpoints)
             self._load_own_part(state)
         else:
             # Not the random numbers of the run's beginning again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,13 +10,15 @@ import torch
 from tensordict import TensorDict
 
 from embodichain.agents.rl.buffer.replay import ReplayBuffer
+from embodichain.utils import ConfigError, logger, machine
+from tests.no_sync import no_host_sync
 
-Row = list[float]
+Row = Sequence[float]
 
 
 def make_rollout(
-    obs: list[Row],
-    reward: list[Row] | None = None,
+    obs: Sequence[Row],
+    reward: Sequence[Row] | None = None,
     terminated: list[tuple[int, int]] | None = None,
     truncated: dict[tuple[int, int], float] | None = None,
     images: bool = False,
@@ -207,15 +210,58 @@ def test_draws_are_those_of_torchs_global_generator() -> None:
     assert torch.equal(buffer.sample(20, 1, 0.5)["obs"], first["obs"])
 
 
+def test_host_does_not_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}, images=True)
+    buffer = filled(rollout, rollout)
+    with no_host_sync(monkeypatch):
+        buffer.add(rollout)
+        buffer.sample(5, 3, 0.5)
+
+
 def test_images_stay_uint8_and_each_is_stored_once() -> None:
     rollout = make_rollout([[1, 2, 7, 8, 9]], truncated={(0, 1): 3}, images=True)
     batch = filled(rollout).sample(50, 2, 0.5)
     for part in (batch, batch["next"]):
         assert part["entries", "camera"].dtype == torch.uint8
         assert torch.equal(part["entries", "camera"], image_of(part["obs"].reshape(1, -1))[0])
-    one, two = (ReplayBuffer(capacity, rollout) for capacity in (100, 200))
-    # A slot: the image of 12 bytes, obs, action and reward of 4 each, 2 flags, and the int32 in the list of steps.
-    assert two.num_bytes - one.num_bytes == 100 * (12 + 3 * 4 + 2 + 4)
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_memory_that_is_taken_is_what_was_stated(images: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout = make_rollout([[1, 2, 3], [11, 12, 13], [21, 22, 23]], images=images)
+    taken, zeros = [], torch.zeros
+
+    def counting(*args: Any, **kwargs: Any) -> torch.Tensor:
+        taken.append(zeros(*args, **kwargs))
+        return taken[-1]
+
+    monkeypatch.setattr(torch, "zeros", counting)
+    ReplayBuffer.allocate(100, rollout)
+    # 3 rings of 34 + 2 * 2 + 2 = 40 slots, of obs, action, reward (4 bytes each), terminated, is_step (1 each), the
+    # number of a step's slot (4), and with images 2 x 2 x 3. 2 counts of 8 bytes for each ring.
+    assert sum(values.nbytes for values in taken) == 3 * (40 * (12 + 2 + 4 + 12 * images) + 16)
+    assert ReplayBuffer.bytes_needed(100, rollout) == sum(values.nbytes for values in taken)
+
+
+def test_buffer_that_does_not_fit_the_memory_is_refused_with_the_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_memory", lambda device: 3_000_000_000)
+    rollout = make_rollout([[1, 2, 3]])
+    message = (
+        "algorithm.cfg.replay_capacity: the 1,000,000,000 transitions of the replay buffer take 18.0 GB of memory at "
+        "least, and 3.0 GB are available"
+    )
+    with pytest.raises(ConfigError) as error:
+        ReplayBuffer.allocate(10**9, rollout)
+    assert str(error.value) == message
+    with pytest.raises(ConfigError, match="of memory at least"):
+        ReplayBuffer.allocate(10**30, rollout)
+
+
+def test_size_of_the_buffer_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(logger, "log_info", lines.append)
+    ReplayBuffer.allocate(100_000, make_rollout([[1, 2, 3]]))
+    assert lines == ["replay buffer: 100,000 transitions, 1.8 MB"]  # 18 bytes each
 
 
 def test_other_image_at_the_head_is_a_reset_though_the_numbers_are_equal() -> None:

@@ -289,10 +289,10 @@ def test_checkpoint_tells_the_config_from_which_its_parts_can_be_built_again(env
 
 
 def test_off_policy_algorithm_of_a_script_is_in_its_config(env: EmbodiedEnv, tmp_path: Path) -> None:
-    algorithm = build_algo("off_policy_fake", {"capacity": 8}, make_policy(env), "cpu")
+    algorithm = build_algo("off_policy_fake", {"replay_capacity": 8}, make_policy(env), "cpu")
     trainer = make_trainer(env, tmp_path, algorithm, batch_size=None)
     run = load_checkpoint_config(trainer.config, (), ["tests"])
-    assert to_dict(run.algorithm) == {"device": "cpu", "capacity": 8}
+    assert to_dict(run.algorithm) == {"device": "cpu", "replay_capacity": 8}
 
 
 def test_run_of_a_script_is_resumed_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +18,6 @@ from embodichain import __version__
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink
-from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.trainer import trainer
 from embodichain.agents.rl.trainer.evaluation import Evaluation
 from embodichain.agents.rl.trainer.trainer import WARM_UP_STEPS, Trainer
@@ -341,80 +340,3 @@ def test_signal_during_a_pause_ends_the_training(tmp_path: Path) -> None:
         run.train(8)
     run.log.close()
     assert len(run.env.actions) == 1
-
-
-# --- large stores ---
-
-
-class StoringAlgorithm(IdleAlgorithm):
-    """Keeps all rewards in a block that is allocated once, as a replay buffer is; it counts those that are in it."""
-
-    def __init__(self, policy: Policy) -> None:
-        super().__init__(policy)
-        self.rewards, self.size = torch.zeros(1000), 0
-        self.fails_in: int | None = None
-
-    def update(self, rollout: TensorDict) -> dict[str, float]:
-        new = rollout["reward"][:, :-1].reshape(-1)
-        self.rewards[self.size : self.size + len(new)] = new
-        if len(self.rollouts) == self.fails_in:
-            raise RuntimeError("half-way through the update")
-        self.size += len(new)
-        return super().update(rollout)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"size": self.size}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.size = state["size"]
-
-    def stores(self) -> dict[str, Tensor]:
-        return {"rewards": self.rewards}
-
-    def load_stores(self, stores: dict[str, Tensor]) -> None:
-        if not stores:
-            self.size = 0
-            return
-        self.rewards[: self.size] = stores["rewards"][: self.size]
-
-
-def storing_trainer(folder: Path) -> Trainer:
-    policy = linear_policy()
-    return Trainer(policy, ScriptedEnv(2), StoringAlgorithm(policy), **tiny_trainer(folder), log=RunLog())
-
-
-def test_large_store_is_not_copied_after_an_iteration_and_is_in_the_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = storing_trainer(tmp_path)
-    algorithm = cast(StoringAlgorithm, run.algorithm)
-    copied: list[int] = []
-    clone = Tensor.clone
-    monkeypatch.setattr(Tensor, "clone", lambda x, **kwargs: copied.append(x.numel()) or clone(x, **kwargs))  # type: ignore[func-returns-value]
-    run.train(24)
-    assert copied
-    assert algorithm.rewards.numel() not in copied
-    content = load_checkpoint(tmp_path / "tiny_step_24.pt")
-    assert torch.equal(content["stores"]["rewards"], algorithm.rewards)
-    resumed = storing_trainer(tmp_path / "resumed")
-    resumed.load_state_dict(content)
-    again = cast(StoringAlgorithm, resumed.algorithm)
-    assert (again.size, again.rewards is algorithm.rewards) == (24, False)
-    assert torch.equal(again.rewards, algorithm.rewards)
-
-
-def test_what_an_interrupted_iteration_has_stored_does_not_count(tmp_path: Path) -> None:
-    run = storing_trainer(tmp_path)
-    algorithm = cast(StoringAlgorithm, run.algorithm)
-    algorithm.fails_in = 2
-    with pytest.raises(RuntimeError, match="half-way"):
-        run.train(24)
-    path = run.saver.rescue(is_together=True)
-    assert path == tmp_path / "tiny_step_16.pt"
-    resumed = storing_trainer(tmp_path / "resumed")
-    resumed.load_state_dict(load_checkpoint(path))
-    again = cast(StoringAlgorithm, resumed.algorithm)
-    assert algorithm.rewards[16:24].any()  # it was stored
-    assert again.size == 16
-    assert torch.equal(again.rewards[:16], algorithm.rewards[:16])
-    assert not again.rewards[16:].any()

@@ -180,6 +180,10 @@ class AsyncCollector(BaseCollector):
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {needed}")
         return rollout.update(taken)
 
+    def allocate(self, num_steps: int) -> TensorDict:
+        """Return new storage for a rollout; see ``BaseCollector.allocate``."""
+        return self._env_sets[0].allocate(num_steps, self.keeps_final_obs)
+
     def reset(self) -> None:
         """Begin new episodes in all environments.
 

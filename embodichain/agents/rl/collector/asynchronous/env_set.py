@@ -38,14 +38,18 @@ class EnvSet:
 
     def collect(self, num_steps: int, resets: bool, keeps_final_obs: bool) -> TensorDict:
         """Return a new rollout [N, T+1] with ``policy_version`` and ``origin``; ``resets``: begin new episodes."""
-        self.collector.keeps_final_obs = keeps_final_obs
         number, self._begun = self._begun, self._begun + 1
         if resets:
             self.collector.reset()
-        rollout = self.collector.collect(num_steps, self.collector.allocate(num_steps))
+        rollout = self.collector.collect(num_steps, self.allocate(num_steps, keeps_final_obs))
         # New episodes are whole, even if rollouts before them were dropped.
         rollout.set_non_tensor("origin", RolloutOrigin(self.index, number, resets, self._capture()))
         return rollout
+
+    def allocate(self, num_steps: int, keeps_final_obs: bool) -> TensorDict:
+        """Return new storage for a rollout [N, T+1]."""
+        self.collector.keeps_final_obs = keeps_final_obs
+        return self.collector.allocate(num_steps)
 
     def reset(self) -> None:
         """Begin new episodes in all environments."""

@@ -1,0 +1,180 @@
+"""Runs with a replay buffer: 2 environments, 4 steps an iteration, 12 slots of each environment that are sampled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.train import main, train_from_config
+from embodichain.cli import main as cli
+from embodichain.utils.utility import load_json
+from tests.agents.rl.distributed.processes import run_ranks
+from tests.agents.rl.fakes import CART_POLE_ENV, assert_same, tiny_config, write_config
+from tests.agents.rl.test_resume import only_run, rows, run_until, run_whole
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def replay_config(folder: Path = Path(), **changes: Any) -> str:
+    """Write a config of episodes that are truncated after 7 steps."""
+    config = tiny_config(
+        trainer__gym_config=load_json(CART_POLE_ENV) | {"max_episode_steps": 7},
+        trainer__iterations=6,
+        trainer__eval_freq="5 it",
+        trainer__num_eval_episodes=1,
+        trainer__num_eval_envs=1,
+        algorithm={"name": "off_policy_fake", "cfg": {"replay_capacity": 24}},
+    )
+    for name, value in changes.items():
+        config["trainer"][name] = value
+    return write_config(folder, config)
+
+
+def last_checkpoint(run: Path) -> Path:
+    return max((run / "checkpoints").glob("*.pt"), key=lambda path: int(path.stem.rpartition("_")[2]))
+
+
+def segments_of(content: dict[str, Any], checkpoints: Path) -> list[Path]:
+    return [checkpoints / "replay" / entry["file"] for entry in content["stores"]["replay"]["segments"]]
+
+
+def stored(content: dict[str, Any], checkpoints: Path) -> dict[tuple[int, int], Any]:
+    """Return the newest version of each slot that a checkpoint's segments have, by environment and position."""
+    slots: dict[tuple[int, int], Any] = {}
+    for path in segments_of(content, checkpoints):
+        segment = load_checkpoint(path)
+        fields = segment["slots"]
+        spans = zip(segment["first"].tolist(), segment["last"].tolist(), strict=True)
+        places = [(env, at) for env, (first, last) in enumerate(spans) for at in range(first, last + 1)]
+        slots |= {place: {n: fields[n][i].tolist() for n in fields} for i, place in enumerate(places)}
+    heads = content["stores"]["replay"]["state"]["head"].tolist()
+    return {place: slot for place, slot in slots.items() if heads[place[0]] - 12 <= place[1] < heads[place[0]]}
+
+
+def assert_same_trainings(ours: Path, theirs: Path) -> None:
+    assert rows(ours) == rows(theirs)
+    contents = [load_checkpoint(last_checkpoint(run)) for run in (ours, theirs)]
+    slots = [stored(content, run / "checkpoints") for content, run in zip(contents, (ours, theirs), strict=True)]
+    assert len(slots[0]) == 24
+    assert slots[0] == slots[1]
+    for content in contents:  # segments begin where the saves were
+        del content["stores"]["replay"]["segments"], content["config"], content["train_seconds"]
+    assert_same(contents[0], contents[1])
+
+
+# 16 steps of the warm-up and 4 an iteration: in the second iteration, the fourth, the evaluation after the fifth.
+@pytest.mark.parametrize("step", [22, 30, 38])
+def test_run_that_was_stopped_and_resumed_equals_one_that_was_not(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replay_config()
+    whole = run_whole(config, monkeypatch)
+    run = run_until(config, monkeypatch, step)
+    assert main(["--resume", "latest"]) == 0
+    assert_same_trainings(run, whole)
+    assert not list(run.rglob("*.tmp"))
+
+
+def test_temporary_segment_of_a_killed_process_is_removed_by_the_resume() -> None:
+    assert main(["--config", replay_config(iterations=2)]) == 0
+    replay = only_run() / "checkpoints/replay"
+    (replay / "replay_rank_0_to_99_0123456789abcdef.pt.999999999-1.tmp").write_bytes(b"half")
+    assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
+    assert not list(replay.glob("*.tmp"))
+
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "folder": lambda segment: shutil.rmtree(segment.parent),
+    "missing": lambda segment: segment.unlink(),
+    "truncated": lambda segment: segment.write_bytes(segment.read_bytes()[:-50]),
+    "emptied": lambda segment: segment.write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_lost_segment_is_one_line_that_names_it_and_nothing_is_changed(
+    loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", replay_config()]) == 0
+    checkpoint = last_checkpoint(only_run())
+    segment = segments_of(load_checkpoint(checkpoint), checkpoint.parent)[0]
+    LOSSES[loss](segment)
+    before = {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main(["--resume", "latest", "trainer.iterations=9"]) == 2
+    (error,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("[INFO]")]
+    named = segment.parent if loss == "folder" else segment
+    kind = "missing" if loss in ("folder", "missing") else "damaged"
+    assert error.startswith(f"error: {named}: {kind}")
+    assert error.endswith(": the replay buffer of the checkpoint cannot be restored")
+    assert {path: path.read_bytes() for path in only_run().rglob("*") if path.is_file()} == before
+
+
+def test_what_only_reads_the_policy_needs_no_segments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", replay_config()]) == 0
+    run = only_run()
+    shutil.rmtree(run / "checkpoints/replay")
+    assert cli(["eval", str(run), "--episodes", "1"]) == 0
+    assert cli(["eval", f"{run}/best", "--episodes", "1"]) == 0
+    assert cli(["play", str(run), "--episodes", "1"]) == 0
+    assert cli(["rewards", str(run), "--episodes", "2"]) == 0
+    assert cli(["report", str(run)]) == 0
+    assert cli(["export", str(run)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "replay" in line] == ["[INFO] replay buffer: 24 transitions, 0.0 MB"]
+
+
+def test_replay_buffer_beyond_the_memory_is_refused_before_a_run_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config", replay_config(), f"algorithm.cfg.replay_capacity={10**13}"]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: algorithm.cfg.replay_capacity: the 10,000,000,000,000 transitions of the replay ")
+    assert not Path("outputs").exists()
+
+
+# --- two processes ---
+
+
+def train_and_resume(rank: int, folder: Path) -> list[Path]:
+    """Train at once, and in two parts; return the folders of both runs."""
+    path = str(folder / "train_config.json")
+    runs = []
+    for name, iterations in (("whole", 6), ("half", 3)):
+        (folder / name).mkdir(exist_ok=True)
+        os.chdir(folder / name)
+        summary = train_from_config(path, True, [f"trainer.iterations={iterations}"])
+        if name == "half":
+            summary = train_from_config(None, True, ["trainer.iterations=6"], resume=summary["run_folder"])
+        runs.append(folder / name / summary["run_folder"])
+    return runs
+
+
+def test_each_process_resumes_its_own_replay_buffer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replay_config(tmp_path, save_freq="1 it", keep_last=2, enable_eval=False)
+    whole, half = run_ranks(2, train_and_resume, tmp_path, joined=False)[0]
+    assert rows(half) == rows(whole)
+    contents = [load_checkpoint(last_checkpoint(run)) for run in (half, whole)]
+    for get in (lambda content: content, lambda content: content["other_ranks"][0]):
+        ours, theirs = (
+            stored(get(content), run / "checkpoints") for content, run in zip(contents, (half, whole), strict=True)
+        )
+        assert ours == theirs
+    assert stored(contents[0], half / "checkpoints") != stored(contents[0]["other_ranks"][0], half / "checkpoints")
+    # Nothing is left that no checkpoint needs.
+    needed = set()
+    for path in (half / "checkpoints").glob("*.pt"):
+        content = load_checkpoint(path)
+        needed |= {name for part in (content, *content["other_ranks"]) for name in segments_of(part, path.parent)}
+    assert set((half / "checkpoints/replay").iterdir()) == needed
+    # Another number of processes.
+    capsys.readouterr()
+    assert main(["--resume", str(half), "--no-distributed", "trainer.iterations=7"]) == 0
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line]
+    assert "the environments begin new episodes, and the replay buffers begin empty; " in warning
+    assert load_checkpoint(last_checkpoint(half))["stores"]["replay"]["state"]["num_added"] == 4
