@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 _LOGGER = logging.getLogger("embodichain")
@@ -35,6 +37,17 @@ def speak_as(rank: int, is_started: bool = False) -> None:
         _LOGGER.setLevel(logging.WARNING if is_started else logging.ERROR)
         for handler in _LOGGER.handlers:
             handler.setFormatter(logging.Formatter(f"[%(levelname)s] rank {rank}: %(message)s"))
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Log warnings and errors alone in the block."""
+    level = _LOGGER.level
+    _LOGGER.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        _LOGGER.setLevel(level)
 
 
 def log_info(message: str) -> None:

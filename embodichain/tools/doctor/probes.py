@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from embodichain.agents.rl.algo import BaseAlgorithm
 from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.models import ActorCritic, Policy
+from embodichain.utils import logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.validation import from_dict
 
@@ -97,7 +98,7 @@ class Patient:
             raise CheckSkippedError(f"the config has no {setting}")
 
     def build(self, policy: Policy, rollout: TensorDict, **settings: Any) -> BaseAlgorithm:
-        """Build the algorithm.
+        """Build the algorithm, and prepare it for rollouts of this size as the trainer does.
 
         Args:
             rollout: [N, T+1]; one minibatch has the size of a whole rollout.
@@ -106,7 +107,10 @@ class Patient:
         num_envs, slots = rollout.batch_size
         wanted = {**_PLAIN, "batch_size": num_envs * (slots - 1), **settings}
         cfg = replace(self._cfg, **{name: value for name, value in wanted.items() if self.has(name)})
-        return self.algo_class(cfg, policy)
+        algorithm = self.algo_class(cfg, policy)
+        with logger.only_warnings():  # of its buffer's size
+            algorithm.prepare(rollout)
+        return algorithm
 
     def train(self, policy: Policy, collect: Callable[[], TensorDict], **settings: Any) -> Iterator[None]:
         """Update a policy endlessly, each time with a new rollout [N, T+1] from ``collect``; yield after each."""

@@ -28,6 +28,9 @@ class SickSAC(SAC):
         if "no target networks" in bugs:
             self.target_critics = self.policy.critics
 
+    def prepare(self, rollout: TensorDict) -> None:
+        self.replay = _SickReplay(self.cfg.replay_capacity, rollout, self.bugs)
+
     def update(self, rollout: TensorDict) -> dict[str, float]:
         bugs = self.bugs
         seen = rollout.clone()
@@ -46,11 +49,6 @@ class SickSAC(SAC):
             seen["final"]["obs"][:] = seen["obs"]
         if "end of the rollout as termination" in bugs:
             seen["terminated"][:, -2] = True
-        if "next rollout behind the last step" in bugs and self.replay is not None:
-            self.replay._num_added, added = 0, self.replay._num_added  # it then compares nothing
-            self.replay._begins_elsewhere(seen)
-            self.replay._num_added = added
-            self.replay._begins_elsewhere = lambda rollout: torch.zeros(len(rollout), dtype=torch.bool)  # type: ignore[method-assign]
         if "rewards transposed" in bugs:
             reward = step["reward"]
             seen["reward"][:, :-1] = reward.t().reshape(reward.shape).clone()
@@ -60,8 +58,6 @@ class SickSAC(SAC):
             seen["terminated"][:] = False
         if "n steps run on after truncation" in bugs and self.cfg.n_steps > 1:
             seen["truncated"][:] = False
-        if self.replay is None:
-            self.replay = _SickReplay(self.cfg.replay_capacity, seen, bugs)
         metrics = super().update(seen)
         if "loss is NaN" in bugs:
             return metrics | {"critic_loss": float("nan")}
@@ -136,6 +132,10 @@ class _SickReplay(ReplayBuffer):
     def __init__(self, capacity: int, rollout: TensorDict, bugs: frozenset[str]) -> None:
         super().__init__(capacity, rollout)
         self._bugs = bugs
+
+    def _begins_elsewhere(self, rollout: TensorDict) -> Tensor:
+        differs = super()._begins_elsewhere(rollout)
+        return torch.zeros_like(differs) if "next rollout behind the last step" in self._bugs else differs
 
     def sample(self, batch_size: int, n_steps: int, gamma: float) -> TensorDict:
         bugs = self._bugs
