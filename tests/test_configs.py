@@ -201,6 +201,7 @@ SMALLEST = [
     ("actor_critic", "ppo", "basic/cart_pole", 2),
     ("actor_critic_recurrent", "ppo", "basic/cart_pole", 2),
     ("actor_only", "grpo", "basic/cart_pole", 8),
+    ("soft_actor_critic", "sac", "reach", 2),
     ("vla", "ppo", "push_colored_cube", 2),
 ]
 NETWORKS: dict[str, Any] = {"actor_only": {"actor": {}}, "vla": {}}

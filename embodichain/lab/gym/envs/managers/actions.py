@@ -53,17 +53,22 @@ class DeltaQposTerm(ActionTerm):
 
     @override
     def configure(self, scale: PositiveFloat = 1.0, part_name: str | None = None) -> None:
-        self.scale = scale
+        self._scale = scale
         self.choose_joints(part_name)
         self._low, self._high = _position_limits(self)
 
+    @property
+    def scale(self) -> float:
+        """Largest change in a control step, rad or m."""
+        return self._scale
+
     @override
     def command_map(self) -> CommandMap:
-        return self.joint_command("change of joint position, rad or m", self.scale)
+        return self.joint_command("change of joint position, rad or m", self._scale)
 
     @override
     def process_action(self, action: Tensor) -> dict[str, Tensor]:
-        target = torch.add(self.present_qpos(), action, alpha=self.scale)
+        target = torch.add(self.present_qpos(), action, alpha=self._scale)
         return {"qpos": torch.clamp(target, self._low, self._high)}
 
 
