@@ -31,8 +31,7 @@ from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.envs.managers.params import read_signature
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
-from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.utils.configclass import is_required
 from embodichain.utils.docs import argument_docs, field_docs, first_line

@@ -32,8 +32,8 @@ from embodichain.lab.gym.envs.managers.cfg import EventCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
-from embodichain.lab.gym.wrappers.gymnasium_env.parsing import GYMNASIUM_KEYS, ParsedGymnasiumEnv, parse_gymnasium
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
+from embodichain.lab.gym.wrappers.gymnasium_env.parsing import ParsedGymnasiumEnv, parse_gymnasium
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
 from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger

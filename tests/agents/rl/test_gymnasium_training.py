@@ -8,14 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
+from embodichain.agents.rl.algo import build_algo
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.gymnasium_checks import with_scene
+from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.agents.rl.train import main, train_from_config
-from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
+from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import NETWORK, assert_same, tiny_config, write_config
@@ -238,3 +243,52 @@ def test_grpo_learns_from_groups_of_equal_episodes() -> None:
     policy = {"name": "actor_only", "actor": NETWORK}
     grpo = {"name": "grpo", "cfg": {"group_size": 2, "batch_size": 4, "n_epochs": 1}}
     assert train_from_config(write_config(Path(), config(policy=policy, algorithm=grpo)))["env_steps"] == 32
+
+
+def test_a_scripts_own_trainer_writes_checkpoints_that_the_command_continues(tmp_path: Path) -> None:
+    env = GymnasiumEnv(GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5))
+    block = {"name": "actor_critic", "actor": NETWORK, "critic": NETWORK}
+    policy = build_policy(block, env.flattened_observation_space, env.single_action_space, "cpu")
+    algorithm = build_algo("ppo", {"batch_size": 8, "n_epochs": 1}, policy, "cpu")
+    Trainer(policy, env, algorithm, 4, checkpoint_dir=tmp_path / "checkpoints").train(16)
+    env.close()
+    run = load_run_config(tmp_path / "config.json")
+    assert run.env == GymnasiumEnvCfg(PENDULUM["id"], num_envs=2, max_episode_steps=6, seed=5)
+    assert train_from_config(None, overrides=["trainer.iterations=3"], resume=str(tmp_path))["env_steps"] == 24
+
+
+def test_environments_are_stepped_in_another_process(tmp_path: Path) -> None:
+    asynchronous = {"backend": "process", "max_staleness": 0}
+    path = write_config(tmp_path, config(trainer__asynchronous=asynchronous, trainer__enable_eval=False))
+    summary = train_from_config(path, overrides=["trainer.iterations=2"])
+    assert train_from_config(None, overrides=["trainer.iterations=3"], resume=summary["run_folder"])["env_steps"] == 24
+
+
+class _Camera(gym.Env[Any, Any]):
+    """Shows an image, whose brightness is to be the action."""
+
+    observation_space = gym.spaces.Dict(
+        {"camera": gym.spaces.Box(0, 255, (16, 16, 3), np.uint8), "goal": gym.spaces.Box(-1, 1, (2,))}
+    )
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._obs(), float(action[0]), False, False, {}
+
+    def _obs(self) -> dict[str, Any]:
+        camera = np.full((16, 16, 3), self.np_random.integers(256), np.uint8)
+        return {"camera": camera, "goal": np.zeros(2, np.float32)}
+
+
+def test_a_cnn_reads_an_environments_image_by_its_key() -> None:
+    network = {"type": "cnn", "keys": ["camera"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
+    policy = {"name": "actor_critic", "actor": network, "critic": network}
+    with registered("Camera-v0", _Camera, max_episode_steps=5):
+        path = write_config(Path(), config({"id": "gymnasium:Camera-v0"}, policy=policy))
+        summary = train_from_config(path, overrides=["trainer.iterations=2"])
+        assert train_from_config(None, overrides=["trainer.iterations=3"], resume="latest")["env_steps"] == 24
+    assert summary["avg_reward"] is not None

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import SACCfg
@@ -71,13 +72,16 @@ def load_demonstrations(
 
 def _task(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
     """Return what a dataset must fit."""
-    cfg, cls = run.env, get_env_spec(run.env_id).cls
-    assert isinstance(cfg, EmbodiedEnvCfg)  # the config refuses others
+    cfg, cls, action_space = run.env, get_env_spec(run.env_id).cls, env.single_action_space
+    # The config refuses others.
+    assert isinstance(cfg, EmbodiedEnvCfg)
+    assert issubclass(cls, EmbodiedEnv)
+    assert isinstance(action_space, spaces.Box)
     has_state = "state" in env.single_observation_space.spaces
     return Task(
         observation_space=env.single_observation_space,
-        action_space=env.single_action_space,
-        success_terminates=cfg.extensions.get("success_terminates", cls.success_terminates),
+        action_space=action_space,
+        success_terminates=bool(cfg.extensions.get("success_terminates", cls.success_terminates)),
         joint_names=None if has_state or isinstance(env, ProcessEnv) else env.robot.joint_names,
         config=run.resolved["gym_config"],
     )

@@ -217,7 +217,7 @@ def describe_parts(parts: ScriptParts, trainer: Mapping[str, Any]) -> dict[str, 
         if not isinstance(env, DescribesItself):
             raise ConfigError(f"the environment {type(env).__name__} has no config_data()")
         gym_config = env.config_data()
-        settings["seed"] = gym_config["env"].pop("seed")
+        settings["seed"] = gym_config.get("env", gym_config).pop("seed")
         settings["events"] = {"train": env.terms_data(parts.event_cfg), "eval": env.terms_data(parts.eval_event_cfg)}
         settings["import_modules"] = _modules_of(type(parts.policy), type(parts.algorithm), type(env))
         blocks = {"policy": _of_policy(parts.policy), "algorithm": _of_algorithm(parts.algorithm)}

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, PositiveInt
 
 from embodichain.utils import configclass
-from embodichain.utils.configclass import MayChange, replace
+from embodichain.utils.configclass import MayChange, replace, to_dict
 
 PREFIX = "gymnasium:"
 """Of the ids of Gymnasium's environments in our configs."""
@@ -17,6 +17,9 @@ RENDER_MODE = "rgb_array"
 """``render_mode`` of environments that make images."""
 OWN_FORM = "vector_entry_point"
 """``vectorization`` by the environment's own vector form."""
+
+GYMNASIUM_KEYS = ("id", "kwargs", "num_envs", "vectorization", "max_episode_steps")
+"""The keys of the config's file."""
 
 
 @configclass
@@ -66,3 +69,9 @@ class GymnasiumEnvCfg:
     def with_images(self) -> GymnasiumEnvCfg:
         """Return the config of environments that make images, for others to record."""
         return replace(self, kwargs=self.kwargs | {"render_mode": RENDER_MODE}, records=False)
+
+
+def file_data(cfg: GymnasiumEnvCfg) -> dict[str, Any]:
+    """Return the content of a file that is parsed to the same config."""
+    values = to_dict(cfg)
+    return {key: values[key] for key in GYMNASIUM_KEYS if values[key] is not None}

@@ -13,12 +13,13 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import SameStepReset
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, RENDER_MODE, GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, RENDER_MODE, GymnasiumEnvCfg, file_data
 from embodichain.lab.gym.wrappers.gymnasium_env.member import SUCCESS_KEYS
 from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
 from embodichain.lab.gym.wrappers.gymnasium_env.vectorization import make_vector_env
 from embodichain.utils import logger
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
 from embodichain.utils.random import CounterRandom
 
@@ -171,6 +172,21 @@ class GymnasiumEnv:
             return _NOT_GIVEN
         self._envs.set_attr("restored", members)
         return next(filter(None, self._envs.get_attr("restored")), "")
+
+    def number_envs(self, first_env_id: int, group_size: int) -> None:
+        """Change ``first_env_id`` and ``group_size``; call :meth:`reset` before the next step."""
+        self.cfg = replace(self.cfg, first_env_id=first_env_id, group_size=group_size)
+        self.random = CounterRandom(self.cfg.seed, self.num_envs, "cpu", first_env_id, group_size)
+        self._obs = None
+
+    def config_data(self) -> dict[str, Any]:
+        """Return the content of a config file from which these environments can be built again, and their ``seed``."""
+        return file_data(self.cfg) | {"seed": self.cfg.seed}
+
+    def terms_data(self, terms: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configs of no terms, since a Gymnasium environment has none."""
+        assert not terms  # it takes no events
+        return {}
 
     def knows_success(self) -> bool:
         """Return whether an ``info`` has had ``is_success`` or ``success`` by now."""

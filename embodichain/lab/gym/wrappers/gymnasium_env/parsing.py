@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
-from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, PREFIX, RENDER_MODE, GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import (
+    GYMNASIUM_KEYS,
+    OWN_FORM,
+    PREFIX,
+    RENDER_MODE,
+    GymnasiumEnvCfg,
+    file_data,
+)
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import check_gymnasium_id
-from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import collected, raise_problems, unknown_key
 from embodichain.utils.validation import parse
-
-GYMNASIUM_KEYS = ("id", "kwargs", "num_envs", "vectorization", "max_episode_steps")
-"""The keys of the config's file."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,7 @@ class ParsedGymnasiumEnv:
 
     def data(self) -> dict[str, Any]:
         """Return the content of a file that is parsed to the same config."""
-        values = to_dict(self.cfg)
-        return {key: values[key] for key in GYMNASIUM_KEYS if values[key] is not None}
+        return file_data(self.cfg)
 
 
 def gymnasium_cfg(data: Mapping[str, Any], allowed_imports: Sequence[str] = ()) -> GymnasiumEnvCfg:
