@@ -246,7 +246,7 @@ def test_another_model_of_robot_is_refused(tmp_path: Path) -> None:
     env = make()
     config = env.config_data()
     config["robot"]["fpath"] = "panda"
-    task = Task(env.single_observation_space, env.single_action_space, True, None, config)  # type: ignore[arg-type]
+    task = Task(env.single_observation_space, env.single_action_space, True, None, config)
     text = error_of(lambda: read_demonstrations(str(tmp_path / "data"), None, task, ()))
     assert re.search(r'was recorded in another environment: robot\.fpath: ".*" in the dataset, "panda" now$', text)
 
