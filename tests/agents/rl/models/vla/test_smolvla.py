@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
 from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
 from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora
+from embodichain.agents.rl.models.vla.smolvla_layers import fitted_pixels
 from embodichain.tools.cloning.cloning import Cloning, cloning_loss
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations
@@ -152,9 +153,8 @@ def test_vision_and_language_learn_only_if_asked(train_vlm: bool) -> None:
 
 
 def test_images_keep_their_proportions_on_black() -> None:
-    net = tiny()
     images = torch.full((1, 16, 24, 3), 255, dtype=torch.uint8)
-    pixels = net._pixels(images)  # 24 x 16 becomes 32 x 21
+    pixels = fitted_pixels(images, 32)  # 24 x 16 becomes 32 x 21
     assert pixels.shape == (1, 3, 32, 32)
     assert (pixels[:, :, :11] == -1).all()
     torch.testing.assert_close(pixels[:, :, 11:], torch.ones(1, 3, 21, 32))
