@@ -76,6 +76,7 @@ class SmolVLA(GaussianVLA):
     expert: Any  # a ModuleList of transformers' layers
     action_mean: torch.Tensor  # [A], if actions are normalised
     action_std: torch.Tensor  # [A]
+    flow_shape: tuple[int, int]  # F, W
     read_words: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Turns the observation's instructions [B, L] into the language model's tokens and a mask that is False at
     padding. Unless another function is put here, they are its tokens."""
@@ -93,9 +94,9 @@ class SmolVLA(GaussianVLA):
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
         self.imitation_length = cfg.flow_length or cfg.chunk_length  # F
-        self._flow_shape = (self.imitation_length, cfg.action_width or cfg.action_dim)
+        self.flow_shape = (self.imitation_length, cfg.action_width or cfg.action_dim)
         self._state_width = cfg.state_width or cfg.state_dim
-        self.extra_fields = (("noise", math.prod(self._flow_shape)),)
+        self.extra_fields = (("noise", math.prod(self.flow_shape)),)
         if cfg.action_normalization != "IDENTITY":
             self.register_buffer("action_mean", torch.zeros(cfg.action_dim))
             self.register_buffer("action_std", torch.ones(cfg.action_dim))
@@ -113,10 +114,10 @@ class SmolVLA(GaussianVLA):
                 layer.self_attn.v_proj = nn.Linear(shared, shared, bias=text.attention_bias)
         width = expert.config.hidden_size
         self.state = nn.Linear(self._state_width, text.hidden_size)
-        self.action_in = nn.Linear(self._flow_shape[1], width)
+        self.action_in = nn.Linear(self.flow_shape[1], width)
         self.time_in = nn.Linear(2 * width, width)
         self.time_out = nn.Linear(width, width)
-        self.action_out = nn.Linear(width, self._flow_shape[1])
+        self.action_out = nn.Linear(width, self.flow_shape[1])
         self.critic = nn.Sequential(
             nn.Linear(text.hidden_size, text.hidden_size), nn.GELU(), nn.Linear(text.hidden_size, 1)
         )
@@ -135,7 +136,7 @@ class SmolVLA(GaussianVLA):
             [B, F W].
         """
         prefix = self._see(obs)
-        shape = (prefix.there.shape[0], *self._flow_shape)
+        shape = (prefix.there.shape[0], *self.flow_shape)
         noise = self.log_std.new_zeros(shape) if deterministic else torch.randn(shape, device=self.log_std.device)
         mean = self._executed(self._carry(noise, prefix))
         action = self._to_actions(self.choose(mean, deterministic)[0])
@@ -151,7 +152,7 @@ class SmolVLA(GaussianVLA):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return log-probabilities and entropies (nats) of actions [B, H, A] from noise [B, F W], and values [B]."""
         prefix = self._see(obs)
-        mean = self._executed(self._carry(noise.unflatten(1, self._flow_shape), prefix))
+        mean = self._executed(self._carry(noise.unflatten(1, self.flow_shape), prefix))
         return *self._judge(actions, mean), self._value(prefix)
 
     def predict(self, obs: Mapping[str, Any] | TensorDict, noise: torch.Tensor) -> torch.Tensor:
@@ -160,7 +161,7 @@ class SmolVLA(GaussianVLA):
 
     def imitation_loss(self, obs: Mapping[str, Any] | TensorDict, actions: torch.Tensor) -> torch.Tensor:
         """Return the flow matching loss of demonstrated actions [B, F, A], the same shape, at times ~ Beta(1.5, 1)."""
-        noise = torch.randn(len(actions), *self._flow_shape, device=actions.device)
+        noise = torch.randn(len(actions), *self.flow_shape, device=actions.device)
         # Inverse transform sampling; the distribution function is t^(3/2).
         time = torch.rand(len(actions), device=actions.device).pow(2 / 3) * 0.999 + 0.001
         return self.flow_loss(obs, actions, noise, time)
@@ -173,7 +174,7 @@ class SmolVLA(GaussianVLA):
         At a time t the target velocity at t noise + (1 - t) actions is noise - actions (Lipman et al., "Flow Matching
         for Generative Modeling", ICLR 2023).
         """
-        end = F.pad(self._from_actions(actions), (0, self._flow_shape[1] - self.action_dim))
+        end = F.pad(self._from_actions(actions), (0, self.flow_shape[1] - self.action_dim))
         mixed = torch.lerp(end, noise, time[:, None, None])
         loss = (self._velocity(mixed, time, self._see(obs)) - (noise - end)).square()
         return loss[..., : self.action_dim]

@@ -28,7 +28,13 @@ class InstructionTokenizer:
         self._known: dict[tuple[int, ...], list[int]] = {}  # few: a task has few instructions
 
     def __call__(self, instruction: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding."""
+        """Return the tokens of instructions [B, L], [B, K], and a mask that is False at padding.
+
+        Raises:
+            RuntimeError: torch traces the policy, whose file would always read the traced instructions.
+        """
+        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+            raise RuntimeError("its tokenizer is no part of the network; --format lerobot exports it")
         distinct, rows = instruction.unique(dim=0, return_inverse=True)
         found = [self._tokens(tuple(tokens)) for tokens in distinct.tolist()]
         longest = max(map(len, found))

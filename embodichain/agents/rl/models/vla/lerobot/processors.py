@@ -191,6 +191,8 @@ def _read_steps(folder: Path, name: str, needed: Collection[str], place: str) ->
     for step in found:
         if step not in (*needed, *_OTHERS):
             raise ConfigError(f"{place}: {path}: {unknown_name('step', step, (*needed, *_OTHERS))}")
+    if "device_processor" in found and found["device_processor"].config.get("float_dtype") is not None:
+        raise ConfigError(f"{place}: {path}: device_processor.float_dtype: must be null: numbers are float32")
     for step in needed:
         if step not in found:
             raise ConfigError(f"{place}: {path}: has no step '{step}', only {', '.join(found)}")
