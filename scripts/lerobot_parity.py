@@ -45,6 +45,7 @@ CAMERAS = {"top": (12, 16), "wrist": (20, 10)}  # height, width, pixels
 STATE, ACTION, FLOW = 9, 2, (6, 8)  # sizes, those of PushColoredCubeRL; F, W
 LAYERS = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
 ENTRIES = {"observation.images.wrist": "image/hand", "observation.images.empty_camera_0": None}
+STATISTICS = {"MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99")}
 TOLERANCE = 1e-5
 
 
@@ -71,8 +72,8 @@ def make_vlm(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def make_theirs(folder: Path) -> None:
-    """Write a policy with small networks, random weights and statistics."""
+def make_theirs(folder: Path, kind: str = "MEAN_STD") -> None:
+    """Write a policy with small networks, random weights and statistics, normalised in a kind of LeRobot's."""
     make_vlm(folder / "vlm")
     images = {
         f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, *size)) for name, size in CAMERAS.items()
@@ -89,6 +90,7 @@ def make_theirs(folder: Path) -> None:
         num_steps=5,
         vlm_model_name="vlm",
         num_vlm_layers=2,
+        normalization_mapping={"VISUAL": "IDENTITY", "STATE": kind, "ACTION": kind},
         device="cpu",
         push_to_hub=False,
     )
@@ -97,8 +99,9 @@ def make_theirs(folder: Path) -> None:
         for value in policy.parameters():
             value.data.copy_(1 + 0.1 * torch.randn_like(value) if value.ndim == 1 else 0.25 * torch.randn_like(value))
         stats = {
-            name: {"mean": torch.randn(size), "std": torch.rand(size) + 0.5}
+            name: {low: torch.randn(size), high: torch.rand(size) + (0.5 if high == "std" else 3.0)}
             for name, size in (("observation.state", STATE), ("action", ACTION))
+            for low, high in [STATISTICS[kind]]
         }
         policy.save_pretrained(".")
         for processor in make_pre_post_processors(config, dataset_stats=stats):
@@ -145,7 +148,22 @@ def run_ours(model: Any, drawn: dict[str, Any]) -> tuple[torch.Tensor, torch.Ten
         return model.predict(seen, noise), losses
 
 
-def compare(theirs: Path, ours: Path, drawn: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def compare(kind: str, count: int) -> float:
+    """Compare both ways over observations; print and return the largest difference."""
+    worst = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        theirs, ours = Path(name, "theirs"), Path(name, "ours")
+        for folder in (theirs, ours):
+            folder.mkdir()
+        make_theirs(theirs, kind)
+        for what, their, our in results(theirs, ours, draw(count)):
+            difference = float((their - our).abs().max())
+            worst = max(worst, difference)
+            print(f"{kind:10} {what:24} differ by {difference:.2g}, of {float(their.abs().max()):.3g}, over {count}")
+    return worst
+
+
+def results(theirs: Path, ours: Path, drawn: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """Yield a name, their and our result: of a folder of theirs, then of one that we write after a change."""
     source = read_model_path(theirs)
     entries = find_entries(source.cfg, ENTRIES)
@@ -172,27 +190,20 @@ def main() -> int:
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.manual_seed(0)
     print(f"LeRobot {lerobot_version}, torch {torch.__version__}, transformers {transformers.__version__}")
-    worst = 0.0
-    with tempfile.TemporaryDirectory() as name:
-        theirs, ours = Path(name, "theirs"), Path(name, "ours")
-        for folder in (theirs, ours):
-            folder.mkdir()
-        make_theirs(theirs)
-        drawn = draw(args.count)
-        for what, their, our in compare(theirs, ours, drawn):
-            difference = float((their - our).abs().max())
-            worst = max(worst, difference)
-            print(f"{what:24} differ by {difference:.2g} at most, of {float(their.abs().max()):.3g}, over {args.count}")
-        if args.fixture is not None:
-            write_fixture(theirs, args.fixture)
+    worst = max(compare(kind, args.count) for kind in STATISTICS)
+    if args.fixture is not None:
+        write_fixture(args.fixture)
     return int(not worst <= TOLERANCE)
 
 
-def write_fixture(theirs: Path, out: Path) -> None:
-    """Copy a policy of LeRobot, with 8 observations and its results."""
+def write_fixture(out: Path) -> None:
+    """Write a policy of LeRobot, with 8 observations and its results."""
+    torch.manual_seed(0)
     drawn = draw(8)
-    actions, losses = run_theirs(theirs, drawn)
-    shutil.copytree(theirs, out, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    with tempfile.TemporaryDirectory() as name:
+        make_theirs(Path(name))
+        actions, losses = run_theirs(Path(name), drawn)
+        shutil.copytree(name, out, dirs_exist_ok=True, copy_function=shutil.copyfile)
     tensors = {**drawn["observation"], **{key: drawn[key] for key in ("action", "noise", "time")}}
     save_file({**tensors, "actions": actions, "losses": losses}, out / "expected.safetensors")
 
