@@ -28,12 +28,12 @@ from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.utils.configclass import replace
 
 
-def measure(
-    camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool, device: str
-) -> dict[str, float]:
+def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool, device: str) -> dict[str, float]:
     """Return the median over the rounds of images per second of wall time and of CPU time."""
     cfg = default_cfg("push_cube")()
-    cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays, sim_device=device))
+    cfg = replace(
+        cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays, sim_device=device)
+    )
     env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
     env.reset(seed=1)
     sensor = env.sim.get_sensor(camera.uid)

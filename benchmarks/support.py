@@ -78,7 +78,12 @@ def overrides_of(config: Mapping[str, Any], whole: bool, sim_device: str) -> lis
         if "demonstrations" in cfg:
             changed["algorithm.cfg.num_demonstrations"] = 2
         if config["policy"]["name"] == "vla":
-            changed["policy.vla_config.model_path"] = "null"
+            # Its model is another command's, and chooses five actions at a time.
+            changed |= {
+                "policy.vla_config.model_path": "null",
+                "trainer.buffer_size": 10,
+                "algorithm.cfg.batch_size": 4,
+            }
     return [f"{path}={value}" for path, value in changed.items()]
 
 
