@@ -23,7 +23,7 @@ SHORTER = [
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return what each code cell printed or showed, by the cell's first line."""
-    notebook = nbformat.read(REPOSITORY / "examples/quickstart.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    notebook = nbformat.read(REPOSITORY / "examples/quickstart.ipynb", as_version=4)
     nbformat.validate(notebook)
     folder = tmp_path_factory.mktemp("notebook")
     (folder / "configs").symlink_to(REPOSITORY / "configs")

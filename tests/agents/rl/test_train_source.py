@@ -15,6 +15,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.train_source import as_file
 from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
@@ -31,7 +32,7 @@ def test_typed_config_is_read_as_the_file() -> None:
     typed = TrainCfg(
         trainer=TrainerCfg(**config["trainer"]),
         policy=config["policy"],
-        algorithm=AlgorithmBlockCfg(name="ppo", cfg=PPOCfg(n_epochs=1, batch_size=8).to_dict()),
+        algorithm=AlgorithmBlockCfg(name="ppo", cfg=to_dict(PPOCfg(n_epochs=1, batch_size=8))),
     )
 
     assert load_run_config(typed).resolved == load_run_config(config).resolved
