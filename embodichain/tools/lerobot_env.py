@@ -161,22 +161,25 @@ def make_lerobot_env(config: Mapping[str, Any], num_envs: int) -> LeRobotVectorE
     return LeRobotVectorEnv(build_env(config["id"], replace(cfg, num_envs=num_envs, group_size=1, dataset={})))
 
 
-def export_lerobot_env(target: str, out: Path, allowed_imports: Sequence[str] = ()) -> list[Path]:
+def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[str] = ()) -> list[Path]:
     """Write a folder that LeRobot's EnvHub loads: ``env.py``, ``requirements.txt`` and ``README.md``.
 
     Args:
-        target: a run, or a training config; its task is written with the config of evaluations.
+        target: a run, or a training config, whose environment is written.
+        out: the folder; None: ``export/lerobot-env`` in the run's folder, or ``outputs/lerobot-env/<task>``.
         allowed_imports: prefixes of modules that the config may name.
 
     Raises:
         ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written.
     """
     is_run = target in ("latest", "best") or Path(target).suffix == ".pt" or (Path(target) / "checkpoints").is_dir()
-    run = (
-        load_checkpoint_config(find_run(target).content["config"], (), allowed_imports)
-        if is_run
-        else load_run_config(target, (), allowed_imports)
-    )
+    if is_run:
+        saved = find_run(target)
+        run = load_checkpoint_config(saved.content["config"], (), allowed_imports)
+        folder = out or saved.folder / "export" / FORMAT
+    else:
+        run = load_run_config(target, (), allowed_imports)
+        folder = out or Path("outputs") / FORMAT / run.env_id
     if not isinstance(run.env, EmbodiedEnvCfg):
         raise ConfigError(f"{target}: --format {FORMAT}: '{run.env_id}' is Gymnasium's: LeRobot takes it as it is")
     if run.env.robot is None:
@@ -188,12 +191,12 @@ def export_lerobot_env(target: str, out: Path, allowed_imports: Sequence[str] = 
         "README.md": _readme(run.env_id),
     }
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            write_atomically(out / name, partial(_write, text=text))
+            write_atomically(folder / name, partial(_write, text=text))
     except OSError as error:
-        raise ConfigError(f"--out {out}: cannot be written: {error}") from error
-    return [out / name for name in texts]
+        raise ConfigError(f"--out {folder}: cannot be written: {error}") from error
+    return [folder / name for name in texts]
 
 
 def _write(file: IO[bytes], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.train import train_from_config
+from embodichain.cli import main
 from embodichain.lab.gym.utils.gym_utils import config_to_cfg
 from embodichain.tools.lerobot_env import LeRobotVectorEnv, export_lerobot_env, make_lerobot_env
 from embodichain.utils import ConfigError
@@ -171,3 +173,25 @@ def test_lerobots_own_loader_and_evaluation_take_it(tmp_path: Path) -> None:
         assert images[0].shape == (2, 240, 320, 3)
     finally:
         envs.close_envs(made)
+
+
+def test_docs_page_writes_the_folder_and_steps_it_without_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (CONFIGS.parent / "docs/export.md").read_text(encoding="utf-8")
+    section = page.partition("## The task, for LeRobot's evaluation\n")[2].partition("\n## ")[0]
+    (tmp_path / "configs").symlink_to(CONFIGS)
+    monkeypatch.chdir(tmp_path)
+
+    (command,) = re.findall(r"^    embodichain (export .*)$", section, re.MULTILINE)
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out.split() == ["hub/env.py", "hub/requirements.txt", "hub/README.md"]
+    exec(section.partition("```python\n")[2].partition("```")[0], {})
+    assert re.match(r"\('push the \w+ cube', 'push the \w+ cube'\) \(2, 9\) \['front'\]", capsys.readouterr().out)
+
+
+def test_folder_is_beside_the_runs_where_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = export_lerobot_env(str(COLOURED / "train_config.json"), None)
+    assert files[0] == Path("outputs/lerobot-env/PushColoredCubeRL/env.py")
+    assert main(["export", "nowhere.json", "--format", "lerobot-env"]) == 2
