@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +53,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
+from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
 SensorCfg = CameraCfg | ContactSensorCfg
@@ -345,7 +345,7 @@ class SimulationManager(SceneEntities):
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""
         if self._drawing is None:
-            count = min(self.cfg.num_threads or len(os.sched_getaffinity(0)), self.num_envs)
+            count = min(self.cfg.num_threads or count_processors(), self.num_envs)
             self._drawing = make_drawer(
                 self.backend, self.appearance, count, self.cfg.enable_rt, self.cfg.render_device
             )

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
 from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
@@ -90,7 +91,8 @@ class ConfigFile:
 
     def read(self) -> dict[str, Any]:
         """Return the content as plain data."""
-        return {key: value for key, value in load_config_file(self.path).items() if key != "$schema"}
+        data = {key: value for key, value in load_config_file(self.path).items() if key != "$schema"}
+        return find_files_beside(data, self.path.parent)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,9 @@ def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
     assert capsys.readouterr().err == "[WARNING] Broken could not be finished: closed already\n"
 
 
-@pytest.mark.parametrize("make", [TensorBoardSink, lambda folder: JsonLinesSink(folder / "metrics.jsonl")])
+@pytest.mark.parametrize(
+    "make", [lambda folder: TensorBoardSink(folder, None, {}), lambda folder: JsonLinesSink(folder / "metrics.jsonl")]
+)
 def test_log_whose_file_was_deleted_fails_instead_of_writing_into_nothing(tmp_path: Path, make: Any) -> None:
     sink = make(tmp_path)
     sink.write({"a": 1.0}, 1)
@@ -87,7 +89,7 @@ def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> None:
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, None, {})
     sink.write({"train/loss": 0.5}, 8)
     sink.write({"train/loss": 0.25}, 16)
     sink.close()
@@ -95,7 +97,7 @@ def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> No
 
 
 def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None:
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, None, {})
     sink.write({"train/loss": 0.5, "train/entropy": 1.0}, 8)
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5)], "train/entropy": [(8, 1.0)]}
     sink.close()
@@ -103,7 +105,7 @@ def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None
 
 def test_tensorboard_of_a_run_resumed_within_a_second_is_read_last(tmp_path: Path) -> None:
     for i in range(12):
-        sink = TensorBoardSink(tmp_path, resumed_from=i or None)
+        sink = TensorBoardSink(tmp_path, i or None, {})
         for step in (i + 1, i + 2, i + 3):
             sink.write({"a": float(i)}, step)
         sink.close()
@@ -112,11 +114,11 @@ def test_tensorboard_of_a_run_resumed_within_a_second_is_read_last(tmp_path: Pat
 
 
 def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
-    first = TensorBoardSink(tmp_path)
+    first = TensorBoardSink(tmp_path, None, {})
     for step in (8, 16, 24):
         first.write({"train/loss": 1.0}, step)
     first.close()
-    second = TensorBoardSink(tmp_path, resumed_from=8)
+    second = TensorBoardSink(tmp_path, 8, {})
     second.write({"train/loss": 2.0}, 16)
     second.close()
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 1.0), (16, 2.0)]}
