@@ -149,7 +149,9 @@ class MLflowLogger:
         try:
             from mlflow import MlflowClient, entities  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
-            raise ConfigError(_missing("mlflow")) from error
+            raise ConfigError(
+                "the package mlflow is not installed: pip install 'embodichain-mujoco[mlflow]', or mlflow itself"
+            ) from error
         self._metric: Any = entities.Metric
         self._client: Any = MlflowClient(tracking_uri)
         found = self._client.get_experiment_by_name(experiment)
@@ -199,14 +201,14 @@ class TrackioLogger:
         space_id: of a space on Hugging Face that gets the metrics instead; None: nothing leaves this machine.
 
     Raises:
-        ConfigError: the extra ``trackio`` is not installed.
+        ConfigError: trackio is not installed.
     """
 
     def __init__(self, run: LoggedRun, project: str = "embodichain", space_id: str | None = None) -> None:
         try:
-            import trackio  # noqa: PLC0415 (an optional extra)
+            import trackio  # noqa: PLC0415 (optional)
         except ImportError as error:
-            raise ConfigError(_missing("trackio")) from error
+            raise ConfigError("the package trackio is not installed: pip install trackio") from error
         self._trackio: Any = trackio
         self._run = run
         settings = hyperparameters(run.config)
@@ -225,7 +227,3 @@ class TrackioLogger:
     def close(self) -> None:
         """Finish the run."""
         self._log.finish()
-
-
-def _missing(extra: str) -> str:
-    return f"the package {extra} is not installed: pip install 'embodichain-mujoco[{extra}]'"
