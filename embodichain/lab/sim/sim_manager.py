@@ -80,6 +80,7 @@ class SimulationManager(SceneEntities):
         self._builder = SceneBuilder(cfg)
         self._scene_file: str | None = None
         self._has_forces = False
+        self._softened: dict[str, str] = {}
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
@@ -186,7 +187,7 @@ class SimulationManager(SceneEntities):
         backend = make_backend(
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
-        self._backend = backend
+        self._backend, self._softened = backend, scene.softened
         self._state_cache = StateCache(backend)
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
@@ -254,6 +255,9 @@ class SimulationManager(SceneEntities):
     @section("physics")
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
+        if self._softened:  # now the drives have their modes
+            self._warn_of_softened(self._softened, self.cfg.physics_dt)
+            self._softened = {}
         self.backend.step(substeps, env_ids)
         for sensor in self.contact_sensors.values():
             sensor.update(substeps * self.cfg.physics_dt, env_ids)
