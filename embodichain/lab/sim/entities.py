@@ -31,6 +31,17 @@ class SceneEntities:
         self._lights: dict[str, Light] = {}
         self._bodies: dict[str, SceneBody] = {}
 
+    def uids_by_kind(self) -> dict[str, frozenset[str]]:
+        """Return the names of the entities of each kind."""
+        return {
+            "rigid object": frozenset(self.rigid_objects),
+            "rigid object group": frozenset(self._groups),
+            "articulation": frozenset(self.articulations),
+            "robot": frozenset(self.robots),
+            "articulation or robot": frozenset(self.articulations | self.robots),
+            "light": frozenset(self._lights),
+        }
+
     def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
         """Log the drives that are less stiff than configured, without those that push with given efforts.
 

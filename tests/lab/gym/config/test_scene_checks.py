@@ -91,7 +91,7 @@ def test_names_of_an_unknown_class_are_not_known() -> None:
 
 
 def test_what_a_task_adds_in_code_is_checked_when_it_is_built() -> None:
-    with pytest.raises(ConfigError, match="no 'lid' in the scene"):
+    with pytest.raises(ConfigError, match="no rigid object 'lid' in the scene"):
         config_to_cfg(with_terms(lid=LOOK), env_class=EmbodiedEnv)
     WithLid(config_to_cfg(with_terms(lid=LOOK), env_class=WithLid)).close()
     wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
@@ -103,7 +103,7 @@ def test_what_a_task_adds_in_code_is_checked_when_it_is_built() -> None:
 def test_what_a_task_declares_to_add_is_checked_when_the_config_is_read() -> None:
     config_to_cfg(with_terms(lid=LOOK), env_class=WithDeclaredLid)
     wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
-    with pytest.raises(ConfigError, match=r"no 'lit' in the scene\. Did you mean 'lid'\?"):
+    with pytest.raises(ConfigError, match=r"no rigid object 'lit' in the scene\. Did you mean 'lid'\?"):
         config_to_cfg(wrong, env_class=WithDeclaredLid)
 
 
