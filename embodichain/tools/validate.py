@@ -11,7 +11,6 @@ from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
-from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
@@ -40,12 +39,13 @@ def read_config(
     problems: list[str] = []
     apply_overrides(data, overrides, problems)
     raise_problems(problems)
-    data = find_files_beside(data, path.parent)
     with placed(f"{path}: "):
         if is_gymnasium_id(data["id"]):
             return data["id"], gymnasium_cfg(data, allowed_imports)
         spec = get_env_spec(data["id"])
-        return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=list(allowed_imports))
+        return spec.env_id, config_to_cfg(
+            data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
+        )
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -27,7 +27,6 @@ from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
-from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import EventCfg
@@ -248,7 +247,7 @@ def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str
         return _EnvFile(record, path if isinstance(path, str) else {})
     inline = read_inline_env(old)
     problems += inline.problems
-    return _EnvFile(inline.data, inline=inline)
+    return _EnvFile(inline.data, folder=inline.folder, inline=inline)
 
 
 def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
@@ -275,14 +274,15 @@ def _parse_env(
     """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
     data, wrong = file.data, list[str]()
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
-    data = find_files_beside(data, file.folder)
     env: ParsedEnv | ParsedGymnasiumEnv
     if is_gymnasium_id(data.get("id")):
         env, is_known = parse_gymnasium(data, allowed_imports), True
     else:
         is_known = _check_id(data, wrong)
         # The rest of an unknown task's config is checked as a plain environment's.
-        env = parse_env(data, env_class=None if is_known else EmbodiedEnv, allowed_imports=allowed_imports)
+        env = parse_env(
+            data, env_class=None if is_known else EmbodiedEnv, allowed_imports=allowed_imports, folder=file.folder
+        )
     wrong += env.problems
     is_wrong = _is_wrong(wrong, "max_episode_steps") or _is_wrong(wrong, "id") or not is_known
     if trainer.enable_eval and env.time_limit is None and not is_wrong:

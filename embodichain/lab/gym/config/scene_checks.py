@@ -152,6 +152,14 @@ def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str
     }
 
 
+def needed_problems(env_class: type | None, names: SceneNames) -> list[str]:
+    """Return the problems of entities that a task needs and its config does not have, a line each."""
+    if env_class is None or not issubclass(env_class, EmbodiedEnv) or names.kinds is None:
+        return []
+    needed = env_class.needed_uids.items()
+    return [f"{env_class.__name__} needs a {kind} '{uid}'" for uid, kind in needed if uid not in names.kinds[kind]]
+
+
 def has_config_robot(env_class: type | None) -> bool:
     """Return whether an environment's robot is that of its config."""
     if env_class is None or not issubclass(env_class, EmbodiedEnv):
