@@ -55,8 +55,9 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> FakeMsvcrt:
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "ethernet_0"), (2, "loopback_0")])
     fake = FakeMsvcrt()
-    for name, module in {"_fcntl": None, "_resource": None, "_msvcrt": fake}.items():
-        monkeypatch.setattr(system, name, module)
+    for name in ("_fcntl", "_resource"):
+        monkeypatch.setattr(system, name, None)
+    monkeypatch.setattr(system, "_msvcrt", fake)
     return fake
 
 

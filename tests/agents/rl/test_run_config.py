@@ -17,6 +17,7 @@ from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.lab.gym import registry as registration
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
@@ -425,6 +426,7 @@ def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
     ]
     args = parse_args(["--config", path, "--device", "cpu"])
     run = load_run_config(path, all_overrides(args))
+    assert isinstance(run.env, EmbodiedEnvCfg)
     assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cpu")
     (warning,) = capsys.readouterr().err.splitlines()
     assert "env.sim_cfg.sim_device: 'cuda:0' is not here: the physics runs on the processor, too" in warning
@@ -432,6 +434,7 @@ def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     run = load_run_config(path, ["trainer.device=cpu"])
+    assert isinstance(run.env, EmbodiedEnvCfg)
     assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cuda:0")
 
 

@@ -138,7 +138,7 @@ class MLflowLogger:
     """MLflow: a run of an experiment, with metrics, hyperparameters and videos; a resume continues it.
 
     Args:
-        tracking_uri: of a server, a database or a folder; None: ``MLFLOW_TRACKING_URI``, or else the working directory.
+        tracking_uri: of a server, a database or a folder; None: ``MLFLOW_TRACKING_URI``, or else MLflow's default.
         experiment: its name; created where it does not exist.
 
     Raises:

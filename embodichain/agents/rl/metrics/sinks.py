@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -237,7 +238,7 @@ class RunLog:
         """Write the videos of an evaluation at an environment step, as ``videos/<name>``."""
         for path in videos:
             name = f"videos/{path.stem.removesuffix(f'_step_{step}')}"
-            self._send(lambda sink, n=name, p=path: _write_video(sink, n, p, step), step)
+            self._send(partial(_write_video, name=name, path=path, step=step), step)
 
     def _send(self, send: Callable[[Sink], None], step: int) -> None:
         for sink in list(self._sinks):
@@ -262,7 +263,7 @@ class RunLog:
                 logger.log_warning(f"{sink.name} could not be finished: {_reason(error)}")
 
 
-def _write_video(sink: Sink, name: str, path: Path, step: int) -> None:
+def _write_video(sink: Sink, *, name: str, path: Path, step: int) -> None:
     if isinstance(sink, TakesVideos):
         sink.write_video(name, path, step)
 

@@ -135,7 +135,7 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
 
 def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the uids of each kind of entity; what a class adds may be of any."""
-    things = [thing for _, thing in things_in_config(cfg)]
+    things: list[Any] = [thing for _, thing in things_in_config(cfg)]
 
     def of(*classes: type, without: type = NoneType) -> frozenset[str]:
         return frozenset(
