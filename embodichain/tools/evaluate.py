@@ -35,16 +35,25 @@ def describe(values: np.ndarray) -> dict[str, Any]:
 
 
 def evaluate_run(
-    target: str, episodes: int, envs: int, seed: int, device: str, allowed_imports: Sequence[str]
+    target: str,
+    episodes: int,
+    envs: int,
+    seed: int,
+    device: str,
+    allowed_imports: Sequence[str],
+    overrides: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play the ``episodes`` episodes of a seed, ``envs`` at a time, and return the result as plain data.
+
+    Args:
+        overrides: of the run's config: ``env.rewards.reach.weight=2`` and the like.
 
     Raises:
         ConfigError: there is no such run, or it cannot be built here.
         BrokenPolicyError: a parameter is not finite.
     """
     saved = find_run(target)
-    table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
+    table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports, overrides)
     columns = table.columns()
     rate = float(columns["success"].mean()) if "success" in columns else None
     return {
@@ -53,6 +62,7 @@ def evaluate_run(
         "env_steps": saved.content["global_step"],
         "episodes": episodes,
         "seed": seed,
+        "overrides": list(overrides),
         "success_rate": rate,
         "success_interval_95": None if rate is None else list(wilson_interval(rate, episodes)),
         "metrics": means_of([table.metrics()]),
@@ -67,10 +77,11 @@ def play_episodes(
     seed: int,
     device: str,
     allowed_imports: Sequence[str],
+    overrides: Sequence[str] = (),
     deterministic: bool = True,
 ) -> EpisodeTable:
     """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
-    with open_run(saved, min(envs, episodes), device, allowed_imports) as opened:
+    with open_run(saved, min(envs, episodes), device, allowed_imports, overrides) as opened:
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
         evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())
@@ -90,8 +101,9 @@ def format_evaluation(result: dict[str, Any]) -> str:
     """Return the result of ``evaluate_run`` for the screen."""
     rows = {name.replace("_", " "): stats for name, stats in result["figures"].items()}
     width = max(len(name) for name in rows) + 2
+    changes = f", with {' '.join(result['overrides'])}" if result["overrides"] else ""
     lines = [
-        f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps",
+        f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps{changes}",
         "",
         *_success_lines(result),
         f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",

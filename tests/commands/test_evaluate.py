@@ -10,7 +10,7 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from embodichain.tools.evaluate import describe
+from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils.files import write_json
 from tests.commands.conftest import STEP_LIMIT
 
@@ -81,3 +81,13 @@ def test_statistics_of_a_figure() -> None:
     assert (stats["mean"], stats["std"], stats["lowest"], stats["highest"]) == (2.0, 1.0, 1.0, 3.0)
     assert stats["interval_95"] == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
     assert describe(np.array([5.0]))["interval_95"] == (5.0, 5.0)
+
+
+def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "latest", "max_episode_steps=5", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["overrides"] == ["max_episode_steps=5"]
+    assert result["figures"]["length"]["mean"] == 5
+    assert "environment steps, with max_episode_steps=5" in format_evaluation(result)
+    assert main(["eval", "latest", "env.rewards.clam.weight=2"]) == 2
+    assert "Did you mean 'calm'?" in capsys.readouterr().err

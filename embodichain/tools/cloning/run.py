@@ -94,7 +94,7 @@ def clone_from_config(
         NonFiniteError: loss or parameters are not finite.
     """
     cfg = load_bc_config(path, overrides)
-    run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
+    run = load_run_config(find_train_config(cfg, Path(path).parent), _on_device(cfg), allowed_imports)
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
@@ -133,7 +133,7 @@ def resume_cloning(
         )
     check_cloned(content, path)
     cfg = change_bc_config(content["cloning"], overrides, str(path))
-    run = load_checkpoint_config(content["train_config"], (), allowed_imports)
+    run = load_checkpoint_config(content["train_config"], _on_device(cfg), allowed_imports)
     plan = _Plan(cfg, run, out, None, thaw(content), str(path))
     summary = _read_summary(out)
     if plan.is_trained and summary is not None and (summary["success_rate"] is not None or not cfg.num_eval_episodes):
@@ -141,6 +141,11 @@ def resume_cloning(
         return summary
     logger.log_info(f"resuming from {path}")
     return _clone(plan)
+
+
+def _on_device(cfg: BCCfg) -> list[str]:
+    """Return the overrides by which a training config's environments run on the cloning's device, whatever its own."""
+    return [f"trainer.device={resolve_device(cfg.device, 'device')}"]
 
 
 class _Progress:
