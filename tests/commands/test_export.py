@@ -128,4 +128,4 @@ def test_missing_extra_is_named(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["export", "latest", "--observations", "8"]) == 2
-    assert "pip install 'embodichain-mujoco[export]'" in capsys.readouterr().err
+    assert "-m pip install 'onnx" in capsys.readouterr().err

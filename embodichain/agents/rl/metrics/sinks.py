@@ -18,6 +18,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.extras import install_extra
 from embodichain.utils.files import without_links
 
 
@@ -144,7 +145,7 @@ class WandbSink:
             import wandb  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
             raise ConfigError(
-                "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]', "
+                f"trainer.use_wandb: the package wandb is not installed: {install_extra('wandb')}, "
                 "or add trainer.use_wandb=false to the command line"
             ) from error
         self._is_ours = wandb.run is None

@@ -17,6 +17,7 @@ from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest
+from embodichain.utils.extras import install_extra
 
 MESH_FORMATS = (".obj", ".stl", ".msh")
 """Of meshes that can be read."""
@@ -125,7 +126,7 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
         import mujoco_menagerie  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
-            f"{place}: '{MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
+            f"{place}: '{MENAGERIE}{name}' needs mujoco-menagerie: {install_extra('menagerie')}"
         ) from error
     model, _, entry = name.partition("/")
     try:

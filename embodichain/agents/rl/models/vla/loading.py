@@ -19,6 +19,7 @@ from torch import nn
 
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.extras import install_extra
 from embodichain.utils.files import read_bytes, read_text
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 
@@ -202,8 +203,8 @@ def _read_torch(path: Path) -> dict[str, torch.Tensor]:
 def _download(repo: str, revision: str) -> Path:
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError(
-            f"{_PLACE}: '{repo}@{revision}' is no folder here, and to download it needs huggingface_hub: pip install "
-            "'embodichain-mujoco[vla]'"
+            f"{_PLACE}: '{repo}@{revision}' is no folder here, and to download it needs huggingface_hub: "
+            f"{install_extra('vla')}"
         )
     import huggingface_hub  # noqa: PLC0415 (optional extra)
 

@@ -21,6 +21,7 @@ from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.vla.loading import build_vla_model, find_vla_class, read_stored_model
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.extras import install_extra
 from embodichain.utils.observations import entry_spaces
 
 _LORA = "policy.vla_config.lora"
@@ -222,7 +223,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
             if not any(path == name or path.endswith(f".{name}") for path in paths):
                 raise ConfigError(f"{_LORA}.{key}: {type(model).__name__} has no module whose path ends in '{name}'")
     if importlib.util.find_spec("peft") is None:
-        raise ConfigError(f"{_LORA}: needs peft: pip install 'embodichain-mujoco[vla]'")
+        raise ConfigError(f"{_LORA}: needs peft: {install_extra('vla')}")
     import peft  # noqa: PLC0415 (optional extra)
 
     config = peft.LoraConfig(

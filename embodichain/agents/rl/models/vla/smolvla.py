@@ -31,6 +31,7 @@ from embodichain.agents.rl.models.vla.gaussian_vla import (
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
+from embodichain.utils.extras import install_extra
 from embodichain.utils.validation import from_dict
 
 _WAVELENGTH = 10_000.0  # longest, of rotary position embeddings
@@ -103,9 +104,7 @@ class SmolVLA(GaussianVLA):
         super().__init__(cfg)
         self.cfg = cfg
         if importlib.util.find_spec("transformers") is None:
-            raise ConfigError(
-                "policy.vla_config.model_class: SmolVLA needs transformers: pip install 'embodichain-mujoco[vla]'"
-            )
+            raise ConfigError(f"policy.vla_config.model_class: SmolVLA needs transformers: {install_extra('vla')}")
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
