@@ -113,6 +113,9 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     low, high = summary["success_interval_95"]
     assert low <= summary["success_rate"] <= high
     assert 0 < summary["train_seconds"] < summary["wall_seconds"] < 60
+    assert 0 < summary["eval_seconds"] < summary["wall_seconds"]
+    assert summary["render_seconds"] == 0  # it has no video
+    assert f"evaluations     {summary['eval_seconds']:.1f} s\n" in capsys.readouterr().out
     assert 50 < summary["peak_memory_mb"] < 20_000
     assert summary["run_folder"] == str(folder)
     assert summary["video"] is None
