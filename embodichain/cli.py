@@ -16,6 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
+import embodichain.conflict  # noqa: F401 (ends here if the other imports would find another project's files)
 from embodichain import __version__
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
@@ -41,6 +42,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "demo": Command("demo", "Train a cart to balance its pole, in half a minute, and name the video and the report."),
     "train": Command("train", "Train a policy as a config file says."),
     "resume": Command("resume", "Continue a training from its latest checkpoint, also for more iterations."),
     "bc": Command("bc", "Behaviour cloning: let a policy imitate demonstrations, of a dataset or a scripted expert."),

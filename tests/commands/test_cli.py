@@ -13,6 +13,7 @@ from embodichain.cli import COMMANDS, main, make_parser
 
 # What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
+    "demo": (["trainer.sed=1"], 2, "trainer.sed: unknown key. Did you mean 'seed'?"),
     "train": (["absent.json"], 2, "absent.json: no such file"),
     "resume": (["absent"], 2, "--resume absent: must be a run's folder"),
     "bc": (["absent.json"], 2, "absent.json: no such file"),

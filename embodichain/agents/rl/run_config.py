@@ -16,6 +16,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.named import find_config, find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
     name_overrides,
@@ -40,6 +41,7 @@ from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.extras import install_extra
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
@@ -75,7 +77,7 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        path: of the training config, or of a run's ``config.json``.
+        path: of the training config, of its folder, or of a run's ``config.json``; or the name of a shipped one.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
@@ -84,6 +86,7 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
+    path = find_config(path)
     data = load_config_file(path)
     if is_env_config(data):
         raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
@@ -248,11 +251,7 @@ def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
     name = trainer.gym_config
     if isinstance(name, dict):
         return _EnvFile(name)
-    places = [place / name for place in (Path(), folder, *folder.absolute().parents)]
-    path = next((path for path in places if path.is_file()), None)
-    if path is None:
-        here, beside = (place.absolute() for place in places[:2])
-        raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
+    path = find_named_file(name, folder, "trainer.gym_config")
     data = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
     return _EnvFile(data, str(path), f"{path}: ")
 
@@ -352,7 +351,7 @@ def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -
         if name != "cpu" and trainer.device == "auto" and not has_warp():
             logger.log_warning(
                 f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
-                "pip install 'embodichain-mujoco[gpu]'"
+                f"{install_extra('gpu')}"
             )
             name = "cpu"
     with collected(problems, place):

@@ -20,6 +20,7 @@ from embodichain.agents.rl.build import build_env_policy
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
+from embodichain.agents.rl.config.named import CLONING, find_config, find_named_file
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import VLAPolicy, load_policy_state, save_vla_model
@@ -32,7 +33,7 @@ from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.cloning.cloning import Cloning
-from embodichain.tools.cloning.config import BCCfg, change_bc_config, find_train_config, load_bc_config
+from embodichain.tools.cloning.config import BCCfg, change_bc_config, load_bc_config
 from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert
 from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place
 from embodichain.utils import ConfigError, logger
@@ -79,6 +80,7 @@ def clone_from_config(
     """Train a policy by behaviour cloning, and write its model.
 
     Args:
+        path: of the config or of its folder, or the name of a shipped one.
         overrides: ``steps=500`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
         allowed_writes: folders outside ``outputs`` that the config may name for model and dataset.
@@ -91,8 +93,9 @@ def clone_from_config(
         InterruptedTraining: on SIGINT or SIGTERM; the steps so far are saved.
         NonFiniteError: loss or parameters are not finite.
     """
+    path = find_config(path, CLONING)
     cfg = load_bc_config(path, overrides)
-    run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
+    run = load_run_config(find_named_file(cfg.train_config, path.parent, "train_config"), (), allowed_imports)
     if not isinstance(run.policy, VLAPolicyCfg):
         raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy.name}'")
     _task(run)  # refused now rather than after the demonstrations
