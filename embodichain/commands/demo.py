@@ -14,6 +14,7 @@ from embodichain.utils import logger
 
 EXAMPLES = ("", "trainer.seed=3")
 
+_ONE_EVALUATION = "trainer.eval_freq=1000 it"  # at the end, with the video
 _NEXT = """
 next
   embodichain train push_cube      a UR10 pushes a cube to its goal, about a minute
@@ -32,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, and name what there is to see; return the exit code."""
     logger.log_info("training a cart to balance its pole")
+    args.overrides = [_ONE_EVALUATION, *args.overrides]
     return train_as_command(args, _show)
 
 
