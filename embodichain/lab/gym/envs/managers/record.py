@@ -56,9 +56,6 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
             long as the recording.
         caption: write the environment's instruction under each image, if its task has one.
         follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
-
-    Attributes:
-        footage: of the recording that began last.
     """
 
     is_global = True
@@ -71,7 +68,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._folder: Path | None = None
         self._label = ""
         self._is_available = True
-        self.footage = Footage()
+        self.footage = Footage()  # of the recording that began last
 
     @classmethod
     @override
