@@ -78,7 +78,7 @@ def play_video(
 
 def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWriter) -> None:
     """Play the episodes, with an image after each step."""
-    log, num_frames = EvaluationLog(), 0
+    log, num_frames = EvaluationLog("playing"), 0
 
     def on_step() -> None:
         nonlocal num_frames

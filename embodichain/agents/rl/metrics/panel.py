@@ -63,12 +63,14 @@ def make_progress(
     return shown
 
 
-def evaluation_text(num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> str:
+def evaluation_text(
+    num_episodes: int, num_ended: int | None = None, num_frames: int = 0, verb: str = "evaluating"
+) -> str:
     """Return how far an evaluation is: ``"evaluating 37/200 episodes, video 220 frames"``."""
     if num_ended is None:
-        return f"evaluating {num_episodes} episodes"
+        return f"{verb} {num_episodes} episodes"
     video = f", video {num_frames} frames" if num_frames else ""
-    return f"evaluating {num_ended}/{num_episodes} episodes{video}"
+    return f"{verb} {num_ended}/{num_episodes} episodes{video}"
 
 
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
@@ -103,16 +105,17 @@ _PARTS = {"collect": "collecting", "update": "learning"}
 
 
 class EvaluationLog:
-    """Logs every five seconds how far an evaluation is."""
+    """Logs every five seconds how far an evaluation is, or what ``verb`` says is done with the episodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str = "evaluating") -> None:
+        self._verb = verb
         self._next = time.monotonic() + _PERIOD
 
     def update(self, num_episodes: int, num_ended: int, num_frames: int) -> None:
         """Log it, if it is time; called after every step."""
         if (now := time.monotonic()) >= self._next:
             self._next = now + _PERIOD
-            logger.log_info(evaluation_text(num_episodes, num_ended, num_frames))
+            logger.log_info(evaluation_text(num_episodes, num_ended, num_frames, self._verb))
 
 
 class ProgressDisplay:
