@@ -16,7 +16,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
-from embodichain.agents.rl.config.named import find_config, find_named_file
+from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
     name_overrides,
@@ -26,6 +26,7 @@ from embodichain.agents.rl.config.overrides import (
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
+from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -73,11 +74,14 @@ class RunConfig:
     resolved: dict[str, Any]
 
 
-def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
+def load_run_config(
+    source: TrainSource, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> RunConfig:
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        path: of the training config, of its folder, or of a run's ``config.json``; or the name of a shipped one.
+        source: a training config as ``find_config`` takes it, or a run's ``config.json``; what such a file contains;
+            or typed.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
@@ -86,13 +90,11 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
-    path = find_config(path)
-    data = load_config_file(path)
+    data, name, folder = read_source(source)
     if is_env_config(data):
-        raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
+        raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     problems: list[str] = []
-    data = modernise(data, problems)
-    return _load(data, Path(path).parent, overrides, allowed_imports, problems)
+    return _load(modernise(data, problems), folder, overrides, allowed_imports, problems)
 
 
 def load_checkpoint_config(
