@@ -366,8 +366,11 @@ class Trainer:
     def _run_evaluation(self, progress: ProgressDisplay) -> dict[str, float]:
         if self.evaluator is None:
             return {}
-        progress.evaluating(self.evaluator.num_episodes)
+        evaluator, label = self.evaluator, f"step_{self.global_step}"
+        progress.evaluating(evaluator.num_episodes)
         with self.collector.paused():
-            self.last_evaluation = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+            self.last_evaluation = evaluator.run(
+                self.policy, label, self._check_stop, on_step=lambda: progress.evaluating(*evaluator.progress())
+            )
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return self.last_evaluation.scalars()

@@ -36,6 +36,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
+from embodichain.utils.video import Footage
 
 _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
@@ -350,6 +351,10 @@ class EmbodiedEnv(BaseEnv):
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
         return [path for recorder in self._recorders() if (path := recorder.stop()) is not None]
+
+    def recorded(self) -> Footage:
+        """Return what has been recorded since ``start_recording``."""
+        return sum((recorder.footage for recorder in self._recorders()), Footage())
 
     def _recorders(self) -> list[record_camera_data]:
         return [event for event in self.event_manager.functors if isinstance(event, record_camera_data)]

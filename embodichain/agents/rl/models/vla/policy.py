@@ -30,6 +30,7 @@ from embodichain.agents.rl.models.vla.loading import (
 )
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.extras import install_extra
 from embodichain.utils.observations import entry_spaces
 
 _LORA = "policy.vla_config.lora"
@@ -257,7 +258,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
             if not any(path == name or path.endswith(f".{name}") for path in paths):
                 raise ConfigError(f"{_LORA}.{key}: {type(model).__name__} has no module whose path ends in '{name}'")
     if importlib.util.find_spec("peft") is None:
-        raise ConfigError(f"{_LORA}: needs peft: pip install 'embodichain-mujoco[vla]'")
+        raise ConfigError(f"{_LORA}: needs peft: {install_extra('vla')}")
     import peft  # noqa: PLC0415 (optional extra)
 
     config = peft.LoraConfig(

@@ -32,6 +32,7 @@ from embodichain.agents.rl.models.vla.smolvla_config import (
 from embodichain.agents.rl.models.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
 from embodichain.agents.rl.models.vla.statistics import denormalized, normalized, shift_of
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from embodichain.utils.validation import from_dict
 
 
@@ -87,9 +88,7 @@ class SmolVLA(GaussianVLA):
         self.cfg = cfg
         self.read_words = _own_words
         if importlib.util.find_spec("transformers") is None:
-            raise ConfigError(
-                "policy.vla_config.model_class: SmolVLA needs transformers: pip install 'embodichain-mujoco[vla]'"
-            )
+            raise ConfigError(f"policy.vla_config.model_class: SmolVLA needs transformers: {install_extra('vla')}")
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 

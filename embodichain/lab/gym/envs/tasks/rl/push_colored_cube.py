@@ -10,6 +10,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
@@ -24,7 +25,7 @@ _MASS, _FRICTION, _DAMPING = 0.3, 0.6, 2.0  # kg, coefficient, 1/s
 _BESIDE, _BEHIND = 0.012, 0.05
 
 
-@register_env("PushColoredCubeRL", max_episode_steps=40, override=True)
+@register_env("PushColoredCubeRL", max_episode_steps=40, override=True, default_cfg=default_cfg("push_colored_cube"))
 class PushColoredCubeEnv(EmbodiedEnv):
     """One of three cubes, the one that the instruction names, is to be pushed away; the others are to stay.
 
