@@ -54,14 +54,17 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
     """Return the config file that a user names.
 
     Args:
-        target: its path; a folder with one such file; or a shipped one's name: that of its folder, alone or with
-            variant or algorithm (``push_cube/grpo``), or with the id of an environment in place of the folder.
+        target: its path, from the working directory or else from where the shipped ones begin; a folder with one such
+            file; or a shipped one's name: that of its folder, alone or with variant or algorithm (``push_cube/grpo``),
+            or with the id of an environment in place of the folder.
         kind: ``TRAIN`` or ``CLONING``.
 
     Raises:
         ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
+    if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists():
+        return _announced(ROOT / path) if (ROOT / path).is_file() else find_config(ROOT / path, kind)
     if path.is_dir() and (files := _files(path, kind)):
         return _announced(_only(files, path))
     if path.suffix in _SUFFIXES or (path.exists() and not path.is_dir()):
