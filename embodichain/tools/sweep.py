@@ -26,6 +26,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_extra
 from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
+from embodichain.utils.system import forward_signal
 
 
 def sweep(
@@ -264,7 +265,7 @@ class Trainings:
             )
             self._running.add(process)
             if self._received is not None:  # received since the check above
-                process.send_signal(self._received)
+                forward_signal(process, self._received)
         code = process.wait()
         with self._changing:
             self._running.remove(process)
@@ -278,7 +279,7 @@ class Trainings:
         # Without the lock, which another thread holds while it starts a process.
         self._received = number
         for process in tuple(self._running):
-            process.send_signal(number)
+            forward_signal(process, number)
         raise InterruptedTraining(number)
 
 
