@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -114,11 +113,10 @@ def test_other_project_in_the_same_folder_is_named_in_one_line(site: Path, tmp_p
 
 @pytest.mark.learning
 def test_demo_learns_within_a_minute_and_names_what_there_is_to_see(site: Path, tmp_path: Path) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = os.times().children_user
     done = embodichain(site, tmp_path, "demo")
     assert done.returncode == 0, done.stderr
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime - before.ru_utime < 60  # of the processors: others may use them too
+    assert os.times().children_user - before < 60  # of the processors: others may use them too
     (folder,) = tmp_path.glob("outputs/*")
     assert json.loads((folder / "summary.json").read_text(encoding="utf-8"))["success_rate"] > 0.95
     assert f"{(folder / 'report.html').as_uri()}\n" in done.stdout

@@ -10,7 +10,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.config.named import CLONING, shipped_configs, shipped_names
+from embodichain.agents.rl.config.named import BC, shipped_configs, shipped_names
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.lab.gym.config.env_config import TaskDefaults
@@ -41,7 +41,7 @@ def _envs() -> list[Row]:
 def _train_command(spec: EnvSpec, configs: Sequence[str]) -> str | None:
     """Return the command that trains a task, or None where it needs a config of the user's."""
     if configs:
-        cloning = f"embodichain bc {configs[0]} && " if configs[0] in shipped_names(CLONING) else ""
+        cloning = f"embodichain bc {configs[0]} && " if configs[0] in shipped_names(BC) else ""
         return f"{cloning}embodichain train {configs[0]}"
     if isinstance(spec.default_cfg, TaskDefaults):
         return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"

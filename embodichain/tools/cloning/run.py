@@ -95,7 +95,7 @@ def clone_from_config(
         InterruptedTraining: on SIGINT or SIGTERM; the steps so far are saved.
         NonFiniteError: loss or parameters are not finite.
     """
-    path = find_config(path, CLONING)
+    path = find_config(path, BC)
     cfg = load_bc_config(path, overrides)
     run = load_run_config(
         find_named_file(cfg.train_config, path.parent, "train_config"), _on_device(cfg), allowed_imports

@@ -13,7 +13,7 @@ from embodichain.utils.errors import nearest
 from embodichain.utils.shipped import ROOT, TASK_CONFIGS
 from embodichain.utils.utility import load_config_file
 
-TRAIN, CLONING = "train", "bc_config"
+TRAIN, BC = "train", "bc_config"
 """How the names of training configs begin, and of those for behaviour cloning."""
 
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -54,14 +54,17 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
     """Return the config file that a user names.
 
     Args:
-        target: its path; a folder with one such file; or a shipped one's name: that of its folder, alone or with
-            variant or algorithm (``push_cube/grpo``), or with the id of an environment in place of the folder.
-        kind: ``TRAIN`` or ``CLONING``.
+        target: its path, from the working directory or else from where the shipped ones begin; a folder with one such
+            file; or a shipped one's name: that of its folder, alone or with variant or algorithm (``push_cube/grpo``),
+            or with the id of an environment in place of the folder.
+        kind: ``TRAIN`` or ``BC``.
 
     Raises:
         ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
+    if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists():
+        return _announced(ROOT / path) if (ROOT / path).is_file() else find_config(ROOT / path, kind)
     if path.is_dir() and (files := _files(path, kind)):
         return _announced(_only(files, path))
     if path.suffix in _SUFFIXES or (path.exists() and not path.is_dir()):
@@ -107,9 +110,9 @@ def shipped_configs() -> Sequence[ShippedConfig]:
 
 @cache
 def shipped_names(kind: str) -> dict[str, Path]:
-    """Return the paths of the shipped configs of a kind (``TRAIN``, ``CLONING``), by all their names."""
-    if kind == CLONING:
-        return {path.parent.name: path for path in TASK_CONFIGS.rglob(f"{CLONING}*.json")}
+    """Return the paths of the shipped configs of a kind (``TRAIN``, ``BC``), by all their names."""
+    if kind == BC:
+        return {path.parent.name: path for path in TASK_CONFIGS.rglob(f"{BC}*.json")}
     names: dict[str, Path] = {}
     for config in shipped_configs():
         for task in (config.task, config.path.parent.relative_to(TASK_CONFIGS).as_posix(), config.env_id):

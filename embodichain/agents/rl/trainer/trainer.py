@@ -364,10 +364,10 @@ class Trainer:
         return self._run_evaluation(progress)
 
     def _run_evaluation(self, progress: ProgressDisplay) -> dict[str, float]:
-        if self.evaluator is None:
+        if (evaluator := self.evaluator) is None:
             return {}
-        evaluator, label = self.evaluator, f"step_{self.global_step}"
         progress.evaluating(evaluator.num_episodes)
+        label, on_step = f"step_{self.global_step}", lambda: progress.evaluating(*evaluator.progress())
         with self.collector.paused():
             self.last_evaluation = evaluator.run(
                 self.policy, label, self._check_stop, on_step=lambda: progress.evaluating(*evaluator.progress())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.config.named import CLONING, find_config, find_named_file, quickstart_of, shipped_configs
+from embodichain.agents.rl.config.named import BC, find_config, find_named_file, quickstart_of, shipped_configs
 from embodichain.utils import ConfigError
 from embodichain.utils.shipped import TASK_CONFIGS
 
@@ -46,6 +46,16 @@ def test_name_of_a_shipped_config_is_its_file_and_is_logged(
 ) -> None:
     assert find_config(name) == TASK_CONFIGS / file
     assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / file}\n"
+
+
+def test_path_of_the_documentation_is_the_shipped_file_where_the_working_directory_has_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = "configs/agents/rl/reach/train_config_sac.json"
+    assert find_config(path) == TASK_CONFIGS / "reach/train_config_sac.json"
+    assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / 'reach/train_config_sac.json'}\n"
+    write(path)
+    assert find_config(path) == Path(path)
 
 
 def test_every_shipped_config_is_found_by_its_own_name() -> None:

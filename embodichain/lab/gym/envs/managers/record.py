@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,6 +167,11 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     """As ``record_camera_data``, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
+
+
+def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
+    """Return the recording events among some functors."""
+    return [functor for functor in functors if isinstance(functor, record_camera_data)]
 
 
 def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> CameraPose:

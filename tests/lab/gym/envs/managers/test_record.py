@@ -157,7 +157,7 @@ def test_video_ends_after_the_pictures_that_it_may_have_and_the_next_begins_anew
 
 @needs_gl
 def test_video_has_250_images_unless_its_config_says_another_number(tmp_path: Path) -> None:
-    small = {"resolution": [32, 16]}
+    small: dict[str, Any] = {"resolution": [32, 16]}
     env = cart_with(1, cam=recorder_cfg(**small), whole=recorder_cfg(name="whole", max_frames=None, **small))
     env.reset()
     env.start_recording(tmp_path, "a")
