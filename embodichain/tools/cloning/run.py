@@ -17,11 +17,11 @@ import torch
 
 from embodichain import __version__
 from embodichain.agents.rl.build import build_env_policy
-from embodichain.agents.rl.checkpoint.cloned import CLONING_KIND, check_cloned
+from embodichain.agents.rl.checkpoint.cloned import CLONING, check_cloned
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
-from embodichain.agents.rl.config.named import CLONING, find_config, find_named_file
+from embodichain.agents.rl.config.named import BC, find_config, find_named_file
 from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
 from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
@@ -97,9 +97,8 @@ def clone_from_config(
     """
     path = find_config(path, BC)
     cfg = load_bc_config(path, overrides)
-    run = load_run_config(
-        find_named_file(cfg.train_config, path.parent, "train_config"), _on_device(cfg), allowed_imports
-    )
+    train_config = find_named_file(cfg.train_config, path.parent, "train_config")
+    run = load_run_config(train_config, _on_device(cfg), allowed_imports)
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
@@ -129,7 +128,7 @@ def resume_cloning(
     out = Path(folder)
     check_links(out)
     path, content = CheckpointFolder(out / "checkpoints", "").load_latest()
-    if content.get("kind") != CLONING_KIND:
+    if content.get("kind") != CLONING:
         raise ConfigError(f"{path}: is not of a behaviour cloning; 'embodichain resume {out}' resumes a training")
     if content["code_version"] != __version__:
         logger.log_warning(
@@ -176,7 +175,7 @@ class _Progress:
     def content(self) -> dict[str, Any]:
         """Return a checkpoint's content, not copied."""
         return {
-            "kind": CLONING_KIND,
+            "kind": CLONING,
             "code_version": __version__,
             "cloning": vars(self._plan.cfg),
             "train_config": self._plan.run.resolved,

@@ -13,7 +13,7 @@ from embodichain.agents.rl.checkpoint.content import check_fields
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
 
-CLONING_KIND = "behaviour cloning"
+CLONING = "behaviour cloning"
 """The ``kind`` of these checkpoints; those of trainings have none."""
 
 
@@ -69,7 +69,7 @@ def find_cloned_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]
         return None
     check_links(folder)
     path, content = CheckpointFolder(folder / "checkpoints", "").load_latest()
-    if content.get("kind") != CLONING_KIND:
+    if content.get("kind") != CLONING:
         return None
     check_cloned(content, path)
     return str(path), content["cloning_state"]["policy"], content["train_config"].get("policy", {})

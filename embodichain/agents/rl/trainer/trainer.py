@@ -369,8 +369,6 @@ class Trainer:
         progress.evaluating(evaluator.num_episodes)
         label, on_step = f"step_{self.global_step}", lambda: progress.evaluating(*evaluator.progress())
         with self.collector.paused():
-            self.last_evaluation = evaluator.run(
-                self.policy, label, self._check_stop, on_step=lambda: progress.evaluating(*evaluator.progress())
-            )
+            self.last_evaluation = evaluator.run(self.policy, label, self._check_stop, on_step=on_step)
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return self.last_evaluation.scalars()

@@ -63,9 +63,9 @@ def test_every_shipped_config_is_found_by_its_own_name() -> None:
 
 
 def test_config_for_cloning_has_its_tasks_name_too() -> None:
-    assert find_config("push_colored_cube", CLONING) == TASK_CONFIGS / "push_colored_cube/bc_config.json"
+    assert find_config("push_colored_cube", BC) == TASK_CONFIGS / "push_colored_cube/bc_config.json"
     with pytest.raises(ConfigError, match=r"no shipped config of this name.* Shipped: pick_cube, push_colored_cube;"):
-        find_config("reach", CLONING)
+        find_config("reach", BC)
 
 
 def test_path_is_itself_and_comes_before_a_name(capsys: pytest.CaptureFixture[str]) -> None:
