@@ -137,10 +137,11 @@ def _rate_factor(step: int, steps: int) -> float:
 def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
     """Return the mean negative log-likelihood of the actions after frames [B], in nats per number of an action.
 
-    A model's own ``imitation_loss(obs, actions)`` is used instead if it has one. Actions beyond an episode's end are
-    masked.
+    A model's own ``imitation_loss(obs, actions)`` is used instead if it has one, with chunks of its
+    ``imitation_length``. Actions beyond an episode's end are masked.
     """
-    action, is_there = demonstrations.chunks(frames, policy.chunk_length)
+    length = getattr(policy.model, "imitation_length", policy.chunk_length)
+    action, is_there = demonstrations.chunks(frames, length)
     obs = demonstrations.entries[frames]
     own_loss = getattr(policy.model, "imitation_loss", None)
     loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
