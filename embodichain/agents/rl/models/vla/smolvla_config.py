@@ -96,8 +96,10 @@ def expert_fields(text: Any, cfg: SmolVLACfg) -> dict[str, Any]:
         raise ConfigError(
             f"{PLACE}.expert_width: {cfg.expert_width} of {text.hidden_size} is {width}, it must be an even number"
         )
-    same = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
-    same += ("hidden_act", "attention_bias", "mlp_bias")
+    same = [
+        *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps"),
+        *("hidden_act", "attention_bias", "mlp_bias"),
+    ]
     return {name: getattr(text, name) for name in same} | {
         "vocab_size": 1,  # it has no words
         "hidden_size": width,
