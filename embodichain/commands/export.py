@@ -10,6 +10,8 @@ from embodichain.commands.arguments import add_run, output_file, output_folder, 
 from embodichain.tools.export import lerobot
 from embodichain.tools.export.formats import FORMATS
 from embodichain.tools.export.run import export_run, format_export
+from embodichain.tools.lerobot_env import FORMAT as LEROBOT_ENV
+from embodichain.tools.lerobot_env import export_lerobot_env
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -17,17 +19,23 @@ EXAMPLES = (
     "latest --format onnx",
     "outputs/push_cube_ppo_20260101_120000/best --format pt2 --out policy.pt2",
     "latest/best --format lerobot",
+    "configs/agents/rl/push_colored_cube/train_config.json --format lerobot-env",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_run(parser)
-    parser.add_argument("--format", choices=[*FORMATS, lerobot.NAME], default="onnx", help="default: %(default)s")
+    parser.add_argument(
+        "--format",
+        choices=[*FORMATS, lerobot.NAME, LEROBOT_ENV],
+        default="onnx",
+        help=f"default: %(default)s; {LEROBOT_ENV}: the task of a run or of a training config, for LeRobot's EnvHub",
+    )
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help=f"default: export/policy.* in the run's folder; of {lerobot.NAME} a folder, export/{lerobot.NAME}",
+        help=f"default: export/policy.* in the run's folder; of {lerobot.NAME} and {LEROBOT_ENV} a folder, export/...",
     )
     parser.add_argument(
         "--observations",
@@ -49,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export; return 0."""
     allowed = allowed_imports(args)
+    if args.format == LEROBOT_ENV:
+        out = None if args.out is None else _path(args.out, output_folder)
+        print("\n".join(str(path) for path in export_lerobot_env(args.target, out, allowed)))
+        return 0
     if args.format == lerobot.NAME:
         out = None if args.out is None else _path(args.out, output_folder)
         found = lerobot.export_lerobot(args.target, out, args.observations, args.envs, allowed)

@@ -126,7 +126,7 @@ class SceneCamera:
     """Renders images [H, W, 3] uint8 of an environment.
 
     Args:
-        env: the environments, of which the first is seen.
+        env: the environments.
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
             a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
         size: width and height, pixels, both even.
@@ -144,10 +144,10 @@ class SceneCamera:
         self.size = size
         self._env, self._follow_uid = env, camera.get("follow_uid")
 
-    def render(self) -> np.ndarray:
-        """Return an image of the current state."""
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment, the first one unless another is named."""
         uid = None if self._follow_uid is None else str(self._follow_uid)
-        return self._renderer.render(0, followed(self._env, self.pose, uid, 0))
+        return self._renderer.render(index, followed(self._env, self.pose, uid, index))
 
     def close(self) -> None:
         """Release OpenGL."""

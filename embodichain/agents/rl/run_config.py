@@ -25,6 +25,7 @@ from embodichain.agents.rl.config.overrides import (
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
+from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -71,11 +72,13 @@ class RunConfig:
     resolved: dict[str, Any]
 
 
-def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()) -> RunConfig:
+def load_run_config(
+    source: TrainSource, overrides: Sequence[str] = (), allowed_imports: Sequence[str] = ()
+) -> RunConfig:
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        path: of the training config, or of a run's ``config.json``.
+        source: the path of a training config or of a run's ``config.json``; what such a file contains; or typed.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
@@ -84,12 +87,11 @@ def load_run_config(path: str | Path, overrides: Sequence[str] = (), allowed_imp
     Raises:
         ConfigError: with every error found, a line each.
     """
-    data = load_config_file(path)
+    data, name, folder = read_source(source)
     if is_env_config(data):
-        raise ConfigError(f"{path}: is an environment's config; needed is the training config that names it")
+        raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     problems: list[str] = []
-    data = modernise(data, problems)
-    return _load(data, Path(path).parent, overrides, allowed_imports, problems)
+    return _load(modernise(data, problems), folder, overrides, allowed_imports, problems)
 
 
 def load_checkpoint_config(
