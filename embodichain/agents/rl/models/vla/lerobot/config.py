@@ -14,7 +14,10 @@ from embodichain.utils.validation import from_dict
 
 STATE, ACTION = "observation.state", "action"
 """LeRobot's names of the state and of the actions."""
-OVERRIDES = ("bf16", "chunk_length", "denoising_steps", "init_log_std", "log_std_range", "train_vlm")
+OVERRIDES = (
+    *("bf16", "cache_vision", "chunk_length", "denoising_steps", "gradient_checkpointing", "init_log_std"),
+    *("log_std_range", "train_vlm"),
+)
 """Keys of ``model_config`` that do not follow from the folder, or may differ from it."""
 
 _VISION = (
