@@ -9,7 +9,7 @@ import hashlib
 import io
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -65,7 +65,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
     def write(file: IO[bytes]) -> None:
         hashed = _HashedFile(file)
-        torch.save({"format_version": FORMAT_VERSION, **content}, hashed)  # type: ignore[arg-type] (it has write)
+        torch.save({"format_version": FORMAT_VERSION, **content}, cast("IO[bytes]", hashed))  # it only writes
         _write_comment(file, hashed.digest())
 
     write_atomically(path, write)

@@ -78,6 +78,7 @@ class SmolVLA(GaussianVLA):
     action_mean: torch.Tensor  # [A], if actions are normalised
     action_std: torch.Tensor  # [A]
     flow_shape: tuple[int, int]  # F, W
+    extra_fields: tuple[tuple[str, int], ...]
     read_words: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Turns the observation's instructions [B, L] into the language model's tokens and a mask that is False at
     padding. Unless another function is put here, they are its tokens."""
@@ -104,10 +105,9 @@ class SmolVLA(GaussianVLA):
         text = transformers_config(LlamaConfig, "language", {"pad_token_id": None} | cfg.language)
         self._image_input, self._head_size = image_input(vision, cfg), text.head_dim
         patches = self._image_input // vision.patch_size // cfg.scale_factor
-        self._seen_shape = (len(cfg.cameras) * patches**2, text.hidden_size)
-        self.extra_fields = (("noise", math.prod(self.flow_shape)),)
-        if cfg.cache_vision:
-            self.extra_fields += (("vision", math.prod(self._seen_shape)),)
+        self._seen_shape = (len(cfg.cameras) * patches * patches, text.hidden_size)
+        fields = [("noise", math.prod(self.flow_shape))]
+        self.extra_fields = (*fields, ("vision", math.prod(self._seen_shape))) if cfg.cache_vision else tuple(fields)
         described = SmolVLMConfig(vision_config=vision, text_config=text, scale_factor=cfg.scale_factor)
         self.vlm = SmolVLMModel(described).requires_grad_(cfg.train_vlm)
         expert = LlamaModel(LlamaConfig(**expert_fields(text, cfg)))
@@ -248,7 +248,7 @@ class SmolVLA(GaussianVLA):
     def _look(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
         """Return the features of the images, [B, I, D]."""
         device = self.log_std.device
-        given = vla_observation(obs, dict.fromkeys(self.image_keys), device)
+        given = vla_observation(obs, self.image_keys, device)
         pixels = (fitted_pixels(given[key], self._image_input) for key in self.image_keys)
         with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
             features = [self.vlm.connector(self.vlm.vision_model(each).last_hidden_state) for each in pixels]
