@@ -9,6 +9,7 @@ from typing import cast
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
+from embodichain.lab.gym.config.dialects import refuse_other_products
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
@@ -37,6 +38,7 @@ def read_config(
     if overrides:
         raise ConfigError(f"{overrides[0]}: {path} is an environment config, which has no overrides")
     with placed(f"{path}: "):
+        refuse_other_products(data)
         if is_gymnasium_id(data["id"]):
             return data["id"], gymnasium_cfg(data, allowed_imports)
         spec = get_env_spec(data["id"])
