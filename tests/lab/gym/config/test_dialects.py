@@ -9,6 +9,7 @@ import pytest
 
 from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
 from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg
 from embodichain.utils import ConfigError
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1
@@ -176,6 +177,9 @@ def test_new_action_of_cart_pole_moves_both_joints() -> None:
     assert cfg.robot.control_parts is not None
     assert cfg.robot.control_parts["delta_qpos"] == joints
     assert cfg.actions["delta_qpos"].params == {"part_name": "delta_qpos", "scale": 0.1}
+    env = build_env("CartPoleRL", base_env_cfg=cfg)
+    assert env.action_space.shape == (1, 2)
+    env.close()
 
 
 @pytest.mark.parametrize(
