@@ -40,13 +40,8 @@ _UNUSED = {  # at the top of the file; without an effect on what is learned
     "seed": _TRAINER,
     "visualization": _LOOKS,
 }
-_PHYSICS = {  # in physics_config -> our path
-    "gravity": "env.sim_cfg.gravity",
-    "physics_dt": "env.sim_cfg.physics_dt",
-    "solver_cfg.iterations": "env.sim_cfg.solver.iterations",
-    "solver_cfg.ls_iterations": "env.sim_cfg.solver.ls_iterations",
-    "solver_cfg.tolerance": "env.sim_cfg.solver.tolerance",
-}
+_PHYSICS = ("gravity", "physics_dt")  # of physics_config, which are ours in env.sim_cfg
+_MUJOCO_SOLVER = ("iterations", "ls_iterations", "tolerance")  # of physics_config.solver_cfg, likewise in solver
 _ARTICULATION = {  # 0.3, in a robot or articulation -> our path
     "class_type": "robot_type",
     "joint_drive_props": "drive_pros",
@@ -98,8 +93,8 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
     """Raise a ConfigError, a line, for a config of a part of EmbodiChain that this package does not have."""
     if found := [key for key in _TASK_PROGRAMS if key in data]:
         raise ConfigError(
-            f"{found[0]}: belongs to EmbodiChain's task programs, which this package does not have: a task here is an "
-            "environment config with terms (docs/first_task.md)"
+            f"{found[0]}: belongs to EmbodiChain's task programs, which this package does not have: a "
+            "task here is an environment config with terms (docs/first_task.md)"
         )
     env_id = data.get("id")
     if isinstance(env_id, str) and env_id in _THEIR_TASKS and find_env_spec(env_id) is None:
@@ -140,15 +135,18 @@ def modernise_env(data: Mapping[str, Any], problems: list[str]) -> dict[str, Any
 def _read_physics(translation: Translation) -> None:
     """Read the block ``physics_config``, whose other keys are of engines without a counterpart."""
     config = translation.take_object("physics_config")
-    solver = config.get("solver_cfg")
-    for path, ours in _PHYSICS.items():
-        if (value := config.take(path)) is not None:
-            translation.put(ours, value, f"physics_config.{path}")
+    solver = config.take_object("solver_cfg")
+    for key in _PHYSICS:
+        if (value := config.take(key)) is not None:
+            translation.put(f"env.sim_cfg.{key}", value, f"physics_config.{key}")
+    if solver.get("solver_type") == "mujoco_warp":
+        for key in _MUJOCO_SOLVER:
+            if (value := solver.take(key)) is not None:
+                translation.put(f"env.sim_cfg.solver.{key}", value, f"physics_config.solver_cfg.{key}")
     _read_substeps(translation, config.take("num_substeps"))
-    if solver == {}:
-        config.take("solver_cfg")
-    for key in list(config.data):
-        config.skip(key, _SOLVER)
+    for block in (config, solver):
+        for key in list(block.data):
+            block.skip(key, "MuJoCo has no such setting")
 
 
 def _read_substeps(translation: Translation, number: Any) -> None:
@@ -168,23 +166,27 @@ def _read_substeps(translation: Translation, number: Any) -> None:
 
 
 def _read_articulation(entity: Translation) -> None:
+    _without_nulls(entity.get("joint_drive_props"))
     for old, new in _ARTICULATION.items():
         entity.move(old, new)
     for path, (allowed, reason) in _ARTICULATION_FIXED.items():
         entity.require(path, allowed, reason)
     for path, reason in _ARTICULATION_UNUSED.items():
         entity.skip(path, reason)
-    if not (entity.get("root_props") or None):
+    if entity.get("root_props") == {}:
         entity.take("root_props")
-    drives = entity.get("drive_pros")
-    if not isinstance(drives, dict):
-        return
-    for key in [key for key, value in drives.items() if value is None]:
-        del drives[key]
-    if drives.get("drive_type") == "none":
-        del drives["drive_type"]
-        drives |= {"stiffness": 0.0, "damping": 0.0}
-        entity.moved.append(f"{entity.place}drive_pros.drive_type 'none' -> stiffness 0 and damping 0")
+    if entity.get("drive_pros.drive_type") == "none":
+        entity.take("drive_pros.drive_type")
+        for gain in ("stiffness", "damping"):
+            entity.take(f"drive_pros.{gain}")
+            entity.put(f"drive_pros.{gain}", 0.0, "drive_pros.drive_type", was="none")
+
+
+def _without_nulls(block: Any) -> None:
+    """Remove the keys of an object, if it is one, that are not given."""
+    if isinstance(block, dict):
+        for key in [key for key, value in block.items() if value is None]:
+            del block[key]
 
 
 def _read_attrs(entity: Translation) -> None:

@@ -52,7 +52,7 @@ def test_our_layout_stays_as_it_is_without_a_warning(task: str, capsys: pytest.C
         ({"physics_config": {"gravity": [0, 0, -1]}}, {"env": {"sim_cfg": {"gravity": [0, 0, -1]}}}),
         ({"physics_config": {"physics_dt": 0.005}}, {"env": {"sim_cfg": {"physics_dt": 0.005}}}),
         (
-            {"physics_config": {"solver_cfg": {"iterations": 9, "njmax": 5}}},
+            {"physics_config": {"solver_cfg": {"solver_type": "mujoco_warp", "iterations": 9, "njmax": 5}}},
             {"env": {"sim_cfg": {"solver": {"iterations": 9}}}},
         ),
         # 4 steps of 0.01 s, in each of which the engine makes 2 of 0.005 s, are 8 of 0.005 s.
@@ -65,6 +65,7 @@ def test_our_layout_stays_as_it_is_without_a_warning(task: str, capsys: pytest.C
             {"env": {"sim_cfg": {"physics_dt": 0.004}, "sim_steps_per_control": 6}},
         ),
         ({"physics_config": {"num_substeps": 1, "bounce_threshold": 2.0}}, {}),
+        ({"physics_config": {"solver_cfg": {"solver_type": "xpbd", "iterations": 9}}}, {}),  # of another meaning
         ({"physics": "newton", "device": "cuda:0", "headless": True, "arena_space": 3.0, "seed": 7}, {}),
         ({"robot": {"joint_drive_props": {"damping": 2.0}}}, {"robot": {"drive_pros": {"damping": 2.0}}}),
         (
