@@ -194,6 +194,8 @@ def _read_attrs(entity: Translation) -> None:
     for group, keys in _ATTRS.items():
         block = entity.take_object(f"attrs.{group}")
         block.take("backend")
+        if block.get("density") and block.get("mass") is None:
+            block.data["mass"] = 0  # ours for a mass from the density
         for key in [key for key in block.data if key in keys]:
             if (value := block.take(key)) is not None:
                 entity.put(f"attrs.{_ATTRS_RENAMED.get(key, key)}", value, f"attrs.{group}.{key}")
@@ -203,8 +205,6 @@ def _read_attrs(entity: Translation) -> None:
         for key, value in block.data.items():
             if value is not None:
                 block.refuse(key, f"has no counterpart here, got {value!r}")
-        if group == "mass_props" and entity.get("attrs.density") and entity.get("attrs.mass") is None:
-            entity.data["attrs"]["mass"] = 0  # ours for a mass from the density
 
 
 def _read_action(translation: Translation, name: str, term: dict[str, Any]) -> None:
@@ -227,6 +227,10 @@ def _read_action(translation: Translation, name: str, term: dict[str, Any]) -> N
 def _read_params(params: Translation, theirs: str) -> None:
     """Read the parameters of an action term that ours does not have."""
     if theirs == "DefaultJointPositionAction":
+        if params.data.get("clip", 1.0) is None:
+            params.refuse("clip", "must be a number: actions have bounds here")
+        if params.take("offset") is not None:
+            params.refuse("offset", "must be left out: it is the robot's initial position")
         params.move("clip", "limit")
     if theirs == "RelativeEefPoseAction":
         params.move("translation_scale", "scale")

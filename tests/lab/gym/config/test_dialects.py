@@ -92,7 +92,7 @@ def test_our_layout_stays_as_it_is_without_a_warning(task: str, capsys: pytest.C
         # Their density counts where no mass is given; ours where the mass is 0.
         (
             {"rigid_object": [{"attrs": {"mass_props": {"density": 500.0, "mass": None}}}]},
-            {"rigid_object": [{"attrs": {"density": 500.0, "mass": 0}}]},
+            {"rigid_object": [{"attrs": {"mass": 0, "density": 500.0}}]},
         ),
         (
             {"rigid_object_group": [{"rigid_objects": {"one": {"attrs": {"mass_props": {"mass": 2.0}}}}}]},
@@ -111,6 +111,11 @@ def test_every_attribute_in_a_group_is_one_of_ours() -> None:
     assert RigidBodyAttributesCfg(**found["rigid_object"][0]["attrs"]) == RigidBodyAttributesCfg(
         **ENVS["PushCubeRL"]["rigid_object"][0]["attrs"]
     )
+
+
+def test_density_beside_no_mass_keeps_its_meaning_in_our_layout() -> None:
+    config: Json = {"rigid_object": [BODY | {"attrs": {"density": 500.0}}]}
+    assert read(config) == (config, [])
 
 
 @pytest.mark.parametrize(
@@ -217,6 +222,14 @@ def test_new_action_of_cart_pole_moves_both_joints() -> None:
         (
             action("RelativeJointPositionAction", clip=0.5),
             "env.actions.move.params.clip: must be 1.0, got 0.5: actions are clipped to [-1, 1]",
+        ),
+        (
+            action("DefaultJointPositionAction", clip=None),
+            "env.actions.move.params.clip: must be a number: actions have bounds here",
+        ),
+        (
+            action("DefaultJointPositionAction", offset=0.0),
+            "env.actions.move.params.offset: must be left out: it is the robot's initial position",
         ),
         (
             action("JointPositionAction", offset=0.5),
