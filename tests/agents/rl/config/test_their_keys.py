@@ -100,8 +100,8 @@ def test_what_has_no_effect_here_is_left_out(path: str, value: Any) -> None:
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_gains_of_our_orthogonal_weights_are_true_and_others_refused(role: str) -> None:
     path = f"policy.{role}.network_cfg.orthogonal_init"
-    assert read(at(path, [1.414, 1.414, _OUTPUT_GAINS[role]])) == (at(path, True), [])  # type: ignore[index]
-    for gains in ([1.0, 1.0, _OUTPUT_GAINS[role]], [1.414, 1.414, 0.5], 1.0, []):  # type: ignore[index]
+    assert read(at(path, [1.414, 1.414, _OUTPUT_GAINS[role]])) == (at(path, True), [])
+    for gains in ([1.0, 1.0, _OUTPUT_GAINS[role]], [1.414, 1.414, 0.5], 1.0, []):
         (problem,) = read(at(path, gains))[1]
         assert problem.startswith(f"{path}: must be the gains 1.414 and, of the last layer, ")
     assert read(at(path, False)) == (at(path, False), [])
