@@ -57,23 +57,28 @@ class Translation:
         return node.pop(key, None) if isinstance(node, dict) else None
 
     def put(self, path: str, value: Any, written: str, was: Any = None) -> None:
-        """Set the value at ``path`` that the file has at ``written``; a value that is there already is a problem.
+        """Set the value at ``path`` that the file has at ``written``, and report it.
 
         Args:
             was: the value in the file, where ours differs.
         """
+        if self.set(path, value, written):
+            theirs, ours = ("", "") if was is None else (f" {_text(was)}", f" {_text(value)}")
+            self.moved.append(f"{self.place}{written}{theirs} -> {self.place}{path}{ours}")
+
+    def set(self, path: str, value: Any, written: str) -> bool:
+        """Set a value as ``put`` does without a report; return whether there was none, which is a problem otherwise."""
         *parents, key = path.split(".")
         node = self.data
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                return  # a wrong type, which the parse reports
+                return False  # a wrong type, which the parse reports
         if key in node:
             self.refuse(written, f"is EmbodiChain's form of '{self.place}{path}', which is given too")
-            return
+            return False
         node[key] = value
-        theirs, ours = ("", "") if was is None else (f" {_text(was)}", f" {_text(value)}")
-        self.moved.append(f"{self.place}{written}{theirs} -> {self.place}{path}{ours}")
+        return True
 
     def move(self, old: str, new: str) -> None:
         """Move the value at ``old``, if there is one, to ``new``."""

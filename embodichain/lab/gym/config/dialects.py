@@ -193,12 +193,14 @@ def _read_attrs(entity: Translation) -> None:
     """Read the groups of a rigid body's attributes, which are one object here."""
     for group, keys in _ATTRS.items():
         block = entity.take_object(f"attrs.{group}")
+        if block.data:
+            entity.moved.append(f"{block.place[:-1]} -> {entity.place}attrs")
         block.take("backend")
         if block.get("density") and block.get("mass") is None:
             block.data["mass"] = 0  # ours for a mass from the density
         for key in [key for key in block.data if key in keys]:
             if (value := block.take(key)) is not None:
-                entity.put(f"attrs.{_ATTRS_RENAMED.get(key, key)}", value, f"attrs.{group}.{key}")
+                entity.set(f"attrs.{_ATTRS_RENAMED.get(key, key)}", value, f"attrs.{group}.{key}")
         block.require("has_gravity", (True,), "all bodies have weight")
         block.skip("recompute_inertia", "the inertia is that of the shape")
         block.skip("retain_acceleration", _SOLVER)

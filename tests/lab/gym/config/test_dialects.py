@@ -113,6 +113,22 @@ def test_every_attribute_in_a_group_is_one_of_ours() -> None:
     )
 
 
+def test_group_of_attributes_is_one_entry_of_the_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = {"mass_props": {"mass": 1.0}, "material_props": {"restitution": 0.0, "static_friction": 1.0}}
+    read({"rigid_object": [{"attrs": groups}]})
+    assert capsys.readouterr().err.splitlines() == [
+        "[WARNING] environment config in EmbodiChain's layout, read as: rigid_object[0].attrs.mass_props -> "
+        "rigid_object[0].attrs, rigid_object[0].attrs.material_props -> rigid_object[0].attrs"
+    ]
+
+
+def test_attribute_in_both_forms_is_refused() -> None:
+    config: Json = {"background": [{"attrs": {"mass": 1.0, "mass_props": {"mass": 2.0}}}]}
+    assert read(config)[1] == [
+        "background[0].attrs.mass_props.mass: is EmbodiChain's form of 'background[0].attrs.mass', which is given too"
+    ]
+
+
 def test_density_beside_no_mass_keeps_its_meaning_in_our_layout() -> None:
     config: Json = {"rigid_object": [BODY | {"attrs": {"density": 500.0}}]}
     assert read(config) == (config, [])
