@@ -108,6 +108,7 @@ ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 OPTIONAL_EXTRAS = {
     "huggingface_hub",
     "lerobot",
+    "mlflow",
     "mujoco_menagerie",
     "mujoco_warp",
     "onnx",
@@ -116,6 +117,7 @@ OPTIONAL_EXTRAS = {
     "peft",
     "pyarrow",
     "shtab",
+    "trackio",
     "transformers",
     "viser",
     "websockets",

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import RunConfig, load_run_config
+from embodichain.tools.validate import read_config
 from tests.lab.layouts import ENVS, Json, env_0_3_0, env_0_3_1, train_0_2_0, train_0_2_4, train_0_3
 from tests.lab.originals import CART_POLE_TRAIN_GRPO, PUSH_CUBE_TRAIN
 
@@ -79,3 +81,10 @@ def test_override_by_our_path_works_on_their_layout(tmp_path: Path) -> None:
     )
     assert run.algorithm.learning_rate == 0.5
     assert run.resolved["gym_config"]["robot"]["drive_pros"]["friction"] == 0.25
+
+
+def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path: Path) -> None:
+    path = tmp_path / "env.json"
+    path.write_text(json.dumps(env_0_3_0(ENVS["CartPoleRL"])), encoding="utf-8")
+    _, cfg = read_config(path, ["robot.drive_pros.friction=0.25"], [])
+    assert with_scene(cfg, "test").robot.drive_pros.friction == 0.25  # type: ignore[union-attr]
