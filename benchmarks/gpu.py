@@ -9,7 +9,8 @@ An iteration is a rollout of T steps and PPO's update with it, as in `train`, wi
 counts there. The idle share is the time in which no kernel runs, from the profiler's record of one more iteration. On
 the CPU the parts are wall-clock time, and nothing is idle.
 
-managers/physics: the environment without its physics, and the policy, as a share of the physics.
+managers/physics: the environment without its physics, and the policy, as a share of the physics. memory: what the GPU
+holds more than before the training was built, of PyTorch, of the physics and of their libraries.
 The last line is JSON.
 """
 
@@ -98,6 +99,7 @@ class Case:
         ]
         run = load_run_config(CONFIGS / TASKS[task], overrides)
         self.device = torch.device(device)
+        self._held_before = held_memory(self.device)
         self.num_steps, self.env = steps, build_env(run.env_id, with_scene(run.env, "gpu"))
         self.clock = Clock(self.device)
         self._stats = EpisodeStats(num_envs)
@@ -141,6 +143,7 @@ class Case:
             "seconds": {name: parts[name] / iterations for name in PARTS},
             "managers_to_physics": (parts["managers"] + parts["policy"]) / parts["physics"],
             "idle": self._idle(),
+            "memory_mb": (held_memory(self.device) - self._held_before) / 2**20,
             "diverged": self.env.divergences.count,
         }
 
@@ -157,6 +160,14 @@ class Case:
             wall = time.perf_counter() - start
         spans = sorted((e.time_range.start, e.time_range.end) for e in profile.events() if e.device_type.name == "CUDA")
         return 1.0 - union(spans) / 1e6 / wall
+
+
+def held_memory(device: torch.device) -> int:
+    """Return the bytes of a GPU that are in use; 0 for the CPU."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
 
 
 def union(spans: list[tuple[float, float]]) -> float:
@@ -180,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     learner = args.device if args.device.startswith("cuda") else "cpu"
     print(torch.cuda.get_device_name(learner) if learner != "cpu" else "on the CPU, without a GPU")
     heads = "".join(f"{name:>10}" for name in PARTS)
-    print(f"{'task':13}{'N':>6}{'steps/s':>11}{'env only':>11}{heads}  (ms/iteration){'ratio':>8}{'idle':>7}")
+    print(f"{'task':13}{'N':>6}{'steps/s':>11}{'env only':>11}{heads}  (ms/iteration){'ratio':>8}{'idle':>7}{'MB':>8}")
     results = []
     for task in args.task:
         for num_envs in args.num_envs:
@@ -190,9 +201,10 @@ def main(arguments: list[str] | None = None) -> None:
             results.append({"task": task, "num_envs": num_envs, **row})
             cells = "".join(f"{1e3 * row['seconds'][name]:10.2f}" for name in PARTS)
             idle = "-" if row["idle"] is None else f"{row['idle']:.0%}"
+            memory = "-" if row["idle"] is None else f"{row['memory_mb']:.0f}"
             print(
                 f"{task:13}{num_envs:6}{row['steps_per_second']:11.0f}{row['env_steps_per_second']:11.0f}{cells}"
-                f"{'':16}{row['managers_to_physics']:8.0%}{idle:>7}{_aim(task, num_envs, row)}",
+                f"{'':16}{row['managers_to_physics']:8.0%}{idle:>7}{memory:>8}{_aim(task, num_envs, row)}",
                 flush=True,
             )
     print(json.dumps({"benchmark": "gpu", "device": args.device, "steps": args.steps, "results": results}))

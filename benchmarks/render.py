@@ -3,6 +3,7 @@
     python benchmarks/render.py
     python benchmarks/render.py --rays --num-envs 16
     python benchmarks/render.py --size 256 --num-envs 64 --depth --mask --threads 4
+    python benchmarks/render.py --rays --device cuda:0 --num-envs 1024
 
 The arm moves between the images, so that all of them are rendered again; only the rendering counts. The benchmark
 prints images per second of wall time, and of CPU time, on which other processes have less influence: images per second
@@ -27,10 +28,12 @@ from embodichain.lab.sim.sensors import CameraCfg, ExtrinsicsCfg
 from embodichain.utils.configclass import replace
 
 
-def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool) -> dict[str, float]:
+def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: bool, device: str) -> dict[str, float]:
     """Return the median over the rounds of images per second of wall time and of CPU time."""
     cfg = default_cfg("push_cube")()
-    cfg = replace(cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays))
+    cfg = replace(
+        cfg, sensor=[camera], sim_cfg=replace(cfg.sim_cfg, num_threads=threads, enable_rt=rays, sim_device=device)
+    )
     env: Any = make("PushCubeRL", cfg=cfg, num_envs=num_envs)
     env.reset(seed=1)
     sensor = env.sim.get_sensor(camera.uid)
@@ -39,12 +42,20 @@ def measure(camera: CameraCfg, num_envs: int, threads: int, rounds: int, rays: b
     for _ in range(rounds):
         action = torch.rand(num_envs, *env.single_action_space.shape) * 2 - 1
         env.robot.set_qpos(env.robot.get_qpos("arm") + 0.05 * action, name="arm", target=False)
+        wait(device)
         start, busy = time.perf_counter(), time.process_time()
         sensor.get_data()
+        wait(device)
         by_clock.append(num_envs / (time.perf_counter() - start))
         by_processor.append(threads * num_envs / (time.process_time() - busy))
     env.close()
     return {"by_clock": statistics.median(by_clock), "by_processor": statistics.median(by_processor)}
+
+
+def wait(device: str) -> None:
+    """Wait for what is queued on a GPU."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
 
 
 def main() -> None:
@@ -57,6 +68,7 @@ def main() -> None:
     parser.add_argument("--depth", action="store_true", help="render depth too")
     parser.add_argument("--mask", action="store_true", help="render the mask too")
     parser.add_argument("--rays", action="store_true", help="trace rays (enable_rt), with shadows")
+    parser.add_argument("--device", default="cpu", help="of the physics, and of the rays: cpu or cuda:0")
     args = parser.parse_args()
     focal = 0.95 * args.size
     camera = CameraCfg(
@@ -68,7 +80,7 @@ def main() -> None:
         enable_depth=args.depth,
         enable_mask=args.mask,
     )
-    result = measure(camera, args.num_envs, args.threads, args.rounds, args.rays)
+    result = measure(camera, args.num_envs, args.threads, args.rounds, args.rays, args.device)
     method = "ray-traced" if args.rays else "OpenGL"
     kinds = ["color"] + ["depth"] * args.depth + ["mask"] * args.mask
     print(f"{method} {' + '.join(kinds)} {args.size}x{args.size}, {args.num_envs} environments, {args.threads} threads")

@@ -53,16 +53,16 @@ compile --all-extras --constraint "$work/held.txt" pyproject.toml "$work/build.t
 # PyTorch, and what only its builds for CUDA bring, each build its own versions: as constraints they would forbid the others.
 names "$work/all.txt" | grep -E '^(nvidia-.*|cuda-.*|triton)$' >"$work/cuda"
 { cat "$work/cuda"; echo torch; } >"$work/torch"
-# Python in a browser is not supported.
-sed -n "s/==.*sys_platform == 'emscripten'.*//p" "$work/all.txt" >"$work/browser"
+# Python in a browser and PyPy are not supported.
+sed -n "s/==.*\(sys_platform == 'emscripten'\|implementation_name == 'pypy'\).*//p" "$work/all.txt" >"$work/unsupported"
 
-cat "$work/torch" "$work/browser" >"$work/out"
+cat "$work/torch" "$work/unsupported" >"$work/out"
 part "$work/out" pyproject.toml "$work/build.txt" | write run 'What `make setup` installs, but for PyTorch.'
 names requirements/run.txt >>"$work/out"
 part "$work/out" --extra docs pyproject.toml | write docs 'What `make docs` adds to run.txt.'
 part "$work/out" --extra dev pyproject.toml | write dev 'What `make setup-dev` adds to run.txt.'
 names requirements/dev.txt >>"$work/out"
-part "$work/out" --extra menagerie --extra sb3 --extra wandb pyproject.toml | write extras 'What the extras menagerie, sb3 and wandb add to run.txt and dev.txt.'
+part "$work/out" --extra menagerie --extra mlflow --extra sb3 --extra wandb pyproject.toml | write extras 'What the extras menagerie, mlflow, sb3 and wandb add to run.txt and dev.txt.'
 
 names "$work/all.txt" | grep -v -x -F -f "$work/torch" >"$work/out"
 part "$work/out" "$work/held.txt" | write torch 'PyTorch as PyPI has it, for CUDA; see scripts/setup_torch.sh.'
@@ -74,15 +74,15 @@ part "$work/out" --group tools | write tools 'What `make lock` and `make sbom` r
     echo '# The versions the project is tested with, as constraints: pip install -c requirements.lock -e .'
     echo '# Written by `make lock` (scripts/lock.sh) from pyproject.toml, extras included. Do not edit. `make setup` installs the'
     echo '# same versions from requirements/*.txt, which have hashes; with hashes here pip would want one of this package, too.'
-    cat "$work/cuda" "$work/browser" >"$work/out"
+    cat "$work/cuda" "$work/unsupported" >"$work/out"
     # shellcheck disable=SC2046
     compile --all-extras --constraint "$work/all.txt" pyproject.toml "$work/build.txt" \
         $(sed 's/^/--no-emit-package /' "$work/out")
 } >"$work/requirements.lock"
 cp "$work/requirements.lock" requirements.lock
 
-# pip knows each package's licence from its metadata, without installing it.
-cat requirements/*.txt | sed -n 's/^\([[:alnum:]].*==.*[^ ]\) \\$/\1/p' | sort -u >"$work/names.txt"
+# pip knows each package's licence from its metadata, without installing it; also of those for other platforms.
+cat requirements/*.txt | sed -n 's/^\([[:alnum:]][[:alnum:]._-]*==[^ ;]*\).* \\$/\1/p' | sort -u >"$work/names.txt"
 "$work/tools/bin/python" -m pip install --quiet --disable-pip-version-check --dry-run --ignore-installed \
     --no-deps --only-binary :all: --report "$work/report.json" --requirement "$work/names.txt"
 "$work/tools/bin/python" scripts/third_party.py "$work/report.json"

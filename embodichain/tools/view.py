@@ -35,14 +35,19 @@ _FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 @contextmanager
 def opened_scene(
-    path: Path, seed: int, allowed_imports: Sequence[str]
+    path: Path, overrides: Sequence[str], seed: int, allowed_imports: Sequence[str]
 ) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
     """Yield the task's name, one environment of a training or environment config, and the config's camera.
+
+    Nothing runs on a GPU, whatever the config says.
+
+    Args:
+        overrides: of the config: ``env.rewards.reach.weight=2`` and the like.
 
     Raises:
         ConfigError: the config is wrong.
     """
-    config = read_config(path, [], allowed_imports)
+    config = read_config(path, overrides, allowed_imports, device="cpu")
     cfgs: list[TaskCfg | None]
     if isinstance(config, RunConfig):
         env_id, cfg, cfgs = config.env_id, config.env, [config.env, config.eval_env]
@@ -126,7 +131,7 @@ class SceneCamera:
     """Renders images [H, W, 3] uint8 of an environment.
 
     Args:
-        env: the environments, of which the first is seen.
+        env: the environments.
         camera: ``eye``, ``target``, ``up``, ``intrinsics`` and ``follow_uid`` as for ``record_camera_data``; default:
             a view of all bodies, or of the robot or the file's body that moves freely, moving with it.
         size: width and height, pixels, both even.
@@ -144,10 +149,10 @@ class SceneCamera:
         self.size = size
         self._env, self._follow_uid = env, camera.get("follow_uid")
 
-    def render(self) -> np.ndarray:
-        """Return an image of the current state."""
+    def render(self, index: int = 0) -> np.ndarray:
+        """Return an image of the current state of an environment, the first one unless another is named."""
         uid = None if self._follow_uid is None else str(self._follow_uid)
-        return self._renderer.render(0, followed(self._env, self.pose, uid, 0))
+        return self._renderer.render(index, followed(self._env, self.pose, uid, index))
 
     def close(self) -> None:
         """Release OpenGL."""

@@ -31,7 +31,7 @@ def test_table_has_the_settings_with_their_defaults() -> None:
 
 def test_commands_name_configs_that_are_there() -> None:
     paths = set(re.findall(r"configs/\S+\.json", PAGE))
-    assert paths == {CONFIG, IMAGE_CONFIG}
+    assert {CONFIG, IMAGE_CONFIG} <= paths
     assert all((REPOSITORY / path).is_file() for path in paths)
 
 

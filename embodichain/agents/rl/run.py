@@ -22,13 +22,14 @@ from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.run_folder import RunFolder, conclude, finished_summary, open_run_folder, take_run
+from embodichain.agents.rl.train_source import TrainSource
 from embodichain.agents.rl.trainer.trainer import Trainer, UnsavedTrainingError
 from embodichain.utils import logger
 from embodichain.utils.profiling import Profiler
 
 
 def load_training(
-    config_path: str | None,
+    config: TrainSource | None,
     overrides: Sequence[str],
     allowed_imports: Sequence[str],
     resume: str | None,
@@ -43,18 +44,17 @@ def load_training(
     Raises:
         ConfigError: the config or the checkpoint cannot be used, or they do not fit each other.
     """
-    run = None if config_path is None else load_run_config(config_path, overrides, allowed_imports)
+    run = None if config is None else load_run_config(config, overrides, allowed_imports)
     point = None
     if resume is not None or (placement is not None and placement.launch is not None):
         point = take_run(resume, None if run is None else run.trainer.exp_name, process_group, placement, lock)
     if run is None:
         assert point is not None
-        config = point.content["config"]
-        run = load_checkpoint_config(config, overrides, allowed_imports)
-        if changes := changes_of_env_file(config, overrides, allowed_imports):
+        saved = point.content["config"]
+        run = load_checkpoint_config(saved, overrides, allowed_imports)
+        if changes := changes_of_env_file(saved, overrides, allowed_imports):
             logger.log_info(
-                f"the run continues with its own config; {config['trainer']['gym_config']} differs: "
-                f"{'; '.join(changes)}"
+                f"the run continues with its own config; {saved['trainer']['gym_config']} differs: {'; '.join(changes)}"
             )
     if point is not None:
         check_resumed_config(point.content["config"], run, resume or str(point.folder), allowed_imports)

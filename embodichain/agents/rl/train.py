@@ -22,7 +22,7 @@ from typing import Any
 
 from embodichain.agents.rl.build import for_rank
 from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.config.arguments import parse_args
+from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import LostProcessError, ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import FailedProcessError, as_arguments, hand_back, start_local_processes
 from embodichain.agents.rl.distributed.placement import (
@@ -36,6 +36,7 @@ from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.run import load_training, run_training
 from embodichain.agents.rl.run_folder import print_summary
+from embodichain.agents.rl.train_source import TrainSource, as_file
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.module_utils import imports_allowed_by_environment
@@ -46,7 +47,7 @@ __all__ = ["main", "parse_args", "train_as_command", "train_from_config"]
 
 
 def train_from_config(
-    config_path: str | None,
+    config_path: TrainSource | None,
     distributed: bool | None = None,
     overrides: Sequence[str] = (),
     allowed_imports: Sequence[str] = (),
@@ -57,7 +58,8 @@ def train_from_config(
     """Train as a config says.
 
     Args:
-        config_path: of the training config; None: that of the run to be resumed.
+        config_path: of the training config's file; or what such a file contains, as a dictionary or a ``TrainCfg``;
+            None: the config of the run to be resumed.
         distributed: several processes; None: as the config says. In each process of a launcher such as torchrun, this
             function is called; without one, it starts them itself where there are several GPUs.
         overrides: ``trainer.num_envs=256`` and the like.
@@ -99,7 +101,8 @@ def train_from_config(
                 run = for_rank(run, placement, share_processors(placement), device)
             return run_training(run, point, device, process_group, placement, lock, allowed_writes)
     # The started processes take the lock themselves.
-    return start_local_processes(count, as_arguments(config_path, overrides, allowed_imports, resume, allowed_writes))
+    with as_file(config_path) as path:
+        return start_local_processes(count, as_arguments(path, overrides, allowed_imports, resume, allowed_writes))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,7 +128,7 @@ def _exit_code(args: argparse.Namespace) -> int:
         summary = train_from_config(
             args.config,
             args.distributed,
-            args.overrides,
+            all_overrides(args),
             args.allow_import,
             args.resume,
             args.allow_write,

@@ -28,7 +28,8 @@ from embodichain.agents.rl.models.registry import (
 from embodichain.agents.rl.models.soft_actor_critic import SoftActorCritic, SoftActorCriticCfg
 from embodichain.agents.rl.models.vla.loading import load_vla_model, save_vla_model
 from embodichain.agents.rl.models.vla.policy import LoRACfg, VLAConfig, VLAPolicy, VLAPolicyCfg
-from embodichain.agents.rl.models.vla.smolvla import SmolVLA, SmolVLACfg
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA
+from embodichain.agents.rl.models.vla.smolvla_config import SmolVLACfg
 from embodichain.agents.rl.models.vla.tiny_vla import TinyVLA, TinyVLACfg
 
 __all__ = [

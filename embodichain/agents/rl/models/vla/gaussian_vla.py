@@ -66,7 +66,7 @@ class GaussianVLA(nn.Module):
         super().__init__()
         self.chunk_length, self.action_dim = cfg.chunk_length, cfg.action_dim
         self.image_keys = tuple(IMAGE + name for name in cfg.cameras)
-        self.observation_keys = (*self.image_keys, STATE, INSTRUCTION)
+        self.observation_keys = (*dict.fromkeys(self.image_keys), STATE, INSTRUCTION)
         self._log_std_range = cfg.log_std_range
         self.log_std = nn.Parameter(torch.full((cfg.chunk_length, cfg.action_dim), cfg.init_log_std))
         self.register_buffer("state_mean", torch.zeros(cfg.state_dim))

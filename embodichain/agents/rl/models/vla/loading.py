@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import io
 import json
@@ -17,9 +16,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from embodichain.agents.rl.models.vla.hub import download
+from embodichain.agents.rl.models.vla.lerobot.features import find_entries
+from embodichain.agents.rl.models.vla.lerobot.files import read_object
+from embodichain.agents.rl.models.vla.lerobot.folder import (
+    LeRobotFolder,
+    build_lerobot_model,
+    is_lerobot,
+    read_lerobot_folder,
+)
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA
+from embodichain.agents.rl.models.vla.weights import load_weights
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
-from embodichain.utils.files import read_bytes, read_text
+from embodichain.utils.files import read_bytes
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
 
 OUR_MODELS = "embodichain.agents.rl.models"
@@ -27,6 +37,7 @@ OUR_MODELS = "embodichain.agents.rl.models"
 
 _CONFIG, _WEIGHTS, _TORCH_WEIGHTS = "config.json", "model.safetensors", "pytorch_model.pt"
 _METHODS = ("forward", "get_value", "evaluate_actions")
+_FILES = (_CONFIG, _WEIGHTS, _TORCH_WEIGHTS, "policy_*.json", "policy_*.safetensors", "tokenizer/*")  # of the hub
 _HUB = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?$")
 _PLACE = "policy.vla_config.model_path"
 
@@ -50,8 +61,8 @@ def load_vla_model(
 
     Args:
         model_path: a folder that ``save_vla_model`` has written (config and safetensors), a ``.pt`` file (a state dict,
-            or a checkpoint of a training), or a repository of the Hugging Face hub as ``owner/name@revision``. None:
-            the class's initial weights.
+            or a checkpoint of a training), a folder of LeRobot's SmolVLA, or a repository of the Hugging Face hub with
+            one of these as ``owner/name@revision``. None: the class's initial weights.
         model_class: dotted path of the class, in this package or in an imported module; names from config files are
             checked against the allow-list first (``parse_policy_block``).
         model_config: keyword arguments of the class, over the folder's.
@@ -64,8 +75,24 @@ def load_vla_model(
         ConfigError: the class or the weights are missing, cannot be read, or do not fit.
     """
     cls = find_vla_class(model_class)
-    stored = None if model_path is None else read_stored_model(model_path)
+    stored = None if model_path is None else read_model_path(model_path)
+    if isinstance(stored, LeRobotFolder):
+        check_lerobot_class(cls, stored)
+        return build_lerobot_model(stored, find_entries(stored.cfg, {}), model_config or {}, device)[0]
     return build_vla_model(cls, stored, dict(model_config or {}), device)
+
+
+def check_lerobot_class(cls: type[nn.Module], folder: LeRobotFolder) -> None:
+    """Check that a class is the one of a LeRobot folder.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    if cls is not SmolVLA:
+        raise ConfigError(
+            f"policy.vla_config.model_class: {folder.path} has LeRobot's SmolVLA: must be {OUR_MODELS}.SmolVLA, got "
+            f"{cls.__name__}"
+        )
 
 
 def build_vla_model(
@@ -76,7 +103,7 @@ def build_vla_model(
     _check_arguments(cls, config)
     model = cls(**config)
     if stored is not None:
-        _load_weights(model, stored)
+        load_weights(model, stored.weights, f"{_PLACE}: {stored.source}")
     return model.to(device)
 
 
@@ -144,8 +171,8 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def read_stored_model(model_path: str | Path) -> StoredModel:
-    """Read the config and weights of a ``model_path`` of ``load_vla_model``.
+def read_model_path(model_path: str | Path) -> StoredModel | LeRobotFolder:
+    """Read what a ``model_path`` of ``load_vla_model`` names.
 
     Raises:
         ConfigError: it is missing or cannot be read.
@@ -166,19 +193,13 @@ def read_stored_model(model_path: str | Path) -> StoredModel:
             f"{_PLACE}: no such folder: {path.absolute()}. `embodichain bc` writes one; if '{model_path}' is "
             f"meant as a hub repository, name its revision, so that it stays the same: {model_path}@<commit or tag>"
         )
-    return _read_folder(_download(hub["repo"], hub["revision"]))
+    return _read_folder(download(hub["repo"], hub["revision"], _FILES, _PLACE))
 
 
-def _read_folder(folder: Path) -> StoredModel:
-    config_path = folder / _CONFIG
-    try:
-        config = json.loads(read_text(config_path))
-    except OSError as error:
-        raise ConfigError(f"{_PLACE}: {config_path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{_PLACE}: {config_path}: is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{_PLACE}: {config_path}: must be an object, got {type(config).__name__}")
+def _read_folder(folder: Path) -> StoredModel | LeRobotFolder:
+    config = read_object(folder / _CONFIG, _PLACE)
+    if is_lerobot(config):
+        return read_lerobot_folder(folder, config, _PLACE)
     if (folder / _WEIGHTS).exists():
         return StoredModel(str(folder), config, read_safetensors(folder / _WEIGHTS))
     if (folder / _TORCH_WEIGHTS).exists():
@@ -199,28 +220,6 @@ def _read_torch(path: Path) -> dict[str, torch.Tensor]:
     return content
 
 
-def _download(repo: str, revision: str) -> Path:
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ConfigError(
-            f"{_PLACE}: '{repo}@{revision}' is no folder here, and to download it needs huggingface_hub: pip install "
-            "'embodichain-mujoco[vla]'"
-        )
-    import huggingface_hub  # noqa: PLC0415 (optional extra)
-
-    try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                repo, revision=revision, allow_patterns=[_CONFIG, _WEIGHTS, _TORCH_WEIGHTS]
-            )
-        )
-    # Its errors are OSErrors (no connection, offline mode, HTTP) and ValueErrors (no such name).
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{_PLACE}: '{repo}@{revision}' cannot be downloaded and is not in the hub's cache here: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
 def _check_arguments(cls: type[nn.Module], config: Mapping[str, Any]) -> None:
     parameters = inspect.signature(cls).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -232,19 +231,3 @@ def _check_arguments(cls: type[nn.Module], config: Mapping[str, Any]) -> None:
     missing = [p.name for p in parameters if p.default is p.empty and p.name not in config]
     if missing:
         raise ConfigError(f"policy.vla_config.model_config: {cls.__name__} needs {', '.join(missing)}")
-
-
-def _load_weights(model: nn.Module, stored: StoredModel) -> None:
-    own = model.state_dict()
-    missing = [name for name in own if name not in stored.weights]
-    unknown = [name for name in stored.weights if name not in own]
-    shapes = [
-        f"'{name}' is {list(stored.weights[name].shape)} there and {list(value.shape)} here"
-        for name, value in own.items()
-        if name in stored.weights and stored.weights[name].shape != value.shape
-    ]
-    problems = [*(f"no '{name}'" for name in missing), *(f"'{name}' is not the model's" for name in unknown), *shapes]
-    if problems:
-        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
-        raise ConfigError(f"{_PLACE}: {stored.source}: weights do not fit the model: {'; '.join(problems[:4])}{more}")
-    model.load_state_dict(stored.weights)

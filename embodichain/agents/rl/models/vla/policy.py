@@ -12,13 +12,22 @@ from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 import torch
+from gymnasium import spaces
 from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models.block import PolicySpaces
 from embodichain.agents.rl.models.policy import Policy
-from embodichain.agents.rl.models.vla.loading import build_vla_model, find_vla_class, read_stored_model
+from embodichain.agents.rl.models.vla.lerobot.features import check_entries, find_entries
+from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.agents.rl.models.vla.loading import (
+    StoredModel,
+    build_vla_model,
+    check_lerobot_class,
+    find_vla_class,
+    read_model_path,
+)
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.observations import entry_spaces
@@ -48,12 +57,14 @@ class VLAConfig:
     """The ``vla_config`` of a ``vla`` policy."""
 
     model_path: str | None = None
-    """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, or a hub repository ``owner/name@revision``;
-    null: random initial weights."""
+    """Weights: a folder as ``embodichain bc`` writes, a ``.pt`` file, a folder of LeRobot's SmolVLA, or a hub
+    repository ``owner/name@revision``; null: random initial weights."""
     model_class: str = "embodichain.agents.rl.models.TinyVLA"
     """Dotted path of the model's class."""
     model_config: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the class; they override the folder's and the environment's."""
+    features: dict[str, str | None] = field(default_factory=dict)
+    """Of LeRobot's SmolVLA: the entry ``image/<camera>`` for each of its images; null: the image is left out."""
     lora: LoRACfg | None = None
     """Train low-rank adapters instead of the whole model; needs the extra ``vla``."""
 
@@ -172,7 +183,24 @@ def build_vla_policy(
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
     cls = find_vla_class(vla.model_class)
-    stored = None if vla.model_path is None else read_stored_model(vla.model_path)
+    stored = None if vla.model_path is None else read_model_path(vla.model_path)
+    if isinstance(stored, LeRobotFolder):
+        check_lerobot_class(cls, stored)
+        entries = find_entries(stored.cfg, vla.features)
+        check_entries(stored.cfg, entries, entry_spaces(space), given.action_dim, str(stored.path))
+        model, config = build_lerobot_model(stored, entries, vla.model_config, device)
+        return _around(model, config, vla, space)
+    if vla.features:
+        raise ConfigError("policy.vla_config.features: only with a model_path that is a folder of LeRobot's SmolVLA")
+    config = _whole_config(cls, stored, vla, given)
+    return _around(build_vla_model(cls, stored, config, device), config, vla, space)
+
+
+def _whole_config(
+    cls: type[nn.Module], stored: StoredModel | None, vla: VLAConfig, given: PolicySpaces
+) -> dict[str, Any]:
+    """Return the model's arguments: of the environment, the stored ones, then the user's."""
+    space = given.structured("policy.vla_config")
     config = dict(cls.config_for(space, given.action_dim)) if hasattr(cls, "config_for") else {}
     if stored is not None:
         for key, value in config.items():
@@ -182,14 +210,21 @@ def build_vla_policy(
                     f"the environment has {value}"
                 )
         config |= stored.config
-    config |= vla.model_config
-    model = build_vla_model(cls, stored, config, device)
+    return config | vla.model_config
+
+
+def _around(model: nn.Module, config: Mapping[str, Any], vla: VLAConfig, space: spaces.Dict) -> VLAPolicy:
+    """Return the policy around a model, with adapters if they are asked for.
+
+    Raises:
+        ConfigError: the observation lacks an entry that the model reads, or adapters do not fit the model.
+    """
     policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
     there = entry_spaces(space)
     for key in policy.obs_keys:
         if key not in there:
             raise ConfigError(
-                f"policy.vla_config: {cls.__name__} reads '{key}', the observation has only {', '.join(there)}"
+                f"policy.vla_config: {type(model).__name__} reads '{key}', the observation has only {', '.join(there)}"
             )
     return policy
 

@@ -107,10 +107,9 @@ class LeRobotRecorder(Functor):
 
     def begin(self, obs: TensorDict) -> None:
         """Store the observation after resets, from which the next step starts."""
-        images = {f"observation.images.{uid}": _image(obs, uid) for uid in self._cameras}
-        state = obs.get("state", None)
-        self._names = self.env.robot.joint_names if state is None else None
-        self._before = {"observation.state": self.env.robot.get_qpos() if state is None else state, **images}
+        images = {f"observation.images.{uid}": image_of(obs, uid) for uid in self._cameras}
+        self._names = self.env.robot.joint_names if obs.get("state", None) is None else None
+        self._before = {"observation.state": state_of(self.env, obs), **images}
         if self._has_environment:
             self._before["observation.environment_state"] = flat_input(obs)
 
@@ -167,15 +166,26 @@ class LeRobotRecorder(Functor):
         return LeRobotWriter(folder, round(1.0 / self.env.step_dt), self._robot_type, self._describe())
 
 
-def _image(obs: TensorDict, uid: str) -> Tensor:
+def state_of(env: TermEnv, obs: TensorDict) -> Tensor:
+    """Return the robot's state [N, S] in a dataset: the observation's entry ``state``, else the joint positions."""
+    state: Tensor | None = obs.get("state", None)
+    return env.robot.get_qpos() if state is None else state
+
+
+def image_of(obs: TensorDict, uid: str) -> Tensor:
     """Return a camera's colours [N, H, W, 3]; a task may give them as ``image/<uid>``."""
     image: Tensor | None = obs.get(("image", uid), None)
     return obs["sensor", uid, "color"] if image is None else image
 
 
+def colour_cameras(env: TermEnv) -> list[str]:
+    """Return the names of the cameras with colour."""
+    return [uid for uid, camera in env.sim.sensors.items() if camera.cfg.enable_color]
+
+
 def _cameras(meta: dict[str, Any], env: TermEnv) -> list[str]:
     """Return the cameras to record; ConfigError where a named one does not exist or has no colour."""
-    there = [uid for uid, camera in env.sim.sensors.items() if camera.cfg.enable_color]
+    there = colour_cameras(env)
     named = meta.get("observation", {}).get("vision")
     for uid in named or []:
         if uid not in there:

@@ -1,0 +1,1 @@
+"""SmolVLA in LeRobot's format: folders with config, weights, processors and statistics, read and written."""

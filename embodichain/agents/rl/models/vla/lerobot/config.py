@@ -1,0 +1,151 @@
+"""The ``config.json`` of a LeRobot SmolVLA, and the ``model_config`` of ours that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from embodichain.agents.rl.models.vla.smolvla_config import Normalization
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.validation import from_dict
+
+STATE, ACTION = "observation.state", "action"
+"""LeRobot's names of the state and of the actions."""
+OVERRIDES = ("bf16", "chunk_length", "denoising_steps", "init_log_std", "log_std_range", "train_vlm")
+"""Keys of ``model_config`` that do not follow from the folder, or may differ from it."""
+
+_VISION = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels")
+_VISION += ("image_size", "patch_size", "hidden_act", "layer_norm_eps")
+_LANGUAGE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+_LANGUAGE += ("rms_norm_eps", "hidden_act", "attention_bias", "mlp_bias")
+
+
+@configclass
+class FeatureCfg:
+    """An entry of LeRobot's observation, or its action."""
+
+    type: str
+    """``VISUAL``, ``STATE``, ``ACTION``, ..."""
+    shape: list[PositiveInt]
+    """[channels, height, width] of an image, else [size]."""
+
+
+@configclass
+class LeRobotCfg:
+    """What is read of a ``config.json``; the rest is for LeRobot's own training."""
+
+    input_features: dict[str, FeatureCfg] = field(kw_only=True)
+    """What the policy reads, by LeRobot's names. Images are read in this order."""
+    output_features: dict[str, FeatureCfg] = field(kw_only=True)
+    """``action``."""
+    chunk_size: PositiveInt = 50
+    """Actions that the flow predicts."""
+    n_action_steps: PositiveInt = 50
+    """How many of them are executed."""
+    n_obs_steps: Literal[1] = 1
+    """Observations that the policy reads."""
+    max_state_dim: PositiveInt = 32
+    """States are filled up with zeros to this size."""
+    max_action_dim: PositiveInt = 32
+    """Size of the flow's actions."""
+    resize_imgs_with_padding: tuple[PositiveInt, PositiveInt] = (512, 512)
+    """Width and height of the images that the vision encoder gets."""
+    empty_cameras: NonNegativeInt = 0
+    """Number of image features that may be missing. They are masked: leaving them out is the same."""
+    adapt_to_pi_aloha: Literal[False] = False
+    """Conversions for one robot."""
+    num_steps: PositiveInt = 10
+    """Euler steps."""
+    vlm_model_name: str = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"
+    """Folder or hub repository of the vision-language model's config."""
+    add_image_special_tokens: Literal[False] = False
+    """Tokens around each image."""
+    attention_mode: Literal["cross_attn"] = "cross_attn"
+    """How the expert reads the language model's layers."""
+    num_vlm_layers: int = 16
+    """Layers of the language model that are used; not positive: all."""
+    num_expert_layers: int = -1
+    """Layers of the expert; not positive: as many."""
+    self_attn_every_n_layers: PositiveInt = 2
+    """In every so-manieth layer actions attend to each other."""
+    expert_width_multiplier: Annotated[float, Field(gt=0)] = 0.75
+    """The expert's width by the language model's."""
+    min_period: PositiveFloat = 4e-3
+    """Of the time embedding."""
+    max_period: PositiveFloat = 4.0
+    """Of the time embedding."""
+    use_peft: Literal[False] = False
+    """Whether the weights are adapters."""
+
+    @model_validator(mode="after")
+    def _is_supported(self) -> Self:
+        if self.n_action_steps > self.chunk_size:
+            raise ValueError(f"n_action_steps {self.n_action_steps} is above chunk_size {self.chunk_size}")
+        if self.num_expert_layers > 0 and self.num_expert_layers != self.num_vlm_layers:
+            raise ValueError(f"num_expert_layers {self.num_expert_layers} must be num_vlm_layers {self.num_vlm_layers}")
+        if self.resize_imgs_with_padding[0] != self.resize_imgs_with_padding[1]:
+            raise ValueError(f"resize_imgs_with_padding {list(self.resize_imgs_with_padding)} must be square")
+        for place, features, name in (
+            ("input_features", self.input_features, STATE),
+            ("output_features", self.output_features, ACTION),
+        ):
+            if name not in features or len(features[name].shape) != 1:
+                raise ValueError(f"{place} must have '{name}' of shape [size], got {', '.join(features)}")
+        if not self.images:
+            raise ValueError(f"input_features must have one of type VISUAL, got {', '.join(self.input_features)}")
+        return self
+
+    @property
+    def images(self) -> dict[str, FeatureCfg]:
+        """The image features by name, in order."""
+        return {name: feature for name, feature in self.input_features.items() if feature.type == "VISUAL"}
+
+
+def read_config(content: Mapping[str, Any], place: str) -> LeRobotCfg:
+    """Return the typed part of a ``config.json``.
+
+    Raises:
+        ConfigError: it is no SmolVLA, or one that is computed in another way than ours.
+    """
+    if content["type"] != "smolvla":
+        raise ConfigError(f"{place}: a LeRobot policy of type '{content['type']}'; only 'smolvla' is read")
+    known = LeRobotCfg.__dataclass_fields__
+    return from_dict(LeRobotCfg, {key: value for key, value in content.items() if key in known}, place)
+
+
+def model_config(
+    cfg: LeRobotCfg, vlm: Any, cameras: list[str], state_kind: Normalization, action_kind: Normalization
+) -> dict[str, Any]:
+    """Return the ``model_config`` of our ``SmolVLA``.
+
+    Args:
+        vlm: transformers' ``SmolVLMConfig`` of the vision-language model.
+        cameras: our names of its images, in its order.
+        state_kind, action_kind: what the statistics are.
+    """
+    layers = vlm.text_config.num_hidden_layers
+    used = min(cfg.num_vlm_layers, layers) if cfg.num_vlm_layers > 0 else layers
+    language = {key: getattr(vlm.text_config, key) for key in _LANGUAGE} | {"num_hidden_layers": used}
+    return {
+        "cameras": cameras,
+        "image_size": next(iter(cfg.images.values())).shape[1:],
+        "state_dim": cfg.input_features[STATE].shape[0],
+        "action_dim": cfg.output_features[ACTION].shape[0],
+        "chunk_length": cfg.n_action_steps,
+        "flow_length": cfg.chunk_size,
+        "state_width": cfg.max_state_dim,
+        "action_width": cfg.max_action_dim,
+        "image_input": cfg.resize_imgs_with_padding[0],
+        "vision": {key: getattr(vlm.vision_config, key) for key in _VISION},
+        "language": language,
+        "scale_factor": vlm.scale_factor,
+        "expert_width": cfg.expert_width_multiplier,
+        "self_attention_every": cfg.self_attn_every_n_layers,
+        "denoising_steps": cfg.num_steps,
+        "state_normalization": state_kind,
+        "action_normalization": action_kind,
+        "periods": [cfg.min_period, cfg.max_period],
+    }

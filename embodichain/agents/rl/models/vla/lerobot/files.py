@@ -1,0 +1,41 @@
+"""Reading of a LeRobot folder's files: what is missing or wrong is said in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from embodichain.utils import ConfigError
+from embodichain.utils.files import read_text
+
+
+def find_file(folder: Path, name: str, place: str) -> Path:
+    """Return the path of a file beside others.
+
+    Raises:
+        ConfigError: it is missing, or the name leads out of the folder.
+    """
+    path = folder / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ConfigError(f"{place}: {folder}: '{name}' must be the name of a file in this folder")
+    if not path.exists():
+        raise ConfigError(f"{place}: {path}: is missing; it belongs to a policy in LeRobot's format")
+    return path
+
+
+def read_object(path: Path, place: str) -> dict[str, Any]:
+    """Return a file's JSON object.
+
+    Raises:
+        ConfigError: it cannot be read, or is no object.
+    """
+    try:
+        content = json.loads(read_text(path))
+    except OSError as error:
+        raise ConfigError(f"{place}: {path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: {path}: is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{place}: {path}: must be an object, got {type(content).__name__}")
+    return content

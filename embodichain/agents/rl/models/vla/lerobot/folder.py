@@ -1,0 +1,126 @@
+"""A LeRobot SmolVLA on the disk, and the model that is built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE
+from embodichain.agents.rl.models.vla.lerobot.config import OVERRIDES, LeRobotCfg, model_config, read_config
+from embodichain.agents.rl.models.vla.lerobot.files import find_file
+from embodichain.agents.rl.models.vla.lerobot.instructions import InstructionTokenizer
+from embodichain.agents.rl.models.vla.lerobot.names import our_weights
+from embodichain.agents.rl.models.vla.lerobot.processors import Processors, read_processors
+from embodichain.agents.rl.models.vla.lerobot.vlm import read_tokenizer, read_vlm_config
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA
+from embodichain.agents.rl.models.vla.smolvla_config import PLACE as MODEL_CONFIG
+from embodichain.agents.rl.models.vla.statistics import divisor
+from embodichain.agents.rl.models.vla.weights import load_weights
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.safetensors_file import read_safetensors
+
+WEIGHTS = "model.safetensors"
+_INITIAL = ("critic.", "log_std", "state_", "action_mean", "action_std")  # which LeRobot's weights have not
+
+
+@dataclass(frozen=True)
+class LeRobotFolder:
+    """A SmolVLA in LeRobot's format.
+
+    Attributes:
+        config: the ``config.json``, whole.
+        cfg: what is read of it.
+        vlm: transformers' config of its vision-language model.
+        tokenizer: of transformers.
+        place: in the user's config, for messages.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    cfg: LeRobotCfg
+    processors: Processors
+    vlm: Any
+    tokenizer: Any
+    place: str
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Read the weights, by LeRobot's names.
+
+        Raises:
+            ConfigError: they are missing or cannot be read.
+        """
+        return read_safetensors(find_file(self.path, WEIGHTS, self.place))
+
+
+def is_lerobot(config: Mapping[str, Any]) -> bool:
+    """Return whether a ``config.json`` is in LeRobot's format."""
+    return "type" in config and "input_features" in config
+
+
+def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> LeRobotFolder:
+    """Read all but the weights of a folder.
+
+    Args:
+        config: its ``config.json``.
+        place: in the user's config, for messages.
+
+    Raises:
+        ConfigError: a file is missing or wrong; one line that names it and where it was looked for.
+    """
+    cfg = read_config(config, f"{place}: {path / 'config.json'}")
+    find_file(path, WEIGHTS, place)
+    processors = read_processors(path, cfg, place)
+    vlm = read_vlm_config(path, cfg.vlm_model_name, place)
+    tokenizer = read_tokenizer(path, processors, vlm.text_config.vocab_size, place)
+    return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer, place)
+
+
+def build_lerobot_model(
+    folder: LeRobotFolder, entries: Mapping[str, str], changes: Mapping[str, Any], device: torch.device | str
+) -> tuple[SmolVLA, dict[str, Any]]:
+    """Build the model with the folder's weights; critic and stds, which LeRobot has not, are initial ones.
+
+    Args:
+        entries: our image for each of the policy's that is used (``find_entries``).
+        changes: the user's ``model_config``.
+
+    Returns:
+        The model, and the arguments that it was built with.
+
+    Raises:
+        ConfigError: the changes are not allowed, or the weights do not fit.
+    """
+    for key in changes:
+        if key not in OVERRIDES:
+            raise ConfigError(f"{MODEL_CONFIG}.{key}: {unknown_name('key beside those of a folder', key, OVERRIDES)}")
+    processors = folder.processors
+    state, action = processors.state, processors.action
+    cameras = [entry.removeprefix(IMAGE) for entry in entries.values()]
+    config = model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | changes
+    model = SmolVLA(**config)
+    load_weights(model, our_weights(folder.weights()), f"{folder.place}: {folder.path}", _INITIAL)
+    model.state_mean.copy_(state.mean)
+    model.state_std.copy_(divisor(state.std, state.kind))
+    if action.kind != "IDENTITY":
+        model.action_mean.copy_(action.mean)
+        model.action_std.copy_(action.std)
+    length = processors.tokenizer.max_length if processors.tokenizer.truncation else None
+    model.read_words = InstructionTokenizer(folder.tokenizer, length, processors.ends_in_new_line)
+    _warn(folder)
+    return model.to(device), config
+
+
+def _warn(folder: LeRobotFolder) -> None:
+    """Warn of what is not normalised though the policy's config asks for it."""
+    asked = folder.config.get("normalization_mapping", {})
+    for kind, found in (("STATE", folder.processors.state), ("ACTION", folder.processors.action)):
+        if found.kind == "IDENTITY" and asked.get(kind, "IDENTITY") != "IDENTITY":
+            logger.log_warning(
+                f"{folder.place}: {folder.path}: normalization_mapping.{kind} is {asked[kind]}, but the processors "
+                "have no statistics of it: it is not normalised, as in LeRobot"
+            )

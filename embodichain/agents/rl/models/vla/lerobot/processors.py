@@ -1,0 +1,207 @@
+"""The pre- and postprocessor of a LeRobot SmolVLA: normalisation and tokens. Shapes: D size of a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, PositiveInt
+
+from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
+from embodichain.agents.rl.models.vla.lerobot.files import find_file, read_object
+from embodichain.agents.rl.models.vla.smolvla_config import Normalization
+from embodichain.agents.rl.models.vla.statistics import EPSILON
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.errors import unknown_name
+from embodichain.utils.safetensors_file import read_safetensors
+from embodichain.utils.validation import from_dict
+
+PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
+
+_NEW_LINE, _TOKENIZER, _NORMALIZER = "smolvla_new_line_processor", "tokenizer_processor", "normalizer_processor"
+_UNNORMALIZER = "unnormalizer_processor"
+# Beside those that are needed; names, the batch dimension and devices are nothing to do here.
+_OTHERS = (_NEW_LINE, "rename_observations_processor", "to_batch_processor", "device_processor")
+_ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
+
+
+@configclass
+class StepCfg:
+    """A step of a processor."""
+
+    registry_name: str = field(kw_only=True)
+    """Which computation it is."""
+    config: dict[str, Any] = field(default_factory=dict)
+    """Its arguments."""
+    state_file: str | None = None
+    """Its tensors."""
+    artifacts: dict[str, str] = field(default_factory=dict)
+    """Files and folders beside it, by the argument that names them."""
+
+
+@configclass
+class NormalizerCfg:
+    """The arguments of a normalising step."""
+
+    features: dict[str, FeatureCfg] = field(kw_only=True)
+    """What it normalises."""
+    norm_map: dict[str, Normalization] = field(kw_only=True)
+    """How, by the type of a feature."""
+    eps: Annotated[float, Field(ge=EPSILON, le=EPSILON)] = EPSILON
+    """Added to a std; always the same."""
+    normalize_observation_keys: list[str] | None = None
+    """Entries of the observation that are normalised; null: all."""
+
+
+@configclass
+class TokenizerCfg:
+    """The arguments of the step that makes tokens."""
+
+    tokenizer_name: str = field(kw_only=True)
+    """Folder or hub repository."""
+    max_length: PositiveInt = 512
+    """Tokens of a text; the rest is cut off."""
+    task_key: str = "task"
+    """LeRobot's name of the text."""
+    padding_side: str = "right"
+    """Padding is masked: nothing depends on its place."""
+    padding: str = "max_length"
+    """Padding is masked: nothing depends on its length."""
+    truncation: bool = True
+    """Whether longer texts are cut off."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of a vector; see ``embodichain.agents.rl.models.vla.statistics``.
+
+    Attributes:
+        kind: IDENTITY where there are none.
+        mean, std: [D].
+    """
+
+    kind: Normalization
+    mean: torch.Tensor
+    std: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Processors:
+    """What the processors of a folder do.
+
+    Attributes:
+        tokenizer_folder: beside them, if the tokenizer is.
+        ends_in_new_line: whether a text gets a new line.
+        files: names of their files in the folder.
+    """
+
+    state: Statistics
+    action: Statistics
+    tokenizer: TokenizerCfg
+    tokenizer_folder: str | None
+    ends_in_new_line: bool
+    files: tuple[str, ...]
+
+
+class _Normalizer:
+    """A normalising step: its arguments and tensors."""
+
+    def __init__(self, folder: Path, processor: str, step: StepCfg, place: str) -> None:
+        self._place = f"{place}: {folder / processor}: {step.registry_name}"
+        self._cfg = from_dict(NormalizerCfg, step.config, self._place)
+        self._tensors = {} if step.state_file is None else read_safetensors(find_file(folder, step.state_file, place))
+        if self._cfg.norm_map.get("VISUAL", "IDENTITY") != "IDENTITY":
+            raise ConfigError(f"{self._place}.norm_map.VISUAL: must be IDENTITY, got {self._cfg.norm_map['VISUAL']}")
+
+    def statistics(self, name: str, kind: str, size: int) -> Statistics:
+        """Return the statistics of a feature of a type.
+
+        Raises:
+            ConfigError: some are missing, or of another size.
+        """
+        how = self._cfg.norm_map.get(kind, "IDENTITY")
+        keys = self._cfg.normalize_observation_keys
+        is_left_out = kind == "STATE" and (name not in self._cfg.features or (keys is not None and name not in keys))
+        found = {key.removeprefix(f"{name}."): value for key, value in self._tensors.items() if _is_of(key, name)}
+        if how == "IDENTITY" or is_left_out or not found:
+            return Statistics("IDENTITY", torch.zeros(size), torch.ones(size))
+        mean, std = (self._statistic(found, key, name, size) for key in _ENDS.get(how, ("mean", "std")))
+        if how == "MEAN_STD":
+            return Statistics(how, mean, std)
+        width = std - mean  # of the range
+        return Statistics(how, mean, torch.where(width == 0, EPSILON, width) / 2)
+
+    def _statistic(self, found: dict[str, torch.Tensor], key: str, name: str, size: int) -> torch.Tensor:
+        if key not in found or list(found[key].shape) != [size]:
+            got = list(found[key].shape) if key in found else f"only {', '.join(sorted(found))}"
+            raise ConfigError(f"{self._place}: statistic '{name}.{key}' [{size}] is needed, got {got}")
+        return found[key].float()
+
+
+def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
+    """Read pre- and postprocessor of a folder.
+
+    Args:
+        place: in the user's config, for messages.
+
+    Raises:
+        ConfigError: a file is missing or wrong, or a step is none of SmolVLA's.
+    """
+    before = _read_steps(folder, PREPROCESSOR, (_TOKENIZER, _NORMALIZER), place)
+    after = _read_steps(folder, POSTPROCESSOR, (_UNNORMALIZER,), place)
+    normalizer = _Normalizer(folder, PREPROCESSOR, before[_NORMALIZER], place)
+    unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[_UNNORMALIZER], place)
+    size = cfg.output_features[ACTION].shape[0]
+    given, action = (each.statistics(ACTION, "ACTION", size) for each in (normalizer, unnormalizer))
+    if given.kind != "IDENTITY" and not _are_equal(given, action):
+        raise ConfigError(f"{place}: {folder}: {PREPROCESSOR} and {POSTPROCESSOR} have other statistics of '{ACTION}'")
+    tokenizer = before[_TOKENIZER]
+    states = [step.state_file for step in (before[_NORMALIZER], after[_UNNORMALIZER]) if step.state_file is not None]
+    return Processors(
+        state=normalizer.statistics(STATE, "STATE", cfg.input_features[STATE].shape[0]),
+        action=action,
+        tokenizer=from_dict(TokenizerCfg, tokenizer.config, f"{place}: {folder / PREPROCESSOR}: {_TOKENIZER}"),
+        tokenizer_folder=tokenizer.artifacts.get("tokenizer_name"),
+        ends_in_new_line=_NEW_LINE in before,
+        files=(PREPROCESSOR, POSTPROCESSOR, *states),
+    )
+
+
+def _read_steps(folder: Path, name: str, needed: Collection[str], place: str) -> dict[str, StepCfg]:
+    """Return a processor's steps by name.
+
+    Raises:
+        ConfigError: the file is missing or wrong, a needed step is missing, or there is an unknown one.
+    """
+    path = find_file(folder, name, place)
+    content = read_object(path, place)
+    keys = StepCfg.__dataclass_fields__
+    listed = content.get("steps")
+    if not isinstance(listed, list) or not all(isinstance(step, dict) for step in listed):
+        raise ConfigError(f"{place}: {path}: 'steps' must be a list of objects")
+    steps = [
+        from_dict(StepCfg, {k: v for k, v in step.items() if k in keys}, f"{place}: {path}: steps[{i}]")
+        for i, step in enumerate(listed)
+    ]
+    found = {step.registry_name: step for step in steps}
+    for step in found:
+        if step not in (*needed, *_OTHERS):
+            raise ConfigError(f"{place}: {path}: {unknown_name('step', step, (*needed, *_OTHERS))}")
+    if "device_processor" in found and found["device_processor"].config.get("float_dtype") is not None:
+        raise ConfigError(f"{place}: {path}: device_processor.float_dtype: must be null: numbers are float32")
+    for step in needed:
+        if step not in found:
+            raise ConfigError(f"{place}: {path}: has no step '{step}', only {', '.join(found)}")
+    return found
+
+
+def _is_of(key: str, name: str) -> bool:
+    return key.startswith(f"{name}.") and "." not in key.removeprefix(f"{name}.")
+
+
+def _are_equal(one: Statistics, two: Statistics) -> bool:
+    return one.kind == two.kind and torch.equal(one.mean, two.mean) and torch.equal(one.std, two.std)

@@ -1,0 +1,126 @@
+"""The config of SmolVLA, and what follows from it: the sizes of the action expert."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLACfg
+from embodichain.utils import ConfigError, configclass
+from embodichain.utils.configclass import field
+from embodichain.utils.errors import unknown_name
+
+PLACE = "policy.vla_config.model_config"
+Normalization = Literal["IDENTITY", "MEAN_STD", "MIN_MAX", "QUANTILES", "QUANTILE10"]
+"""How statistics scale a vector: to mean 0 and std 1, or a range to [-1, 1]; LeRobot's names."""
+
+
+@configclass
+class SmolVLACfg(GaussianVLACfg):
+    """The ``model_config`` of ``SmolVLA``; images are resized to the vision encoder's input."""
+
+    vision: dict[str, Any] = field(default_factory=dict)
+    """Fields of transformers' ``SmolVLMVisionConfig``."""
+    language: dict[str, Any] = field(default_factory=dict)
+    """Fields of transformers' ``LlamaConfig``. Its vocabulary must include the environment's tokens. The expert has the
+    same numbers of layers, heads and heads for keys and values."""
+    scale_factor: PositiveInt = 4
+    """scale_factor x scale_factor patches of an image are one token."""
+    train_vlm: bool = False
+    """Train the vision-language model too, not only the expert, the critic and the layers around them."""
+    expert_width: Annotated[float, Field(gt=0)] = 0.75
+    """E by D."""
+    self_attention_every: PositiveInt = 2
+    """In layers 0, k, 2k, ... for this k, actions attend to earlier ones and the prefix; else to the prefix alone."""
+    denoising_steps: PositiveInt = 10
+    """Euler steps from noise to actions; the last one is stochastic."""
+    flow_length: PositiveInt | None = None
+    """F, actions that the flow predicts; the first ``chunk_length`` are executed. null: ``chunk_length``."""
+    state_width: PositiveInt | None = None
+    """The state is filled up with zeros to this size. null: ``state_dim``."""
+    action_width: PositiveInt | None = None
+    """W: the flow's actions have this size, of which the first ``action_dim`` are executed. null: ``action_dim``."""
+    image_input: PositiveInt | None = None
+    """Height and width that images are resized to, pixels. null: the vision encoder's ``image_size``."""
+    state_normalization: Normalization = "MEAN_STD"
+    """What the state's statistics are."""
+    action_normalization: Normalization = "IDENTITY"
+    """What the actions' statistics are, if the flow's actions are normalised."""
+    periods: tuple[PositiveFloat, PositiveFloat] = (4e-3, 4.0)
+    """Shortest and longest period of the time embedding."""
+
+    @model_validator(mode="after")
+    def _has_places(self) -> Self:
+        for name, wide, least in (
+            ("flow_length", self.flow_length, "chunk_length"),
+            ("state_width", self.state_width, "state_dim"),
+            ("action_width", self.action_width, "action_dim"),
+        ):
+            if wide is not None and wide < getattr(self, least):
+                raise ValueError(f"{name} {wide} is below {least} {getattr(self, least)}")
+        return self
+
+
+def image_input(vision: Any, cfg: SmolVLACfg) -> int:
+    """Return height and width of the images that the vision encoder gets, pixels.
+
+    Raises:
+        ConfigError: patches do not divide it.
+    """
+    size = int(cfg.image_input or vision.image_size)
+    across, rest = divmod(size, vision.patch_size)
+    if rest or across % cfg.scale_factor:
+        raise ConfigError(
+            f"{PLACE}.vision: an image of {size} pixels must be a multiple of {cfg.scale_factor} "
+            f"(scale_factor) patches of {vision.patch_size}"
+        )
+    return size
+
+
+def expert_fields(text: Any, cfg: SmolVLACfg) -> dict[str, Any]:
+    """Return the fields of the expert's ``LlamaConfig`` for the language model's.
+
+    Raises:
+        ConfigError: heads or width do not fit together.
+    """
+    if text.head_dim % 2 or text.num_attention_heads % text.num_key_value_heads:
+        raise ConfigError(
+            f"{PLACE}.language: head_dim {text.head_dim} must be even, and num_attention_heads "
+            f"{text.num_attention_heads} a multiple of num_key_value_heads {text.num_key_value_heads}"
+        )
+    width = int(text.hidden_size * cfg.expert_width)
+    if width < 2 or width % 2:
+        raise ConfigError(
+            f"{PLACE}.expert_width: {cfg.expert_width} of {text.hidden_size} is {width}, it must be an even number"
+        )
+    same = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
+    same += ("hidden_act", "attention_bias", "mlp_bias")
+    return {name: getattr(text, name) for name in same} | {
+        "vocab_size": 1,  # it has no words
+        "hidden_size": width,
+        "intermediate_size": _hidden_units(width),
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+    }
+
+
+def _hidden_units(width: int) -> int:
+    """Return the hidden size of a gated MLP: 8/3 of the width, rounded up to a multiple of 256."""
+    return 256 * math.ceil(int(4 * int(2 * width / 3)) / 256)
+
+
+def transformers_config(cls: type, key: str, values: Mapping[str, Any]) -> Any:
+    """Build a config of transformers from ``model_config.<key>``; unknown keys are errors."""
+    place = f"{PLACE}.{key}"
+    known = [*cls().to_dict(), *getattr(cls, "attribute_map", {})]
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"{place}.{name}: {unknown_name('key', name, known)}")
+    from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415 (optional extra)
+
+    try:
+        return cls(**values)
+    except (TypeError, ValueError, StrictDataclassError) as error:
+        raise ConfigError(f"{place}: {' '.join(str(error).split())}") from error

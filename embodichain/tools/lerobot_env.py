@@ -1,0 +1,234 @@
+"""Our tasks in LeRobot's evaluation: a vector environment with its names, and the folder that its EnvHub loads.
+
+Shapes: N environments, S size of the robot's state, O flattened observation size, A action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from pprint import pformat
+from typing import IO, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from tensordict import TensorDict
+from typing_extensions import override
+
+from embodichain import __version__
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
+from embodichain.lab.gym.config.env_config import config_to_cfg
+from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.datasets import colour_cameras, image_of, state_of
+from embodichain.lab.gym.envs.tasks.rl import build_env
+from embodichain.lab.gym.wrappers.arrays import to_action, to_array
+from embodichain.tools.view import SceneCamera
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
+from embodichain.utils.files import write_atomically
+from embodichain.utils.observations import flat_input
+
+FORMAT = "lerobot-env"
+"""Of ``embodichain export``."""
+
+_SIZE = (320, 240)  # of the images of LeRobot's videos, pixels
+
+
+class LeRobotVectorEnv(gym.vector.VectorEnv[dict[str, Any], np.ndarray, np.ndarray]):
+    """N environments of a task as LeRobot's evaluation steps them; see its documentation of EnvHub.
+
+    Observations have the names that its ``preprocess_observation`` knows, and the content of the datasets that
+    ``LeRobotRecorder`` writes: ``pixels``, the cameras' colours by name, uint8 [N, H, W, 3]; ``agent_pos``, the entry
+    ``state`` or else the joint positions, [N, S]; and ``environment_state``, all numbers of the observation, [N, O].
+    Environments that are done reset themselves in the same step.
+
+    Attributes:
+        env: the environment itself.
+    """
+
+    def __init__(self, env: EmbodiedEnv) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self.metadata = {
+            "render_modes": ["rgb_array"],
+            "render_fps": round(1.0 / env.step_dt),
+            "autoreset_mode": AutoresetMode.SAME_STEP,
+        }
+        self.render_mode = "rgb_array"
+        self._cameras = colour_cameras(env)
+        self._camera: SceneCamera | None = None
+        obs, _ = env.reset(seed=env.cfg.seed)
+        first = self._observation(obs)
+        self.single_observation_space = spaces.Dict({name: _space_of(value) for name, value in first.items()})
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, self.num_envs)
+        self.single_action_space, self.action_space = env.single_action_space, env.action_space
+
+    @override
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin new episodes.
+
+        Args:
+            seed: numbers of the episodes: k, or k, k + 1, ..., one for each environment. An episode is the same for any
+                N. None: the next ones.
+            options: LeRobot's own; none is needed.
+
+        Raises:
+            ValueError: the seeds do not follow one another.
+        """
+        if seed is None:
+            obs, _ = self.env.reset()
+            return self._observation(obs), {}
+        first = seed if isinstance(seed, int) else self._first_of(seed)
+        obs, _ = self.env.reset(seed=self.env.cfg.seed, options={"enumerate_episodes": True, "share": (first, 1)})
+        return self._observation(obs), {}
+
+    @override
+    def step(self, actions: np.ndarray) -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Advance every environment by one control step; ``infos["is_success"]`` is [N] bool, at episodes' ends."""
+        obs, reward, terminated, truncated, info = self.env.step(to_action(actions, self.env))
+        done = to_array(terminated | truncated)
+        is_success = to_array(info["success"]) & done
+        infos: dict[str, Any] = {"is_success": is_success}
+        if done.any():
+            infos |= {"final_info": {"is_success": is_success}, "_final_info": done}
+        return self._observation(obs), to_array(reward), to_array(terminated), to_array(truncated), infos
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Return what each environment has by a name that LeRobot asks for, N values.
+
+        Raises:
+            AttributeError: it is none of ``task``, ``task_description``, ``_max_episode_steps`` and ``render``.
+        """
+        if name in ("task", "task_description"):
+            return tuple(self.env.instructions())
+        if name == "_max_episode_steps":
+            return (self.env.cfg.max_episode_steps,) * self.num_envs
+        if name == "render":
+            return self.render()
+        raise AttributeError(f"{type(self).__name__} has no '{name}' of each environment")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Return the same as :meth:`call`."""
+        return self.call(name)
+
+    @override
+    def render(self) -> tuple[np.ndarray, ...]:
+        """Return an image of each environment, [H, W, 3] uint8.
+
+        Raises:
+            RenderingUnavailableError: there is no renderer.
+        """
+        if self._camera is None:
+            self._camera = SceneCamera(self.env, {}, _SIZE)
+        return tuple(self._camera.render(i) for i in range(self.num_envs))
+
+    @override
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the environment."""
+        if self._camera is not None:
+            self._camera.close()
+        self.env.close()
+
+    def _observation(self, obs: TensorDict) -> dict[str, Any]:
+        entries: dict[str, Any] = {
+            "agent_pos": to_array(state_of(self.env, obs)),
+            "environment_state": to_array(flat_input(obs)),
+        }
+        if self._cameras:
+            entries["pixels"] = {uid: to_array(image_of(obs, uid)) for uid in self._cameras}
+        return entries
+
+    def _first_of(self, seeds: Sequence[int | None]) -> int:
+        first = seeds[0]
+        if first is None or list(seeds) != list(range(first, first + self.num_envs)):
+            raise ValueError(f"seeds must be {self.num_envs} whole numbers that follow one another, got {list(seeds)}")
+        return first
+
+
+def make_lerobot_env(config: Mapping[str, Any], num_envs: int) -> LeRobotVectorEnv:
+    """Build an environment's config, as plain data, for LeRobot; an exported ``env.py`` calls this.
+
+    Raises:
+        ConfigError: the config is wrong, or cannot be built here.
+    """
+    cfg = config_to_cfg(dict(config))
+    return LeRobotVectorEnv(build_env(config["id"], replace(cfg, num_envs=num_envs, group_size=1, dataset={})))
+
+
+def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[str] = ()) -> list[Path]:
+    """Write a folder that LeRobot's EnvHub loads: ``env.py``, ``requirements.txt`` and ``README.md``.
+
+    Args:
+        target: a run, or a training config, whose environment is written.
+        out: the folder; None: ``export/lerobot-env`` in the run's folder, or ``outputs/lerobot-env/<task>``.
+        allowed_imports: prefixes of modules that the config may name.
+
+    Raises:
+        ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written.
+    """
+    is_run = target in ("latest", "best") or Path(target).suffix == ".pt" or (Path(target) / "checkpoints").is_dir()
+    if is_run:
+        saved = find_run(target)
+        run = load_checkpoint_config(saved.content["config"], (), allowed_imports)
+        folder = out or saved.folder / "export" / FORMAT
+    else:
+        run = load_run_config(target, (), allowed_imports)
+        folder = out or Path("outputs") / FORMAT / run.env_id
+    if not isinstance(run.env, EmbodiedEnvCfg):
+        raise ConfigError(f"{target}: --format {FORMAT}: '{run.env_id}' is Gymnasium's: LeRobot takes it as it is")
+    if run.env.robot is None:
+        raise ConfigError(f"{target}: --format {FORMAT}: '{run.env_id}' has no robot, whose state LeRobot observes")
+    config = run.resolved["gym_config"]
+    texts = {
+        "env.py": _env_file(run.env_id, config, run.trainer.import_modules),
+        "requirements.txt": f"embodichain-mujoco=={__version__}\n",
+        "README.md": _readme(run.env_id),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_atomically(folder / name, partial(_write, text=text))
+    except OSError as error:
+        raise ConfigError(f"--out {folder}: cannot be written: {error}") from error
+    return [folder / name for name in texts]
+
+
+def _write(file: IO[bytes], text: str) -> None:
+    file.write(text.encode())
+
+
+def _env_file(env_id: str, config: Mapping[str, Any], modules: Sequence[str]) -> str:
+    imports = "".join(f"import {module}  # noqa: F401 (registers the task)\n" for module in modules)
+    return (
+        f'"""{env_id} of EmbodiChain RL on MuJoCo {__version__}, for LeRobot\'s EnvHub."""\n\n'
+        f"{imports}from embodichain.tools.lerobot_env import make_lerobot_env\n\n"
+        f"CONFIG = {pformat(dict(config), width=116, sort_dicts=False)}\n\n\n"
+        "def make_env(n_envs=1, use_async_envs=False, cfg=None):\n"
+        '    """Return the task as a vector environment; its environments are stepped together, in this process."""\n'
+        "    return make_lerobot_env(CONFIG, n_envs)\n"
+    )
+
+
+def _readme(env_id: str) -> str:
+    return (
+        f"# {env_id}\n\nAn environment for [LeRobot](https://github.com/huggingface/lerobot)'s EnvHub, written by "
+        "`embodichain export`. `pip install -r requirements.txt` installs what simulates it.\n\n"
+        "```python\nfrom lerobot.envs import make_env\n\n"
+        'envs = make_env("<owner>/<repository>", n_envs=4, trust_remote_code=True)\n```\n\n'
+        "Files that the config names, such as meshes of your own, must be where it says.\n"
+    )
+
+
+def _space_of(value: Any) -> spaces.Space[Any]:
+    """Return the space of one environment's part of an observation [N, ...]."""
+    if isinstance(value, dict):
+        return spaces.Dict({name: _space_of(inner) for name, inner in value.items()})
+    if value.dtype == np.uint8:
+        return spaces.Box(0, 255, value.shape[1:], np.uint8)
+    return spaces.Box(-np.inf, np.inf, value.shape[1:], np.float32)

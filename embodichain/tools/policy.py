@@ -1,0 +1,89 @@
+"""A run's policy as something that acts. Shapes: N rows, A action size, H actions of a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.models import Policy, policy_input
+from embodichain.tools.open_run import open_run
+from embodichain.utils.observations import dict_to_tensordict
+
+__all__ = ["TrainedPolicy", "load_policy"]
+
+
+class TrainedPolicy:
+    """Acts on the observations of the environment that it was trained in.
+
+    Args:
+        policy: in evaluation mode, on ``device``.
+
+    Attributes:
+        policy: the network with its normaliser, a ``torch.nn.Module``.
+    """
+
+    def __init__(self, policy: Policy, device: torch.device) -> None:
+        self.policy = policy
+        self._device = device
+        self._state: torch.Tensor | None = None  # [N, S] of a recurrent policy
+
+    def act(self, obs: TensorDict | Mapping[str, Any], deterministic: bool = True) -> torch.Tensor:
+        """Choose actions.
+
+        A recurrent policy remembers the observations since the last ``reset``.
+
+        Args:
+            obs: of N environments, as they return it: a TensorDict, or nested dictionaries of arrays [N, ...].
+            deterministic: take the most likely actions; else explore, as in training.
+
+        Returns:
+            [N, A] float32; of a policy that chooses several actions at once [N, H, A].
+
+        Raises:
+            ConfigError: an image or another entry that the policy reads is not in ``obs``.
+            ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
+        """
+        observation = dict_to_tensordict(obs, "cpu" if isinstance(obs, Mapping) else obs.device or "cpu")
+        step = self.policy.get_action(
+            policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
+        )
+        if self.policy.state_size:
+            self._state = step["next_state"]
+        action: torch.Tensor = step["action"]
+        return action
+
+    def reset(self, done: torch.Tensor | None = None) -> None:
+        """Forget the observations of the rows whose episodes have ended, a mask [N] bool; None: of all."""
+        if done is None:
+            self._state = None
+        elif self._state is not None:
+            self._state = self._state.masked_fill(done.to(self._device).unsqueeze(-1), 0.0)
+
+    def _state_of(self, num_rows: int) -> torch.Tensor | None:
+        if not self.policy.state_size:
+            return None
+        if self._state is None:
+            self._state = torch.zeros(num_rows, self.policy.state_size, device=self._device)
+        if len(self._state) != num_rows:
+            raise ValueError(f"{num_rows} observations, but {len(self._state)} since the last reset(): call it first")
+        return self._state
+
+
+def load_policy(target: str, device: str = "cpu", allowed_imports: Sequence[str] = ()) -> TrainedPolicy:
+    """Load a run's policy. Its environment is built for a moment, since it says what the policy reads.
+
+    Args:
+        target: a run's folder, for its latest checkpoint; ``<folder>/best``; a checkpoint's file; or ``latest`` or
+            ``best``, of the run in ``outputs`` that saved last.
+        device: ``"cpu"``, ``"cuda:0"`` or ``"auto"``.
+        allowed_imports: prefixes of modules that the run's config may name.
+
+    Raises:
+        ConfigError: there is no such run, or it cannot be built here.
+    """
+    with open_run(find_run(target), 1, device, allowed_imports) as opened:
+        return TrainedPolicy(opened.policy, opened.device)

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Measures, on a machine with a GPU, all that was never run on one, each step in at most 10 minutes:
+# agreement of the backends, environments and training from 64 to 16384 environments with memory, camera images, time to
+# success. Records what trained for docs/support.md. A step that fails does not stop the others; the exit code is 1 then.
+# Usage: scripts/gpu_check.sh [PYTHON] [DEVICE] [SIZES]     from the repository; e.g. .venv/bin/python cuda:0 "64 256"
+#        scripts/gpu_check.sh .venv/bin/python warp:cpu 64  the same code without a GPU
+set -u
+
+python=${1:-.venv/bin/python}
+device=${2:-cuda:0}
+sizes=${3:-64 256 1024 4096 16384}
+configs=configs/agents/rl
+out=outputs/gpu_check
+case $device in cuda*) rays=$device ;; *) rays=cpu ;; esac
+mkdir -p "$out"
+failed=
+
+step() {
+    name=$1
+    shift
+    echo "== $name: $*"
+    if timeout 600 "$@" >"$out/$name.txt" 2>&1; then
+        tail -n 25 "$out/$name.txt"
+    else
+        echo "FAILED with exit code $?; see $out/$name.txt"
+        tail -n 5 "$out/$name.txt"
+        failed="$failed $name"
+    fi
+}
+
+step machine "$python" -m embodichain.cli doctor
+for task in push_cube basic/cart_pole open_drawer go2_flat; do
+    step "agreement_$(basename "$task")" "$python" -m embodichain.cli verify-backends \
+        "$configs/$task/train_config_quickstart.json" --device "$device" --steps 20
+done
+for task in PushCubeRL CartPoleRL PickCubeRL; do
+    # shellcheck disable=SC2086
+    step "speed_$task" "$python" -m benchmarks.gpu --device "$device" --task "$task" --num-envs $sizes
+done
+for number in $sizes; do
+    step "cameras_$number" "$python" -m benchmarks.render --rays --device "$rays" --size 64 --num-envs "$number" --rounds 3
+done
+for task in basic/cart_pole push_cube reach open_drawer go2_flat; do
+    step "training_$(basename "$task")" "$python" -m benchmarks.support --whole --sim-device "$device" \
+        "$task/train_config_quickstart.json"
+done
+echo "== everything is in $out; the page is docs/support.md"
+if [ -n "$failed" ]; then
+    echo "failed:$failed"
+    exit 1
+fi

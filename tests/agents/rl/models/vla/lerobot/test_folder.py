@@ -1,0 +1,221 @@
+"""Shapes: B = 8 observations, F = 6 predicted actions, H = 4 executed, A = 2 action size, W = 8 that of the flow."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy, load_vla_model
+from embodichain.agents.rl.models.vla.lerobot.features import find_entries
+from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
+from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.utils import ConfigError
+from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
+from tests.agents.rl.models.vla.lerobot.conftest import ENTRIES, FIXTURE, Change, change_json
+
+CLASS = "embodichain.agents.rl.models.SmolVLA"
+SPACE = spaces.Dict(
+    {
+        "image": spaces.Dict(
+            {"top": spaces.Box(0, 255, (12, 16, 3), np.uint8), "hand": spaces.Box(0, 255, (20, 10, 3), np.uint8)}
+        ),
+        "state": spaces.Box(-9, 9, (9,)),
+        "instruction": spaces.Box(0, 60, (8,), np.int64),
+    }
+)
+
+
+def build(path: Path = FIXTURE, **changes: Any) -> SmolVLA:
+    found = read_model_path(path)
+    assert isinstance(found, LeRobotFolder)
+    return build_lerobot_model(found, find_entries(found.cfg, ENTRIES), changes, "cpu")[0]
+
+
+def policy_of(path: Path = FIXTURE, space: spaces.Dict = SPACE, action_dim: int = 2, **vla: Any) -> VLAPolicy:
+    given = {"model_path": str(path), "model_class": CLASS, "features": ENTRIES} | vla
+    policy = build_policy({"name": "vla", "vla_config": given}, 1, action_dim, "cpu", observation_space=space)
+    assert isinstance(policy, VLAPolicy)
+    return policy
+
+
+def test_actions_and_losses_are_those_of_lerobot(expected: dict[str, torch.Tensor]) -> None:
+    model = build()
+    with torch.no_grad():
+        actions = model.predict(expected, expected["noise"])
+        losses = model.flow_loss(expected, expected["action"], expected["noise"], expected["time"]).mean((1, 2))
+    torch.testing.assert_close(actions, expected["actions"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(losses, expected["losses"], atol=1e-5, rtol=0)
+
+
+def test_policy_executes_the_first_actions_of_the_chunk_and_judges_them(expected: dict[str, torch.Tensor]) -> None:
+    policy = policy_of()
+    assert (policy.chunk_length, policy.extra_fields) == (4, (("noise", 6 * 8),))
+    assert policy.obs_keys == ("image/top", "image/hand", "state", "instruction")
+    entries = TensorDict({key: expected[key] for key in policy.obs_keys}, batch_size=[8])
+    given = TensorDict({"obs": torch.zeros(8, 1), "entries": entries}, batch_size=[8])
+    with torch.no_grad():
+        best = policy.get_action(given.clone(), deterministic=True)
+        td = policy.get_action(given.clone())
+        judged = policy.evaluate_actions(td)
+        whole = policy.model.predict(expected, torch.zeros(8, 6, 8))
+    torch.testing.assert_close(best["action"], whole[:, :4])
+    # LeRobot's mean and std lie between the flow and the environment: the probability is that of the flow's action.
+    scale = read_safetensors(FIXTURE / "policy_postprocessor_step_0_unnormalizer_processor.safetensors")["action.std"]
+    with torch.no_grad():
+        mean = policy.model.predict(expected, td["noise"].unflatten(1, (6, 8)))[:, :4]
+    log_prob = torch.distributions.Normal(mean / scale, np.exp(-1.0)).log_prob(td["action"] / scale)
+    torch.testing.assert_close(td["sample_log_prob"], log_prob, atol=1e-4, rtol=0)
+    assert torch.equal(judged["sample_log_prob"], td["sample_log_prob"])
+
+
+def test_critic_and_stds_which_lerobot_has_not_are_initial_ones() -> None:
+    model = build(init_log_std=-1.5)
+    assert torch.equal(model.log_std.data, torch.full((4, 2), -1.5))
+    assert all(parameter.requires_grad for parameter in model.critic.parameters())
+
+
+def test_action_that_is_constant_in_the_data_has_no_probability(
+    folder: Path, expected: dict[str, torch.Tensor]
+) -> None:
+    for name in folder.glob("policy_*.safetensors"):
+        tensors = read_safetensors(name)
+        tensors["action.std"][1] = 0
+        write_safetensors(name, tensors)
+    model = build(folder)
+    with torch.no_grad():
+        action, log_prob, _, noise = model(expected)
+        again, entropy, _ = model.evaluate_actions(expected, action, noise)
+    assert torch.equal(action[..., 1], model.action_mean[1].expand(8, 4))
+    assert torch.equal(log_prob[..., 1], torch.zeros(8, 4))
+    assert torch.equal(entropy[..., 1], torch.zeros(8, 4))
+    assert torch.equal(log_prob, again)
+    assert (log_prob[..., 0] != 0).all()
+
+
+def test_model_config_may_change_what_does_not_follow_from_the_folder() -> None:
+    model = build(chunk_length=2, denoising_steps=3, train_vlm=True)
+    assert (model.chunk_length, model.imitation_length, model.cfg.denoising_steps) == (2, 6, 3)
+    assert all(parameter.requires_grad for parameter in model.vlm.parameters())
+    with pytest.raises(ConfigError, match=r"model_config\.expert_width: unknown key beside those of a folder .*Known"):
+        build(expert_width=0.5)
+    with pytest.raises(ConfigError, match="flow_length 6 is below chunk_length 7"):
+        build(chunk_length=7)
+
+
+def test_folder_is_loaded_without_an_environment_by_the_names_of_its_images() -> None:
+    model = load_vla_model(FIXTURE, CLASS)
+    assert isinstance(model, SmolVLA)
+    assert model.image_keys == ("image/top", "image/wrist", "image/empty_camera_0")
+
+
+def test_other_class_is_refused() -> None:
+    for load in (lambda name: load_vla_model(FIXTURE, name), lambda name: policy_of(model_class=name)):
+        with pytest.raises(ConfigError, match=r"model_class: .*LeRobot's SmolVLA: must be .*\.SmolVLA, got TinyVLA"):
+            load("embodichain.agents.rl.models.TinyVLA")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "policy_preprocessor.json",
+        "policy_postprocessor.json",
+        "policy_preprocessor_step_5_normalizer_processor.safetensors",
+        "policy_postprocessor_step_0_unnormalizer_processor.safetensors",
+    ],
+)
+def test_missing_file_is_named_in_one_line(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ConfigError) as error:
+        policy_of(folder)
+    assert str(error.value).startswith(f"policy.vla_config.model_path: {folder / name}: is missing")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(type="pi0"), r"config\.json: a LeRobot policy of type 'pi0'; only 'smolvla' is read"),
+        (lambda c: c.update(attention_mode="self_attn"), r"config\.json\.attention_mode: .*'cross_attn'"),
+        (lambda c: c.update(use_peft=True), r"config\.json\.use_peft: .*[Ff]alse"),
+        (lambda c: c.update(adapt_to_pi_aloha=True), r"config\.json\.adapt_to_pi_aloha"),
+        (lambda c: c.update(num_expert_layers=1), "num_expert_layers 1 must be num_vlm_layers 2"),
+        (lambda c: c.update(n_action_steps=7), "n_action_steps 7 is above chunk_size 6"),
+        (lambda c: c.update(resize_imgs_with_padding=[32, 24]), r"resize_imgs_with_padding \[32, 24\] must be square"),
+        (lambda c: c.update(resize_imgs_with_padding=[24, 24]), "image of 24 pixels must be a multiple of 2"),
+        (lambda c: c.update(output_features={}), "output_features must have 'action' of shape"),
+        (lambda c: c["input_features"].pop("observation.state"), "input_features must have 'observation.state'"),
+        (lambda c: c.update(max_state_dim=8), "state_width 8 is below state_dim 9"),
+        (lambda c: c.update(num_vlm_layers=1), "layers.1.*is not the model's"),
+    ],
+)
+def test_config_that_is_computed_otherwise_is_refused(folder: Path, change: Change, message: str) -> None:
+    change_json(folder / "config.json", change)
+    with pytest.raises(ConfigError, match=message) as error:
+        policy_of(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_lerobot_does_not_write_are_named(folder: Path) -> None:
+    weights = read_safetensors(folder / "model.safetensors")
+    write_safetensors(folder / "model.safetensors", weights | {"model.extra": torch.zeros(1)})
+    with pytest.raises(ConfigError, match=r"weights do not fit the model: 'model\.extra' is not the model's"):
+        build(folder)
+
+
+def test_weights_in_bfloat16_are_computed_in_float32(folder: Path, expected: dict[str, torch.Tensor]) -> None:
+    weights = read_safetensors(folder / "model.safetensors")
+    rounded = {name: value.bfloat16() for name, value in weights.items()}
+    write_safetensors(folder / "model.safetensors", rounded)
+    one = build(folder)
+    write_safetensors(folder / "model.safetensors", {name: value.float() for name, value in rounded.items()})
+    with torch.no_grad():
+        results = [model.predict(expected, expected["noise"]) for model in (one, build(folder))]
+    assert torch.equal(*results)
+    assert not torch.allclose(results[0], expected["actions"], atol=1e-3)
+
+
+def test_normalisation_without_statistics_is_left_out_with_a_warning(
+    folder: Path, expected: dict[str, torch.Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in lerobot/smolvla_base, whose statistics have other names."""
+    for name in folder.glob("policy_*.safetensors"):
+        tensors = read_safetensors(name)
+        write_safetensors(name, {f"so100.buffer.{key}": value for key, value in tensors.items()})
+    model = build(folder)
+    assert [re.search(r"normalization_mapping\.(\w+)", r.getMessage())[1] for r in caplog.records] == [
+        "STATE",
+        "ACTION",
+    ]  # type: ignore[index]
+    assert torch.equal(model._state(expected["state"])[:, :9], expected["state"])
+    with torch.no_grad():
+        executed = model(expected, deterministic=True)[0]
+        assert torch.equal(executed, model.predict(expected, torch.zeros(8, 6, 8))[:, :4])
+
+
+def test_environment_that_does_not_fit_is_told_with_both_sides() -> None:
+    other = spaces.Dict({**SPACE.spaces, "state": spaces.Box(-9, 9, (8,))})
+    with pytest.raises(ConfigError) as error:
+        policy_of(space=other, action_dim=3, features={**ENTRIES, "observation.images.top": "image/front"})
+    text = str(error.value)
+    for part in (
+        "observation.images.top needs an image 'image/front'",
+        "observation.state [9] needs 'state' of this shape",
+        "action [2] differs from the environment's [3]",
+        "reads observation.images.top [3, 12, 16], observation.images.wrist [3, 20, 10], observation.state [9]",
+        "the environment has image/hand [20, 10, 3], image/top [12, 16, 3], instruction [8], state [8]",
+    ):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_features_are_only_for_a_folder_of_lerobot() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.vla_config\.features: only with a model_path that is a folder"):
+        policy_of(model_path=None)

@@ -1,0 +1,90 @@
+"""Training configs from Python: dictionaries and typed configs mean what files mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl import train
+from embodichain.agents.rl.algo import PPOCfg
+from embodichain.agents.rl.config.trainer_cfg import AlgorithmBlockCfg, TrainCfg, TrainerCfg
+from embodichain.agents.rl.run_config import load_run_config
+from embodichain.agents.rl.train import train_from_config
+from embodichain.agents.rl.train_source import as_file
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import to_dict
+from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+
+
+def test_dictionary_is_read_as_the_file_and_not_changed(tmp_path: Path) -> None:
+    config = tiny_config(trainer__rollout_steps=4, trainer__buffer_size=None)  # a key of an older layout
+    before = json.dumps(config)
+
+    assert load_run_config(config).resolved == load_run_config(write_config(tmp_path, config)).resolved
+    assert json.dumps(config) == before
+
+
+def test_typed_config_is_read_as_the_file() -> None:
+    config = tiny_config()
+    typed = TrainCfg(
+        trainer=TrainerCfg(**config["trainer"]),
+        policy=config["policy"],
+        algorithm=AlgorithmBlockCfg(name="ppo", cfg=to_dict(PPOCfg(n_epochs=1, batch_size=8))),
+    )
+
+    assert load_run_config(typed).resolved == load_run_config(config).resolved
+
+
+def test_dictionary_trains_and_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = train_from_config(tiny_config(), overrides=["trainer.iterations=1"])
+    resumed = train_from_config(None, resume=summary["run_folder"], overrides=["trainer.iterations=2"])
+    assert (summary["env_steps"], resumed["env_steps"]) == (8, 16)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"id": "CartPoleRL"}, "^the config: is an environment's config"),
+        ({"trainer": {"seed": object()}}, "^the config holds more than a file can say: .*object"),
+        ({"trainer": {"seed": float("nan")}}, "^the config: trainer.seed: must be a finite number"),
+        (tiny_config(trainer__iteration=3), "^trainer.iteration: unknown key.*iterations"),
+    ],
+)
+def test_wrong_dictionary_is_one_error(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_run_config(config)
+
+
+def test_relative_paths_of_a_dictionary_start_at_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "env.json").write_text(CART_POLE_ENV.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load_run_config(tiny_config(trainer__gym_config="env.json")).env_id == "CartPoleRL"
+
+
+def test_started_processes_read_a_dictionary_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def start(count: int, arguments: list[str]) -> dict[str, Any]:
+        seen.append((count, json.loads(Path(arguments[1]).read_text(encoding="utf-8")), arguments[0], arguments[2:]))
+        return {}
+
+    monkeypatch.setattr(train, "start_local_processes", start)
+    train_from_config(config := tiny_config(), processes=2, overrides=["trainer.seed=3"])
+
+    assert seen == [(2, config, "--config", ["trainer.seed=3"])]
+
+
+def test_file_stays_where_it_is(tmp_path: Path) -> None:
+    with as_file(tmp_path / "x.json") as path:
+        assert path == str(tmp_path / "x.json")
+    with as_file(None) as nothing:
+        assert nothing is None
+    with as_file({"a": 1}) as made:
+        assert made is not None
+    assert not Path(made).exists()

@@ -1,0 +1,79 @@
+"""A trained policy that acts: with what its evaluation sees, it does what its evaluation did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.models import policy_input
+from embodichain.agents.rl.train import train_from_config
+from embodichain.lab.gym.utils.gym_utils import config_to_cfg
+from embodichain.tools.open_run import open_run
+from embodichain.tools.policy import TrainedPolicy, load_policy
+from embodichain.utils import ConfigError
+from embodichain.utils.utility import load_json
+from tests.agents.rl.fakes import CART_POLE_ENV, NETWORK, tiny_config
+
+RECURRENT = {"name": "actor_critic_recurrent", "actor": NETWORK, "critic": NETWORK, "hidden_size": 3}
+
+
+def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> str:
+    monkeypatch.chdir(tmp_path)
+    return str(train_from_config(tiny_config(trainer__enable_eval=False, **changes))["run_folder"])
+
+
+def test_it_acts_as_the_policy_of_the_run_on_tensors_and_on_dictionaries_of_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(tmp_path, monkeypatch)
+    policy = load_policy(run)
+
+    with open_run(find_run(run), 3) as opened:
+        obs, _ = opened.env.reset(seed=5)
+        expected = opened.policy.get_action(policy_input(opened.policy, obs, None, opened.device), deterministic=True)
+
+        assert torch.equal(policy.act(obs), expected["action"])
+        assert not torch.equal(policy.act(obs, deterministic=False), expected["action"])
+    cfg = config_to_cfg(load_json(CART_POLE_ENV))
+    envs = gym.make_vec("embodichain.lab.gym.envs.tasks.rl:CartPoleRL", num_envs=2, cfg=cfg)
+    try:
+        arrays, _ = envs.reset(seed=5)
+        assert policy.act(arrays).shape == (2, 1)
+    finally:
+        envs.close()
+
+
+def test_recurrent_policy_remembers_until_its_rows_are_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = load_policy(run_of(tmp_path, monkeypatch, policy=RECURRENT))
+    with open_run(find_run("latest"), 2) as opened:
+        obs, _ = opened.env.reset(seed=5)
+
+    first, second = policy.act(obs), policy.act(obs)
+    policy.reset(torch.tensor([True, False]))
+    third = policy.act(obs)
+    policy.reset()
+
+    assert (first != second).all()
+    assert torch.equal(third[0], first[0])
+    assert third[1] != first[1]
+    assert torch.equal(policy.act(obs), first)
+    with pytest.raises(ValueError, match=r"1 observations, but 2 since the last reset"):
+        policy.act(obs[:1])
+
+
+def test_policy_without_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="nowhere: no such run"):
+        load_policy("nowhere")
+
+
+def test_policy_can_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = load_policy(run_of(tmp_path, monkeypatch))
+    assert isinstance(policy, TrainedPolicy)
+    assert not policy.policy.training
+    assert any(parameter.requires_grad for parameter in policy.policy.parameters())
