@@ -69,7 +69,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
 
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
-        is_up = (self.positions()[..., 2] >= self.pick_height) & self.is_gripped().unsqueeze(1)
+        is_up = self.grips() & (self.positions()[..., 2] >= self.pick_height)
         is_held = torch.where(self._asks(_PICK).unsqueeze(1), is_up, self.to_place() < self.reach_tolerance)
         self.held_steps = torch.where(is_held, self.held_steps + 1, 0)
 
@@ -78,9 +78,11 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         return self.skill == skill
 
     @cached_per_state
-    def is_gripped(self) -> Tensor:
-        """Return whether both fingers press on something between them, [N] bool."""
-        return is_gripped(self, self.fingers, self.grip_force)
+    def grips(self) -> Tensor:
+        """Return whether the cube is what both fingers press on, [N, C] bool; do not write into it."""
+        tool = self.robot.get_eef_pose()[:, None, :3, 3]
+        is_between = torch.linalg.vector_norm(tool - self.positions(), dim=2) < self.cube_size
+        return is_between & is_gripped(self, self.fingers, self.grip_force).unsqueeze(1)
 
     @cached_per_state
     def to_place(self) -> Tensor:
@@ -103,7 +105,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure, and metrics.
 
-        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped``, and
+        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped`` (0, 1), and
         for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give its success
         rate.
         """
@@ -116,7 +118,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
             "pushed": pushed,
             "lifted": self.of_named(self.rise()),
             "disturbed": disturbed,
-            "gripped": self.is_gripped().float(),
+            "gripped": self.of_named(self.grips()).float(),
         }
         for number, skill in enumerate(self.skills):
             name, asked = skill.replace(" ", "_"), self._asks(number)
@@ -135,7 +137,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         held = self.of_named(self.held_steps) / self.hold_steps
         pushed = self.of_named(self.displacement()) / self.push_distance
         height = self.of_named(self.rise()) / (self.pick_height - self.cube_size / 2)
-        lifted = self.is_gripped() * (1.0 + height.clamp(0.0, 1.0)) / 2
+        lifted = self.of_named(self.grips()) * (1.0 + height.clamp(0.0, 1.0)) / 2
         done = torch.stack((held, pushed, lifted), dim=1).gather(1, self.skill.unsqueeze(1)).squeeze(1)
         return _NEAR * self._nearness() + (1.0 - _NEAR) * done.clamp(max=1.0)
 
@@ -168,7 +170,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         place = places.gather(1, self.skill.view(-1, 1, 1).expand(-1, 1, 3)).squeeze(1)
         move = (_GAIN * (place - tool) / terms[0].scale).clamp(-1.0, 1.0)
         is_around = torch.linalg.vector_norm(tool - cube, dim=1) < _AROUND
-        is_open = self._asks(_PICK) & ~is_around & ~self.is_gripped()
+        is_open = self._asks(_PICK) & ~is_around & ~self.of_named(self.grips())
         return torch.cat((move, torch.where(is_open, _OPEN, _CLOSED).unsqueeze(1)), dim=1)
 
     def _waypoints(self, tool: Tensor, cube: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,5 +182,5 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         is_ahead = is_low & (tool[:, 2] < 1.5 * _LOW)
         push = torch.stack((torch.where(is_ahead, cube[:, 0] - _BEHIND, behind[:, 0]), cube[:, 1], height), dim=1)
         is_over = torch.linalg.vector_norm((tool - cube)[:, :2], dim=1) < _OVER
-        height = torch.where(is_over, cube[:, 2], _HOVER).where(~self.is_gripped(), self.pick_height + _ABOVE)
+        height = torch.where(is_over, cube[:, 2], _HOVER).where(~self.of_named(self.grips()), self.pick_height + _ABOVE)
         return push, torch.cat((cube[:, :2], height.unsqueeze(1)), dim=1)
