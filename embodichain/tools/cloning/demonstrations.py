@@ -81,8 +81,8 @@ class Demonstrations:
     def to(self, device: torch.device) -> Demonstrations:
         """Return the same on another device."""
         obs = None if self.obs is None else self.obs.to(device)
-        entries, action, left = (part.to(device) for part in (self.entries, self.action, self.left))
-        return Demonstrations(entries, action, left, self.num_episodes, obs)
+        action, left = self.action.to(device), self.left.to(device)
+        return Demonstrations(self.entries.to(device), action, left, self.num_episodes, obs)
 
 
 def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], action_dim: int) -> Demonstrations:

@@ -133,14 +133,16 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts, commands, kinds)
 
 
+def _is_one(thing: Any, classes: tuple[type, ...], without: type) -> bool:
+    return isinstance(thing, classes) and not isinstance(thing, without)
+
+
 def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the uids of each kind of entity; what a class adds may be of any."""
     things: list[Any] = [thing for _, thing in things_in_config(cfg)]
 
     def of(*classes: type, without: type = NoneType) -> frozenset[str]:
-        return frozenset(
-            [*added, *(one.uid for one in things if isinstance(one, classes) and not isinstance(one, without))]
-        )
+        return frozenset([*added, *(thing.uid for thing in things if _is_one(thing, classes, without))])
 
     return {
         "rigid object": of(RigidObjectCfg),
