@@ -86,5 +86,8 @@ def test_override_by_our_path_works_on_their_layout(tmp_path: Path) -> None:
 def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path: Path) -> None:
     path = tmp_path / "env.json"
     path.write_text(json.dumps(env_0_3_0(ENVS["CartPoleRL"])), encoding="utf-8")
-    _, cfg = read_config(path, ["robot.drive_pros.friction=0.25"], [])
-    assert with_scene(cfg, "test").robot.drive_pros.friction == 0.25  # type: ignore[union-attr]
+    found = read_config(path, ["robot.drive_pros.friction=0.25"], [])
+    assert not isinstance(found, RunConfig)
+    robot = with_scene(found[1], "test").robot
+    assert robot is not None
+    assert robot.drive_pros.friction == 0.25
