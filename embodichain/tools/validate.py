@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.config.named import find_config
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
@@ -33,6 +34,7 @@ def read_config(
     Raises:
         ConfigError: with every mistake, a line each.
     """
+    path = find_config(path)
     data = load_config_file(path)
     if not is_env_config(data):
         on_device = [] if device is None else [f"trainer.device={device}"]

@@ -15,6 +15,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
     name_overrides,
@@ -81,7 +82,8 @@ def load_run_config(
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        source: the path of a training config or of a run's ``config.json``; what such a file contains; or typed.
+        source: a training config as ``find_config`` takes it, or a run's ``config.json``; what such a file contains;
+            or typed.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
@@ -260,11 +262,7 @@ def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
     name = trainer.gym_config
     if isinstance(name, dict):
         return _EnvFile(name, folder=folder)
-    places = [place / name for place in (Path(), folder, *folder.absolute().parents)]
-    path = next((path for path in places if path.is_file()), None)
-    if path is None:
-        here, beside = (place.absolute() for place in places[:2])
-        raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
+    path = find_named_file(name, folder, "trainer.gym_config")
     data = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
     return _EnvFile(data, str(path), f"{path}: ", path.parent)
 
