@@ -87,5 +87,7 @@ def test_override_of_an_environment_config_alone_works_on_their_layout(tmp_path:
     path = tmp_path / "env.json"
     path.write_text(json.dumps(env_0_3_0(ENVS["CartPoleRL"])), encoding="utf-8")
     found = read_config(path, ["robot.drive_pros.friction=0.25"], [])
-    assert isinstance(found, tuple)
-    assert with_scene(found[1], "test").robot.drive_pros.friction == 0.25  # type: ignore[union-attr]
+    assert not isinstance(found, RunConfig)
+    robot = with_scene(found[1], "test").robot
+    assert robot is not None
+    assert robot.drive_pros.friction == 0.25
