@@ -104,6 +104,7 @@ def test_video_that_cannot_be_read_is_a_warning_and_the_metrics_continue(
     log = RunLog([sink])
     log.write_videos([tmp_path / "none_step_8.mp4"], 8)
     log.write({"a": 1.0}, 16)
+    log.close()
     assert f"[WARNING] TensorBoard did not take the video {tmp_path}/none_step_8.mp4: " in capsys.readouterr().err
     assert read_tensorboard(tmp_path) == {"a": [(16, 1.0)]}
 
