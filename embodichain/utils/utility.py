@@ -13,7 +13,7 @@ from embodichain.utils.errors import ConfigError, placed
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 
-__all__ = ["load_config_file", "load_json"]
+__all__ = ["CONFIG_SUFFIXES", "load_config_file", "load_json"]
 
 _YAML = (".yaml", ".yml")
 CONFIG_SUFFIXES = (".json", *_YAML)
