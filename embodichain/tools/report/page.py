@@ -306,8 +306,7 @@ def _config(run: RunData) -> str:
 def _machine(run: RunData) -> str:
     if not run.machine:
         return ""
-    facts = {key: value for key, value in run.machine.items() if value not in (None, [], {})}
-    rows = [(key.replace("_", " "), _plain(value)) for key, value in facts.items()]
+    rows = [(key.replace("_", " "), _plain(value)) for key, value in run.machine.items() if value not in (None, [], {})]
     if "peak_memory_mb" in run.summary:
         rows.append(("peak memory", format_megabytes(run.summary["peak_memory_mb"])))
     return table(["", ""], rows)

@@ -32,6 +32,7 @@ from embodichain.agents.rl.distributed.rendezvous import meet, rendezvous_folder
 from embodichain.agents.rl.distributed.tensors import checksum, gradient_buckets, packed, unpacked
 from embodichain.utils import ConfigError
 from embodichain.utils.printing import discard_unwritten_output
+from embodichain.utils.system import let_others_run
 
 T = TypeVar("T")
 
@@ -244,7 +245,7 @@ class TorchProcessGroup(ProcessGroup):
         since = time.monotonic()
         with self._heartbeat.waiting(what):
             while not work.is_completed() and time.monotonic() - since < _AWAKE:
-                os.sched_yield()
+                let_others_run()
             while True:
                 try:
                     work.wait(_POLL)

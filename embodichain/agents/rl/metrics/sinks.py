@@ -8,9 +8,8 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -41,6 +40,8 @@ class Sink(Protocol):
 @runtime_checkable
 class TakesVideos(Protocol):
     """A sink that takes videos, too."""
+
+    name: str
 
     def write_video(self, name: str, path: Path, step: int) -> None:
         """Write a finished mp4 file, as ``name``, at a step."""
@@ -233,18 +234,9 @@ class RunLog:
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Write scalars at an environment step."""
         self.last |= scalars
-        self._send(lambda sink: sink.write(scalars, step), step)
-
-    def write_videos(self, videos: Sequence[Path], step: int) -> None:
-        """Write the videos of an evaluation at an environment step, as ``videos/<name>``."""
-        for path in videos:
-            name = f"videos/{path.stem.removesuffix(f'_step_{step}')}"
-            self._send(partial(_write_video, name=name, path=path, step=step), step)
-
-    def _send(self, send: Callable[[Sink], None], step: int) -> None:
         for sink in list(self._sinks):
             try:
-                send(sink)
+                sink.write(scalars, step)
             except Exception as error:  # noqa: BLE001 (other libraries; a log is not worth a training)
                 self._sinks.remove(sink)
                 logger.log_warning(
@@ -254,6 +246,16 @@ class RunLog:
                 with suppress(Exception):
                     sink.close()
 
+    def write_videos(self, videos: Sequence[Path], step: int) -> None:
+        """Write the videos of an evaluation at an environment step, as ``videos/<name>``; a failure is a warning."""
+        for path in videos:
+            name = f"videos/{path.stem.removesuffix(f'_step_{step}')}"
+            for sink in (sink for sink in self._sinks if isinstance(sink, TakesVideos)):
+                try:
+                    sink.write_video(name, path, step)
+                except Exception as error:  # noqa: BLE001 (as above)
+                    logger.log_warning(f"{sink.name} did not take the video {path}: {_reason(error)}")
+
     def close(self) -> None:
         """Close and remove all sinks."""
         sinks, self._sinks = self._sinks, []
@@ -262,11 +264,6 @@ class RunLog:
                 sink.close()
             except Exception as error:  # noqa: BLE001 (as above)
                 logger.log_warning(f"{sink.name} could not be finished: {_reason(error)}")
-
-
-def _write_video(sink: Sink, *, name: str, path: Path, step: int) -> None:
-    if isinstance(sink, TakesVideos):
-        sink.write_video(name, path, step)
 
 
 def _reason(error: Exception) -> str:

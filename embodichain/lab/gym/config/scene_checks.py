@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from types import NoneType
 from typing import Any
 
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
@@ -133,23 +132,20 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts, commands, kinds)
 
 
-def _is_one(thing: Any, classes: tuple[type, ...], without: type) -> bool:
-    return isinstance(thing, classes) and not isinstance(thing, without)
-
-
 def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the uids of each kind of entity; what a class adds may be of any."""
-    things: list[Any] = [thing for _, thing in things_in_config(cfg)]
+    uids = {thing.uid: thing for _, thing in things_in_config(cfg)}
 
-    def of(*classes: type, without: type = NoneType) -> frozenset[str]:
-        return frozenset([*added, *(thing.uid for thing in things if _is_one(thing, classes, without))])
+    def of(cls: type) -> frozenset[str]:
+        return frozenset([*added, *(uid for uid, thing in uids.items() if isinstance(thing, cls))])
 
+    jointed, robots = of(ArticulationCfg), of(RobotCfg)
     return {
         "rigid object": of(RigidObjectCfg),
         "rigid object group": of(RigidObjectGroupCfg),
-        "articulation": of(ArticulationCfg, without=RobotCfg),
-        "robot": of(RobotCfg),
-        "articulation or robot": of(ArticulationCfg),
+        "articulation": (jointed - robots).union(added),
+        "robot": robots,
+        "articulation or robot": jointed,
         "light": of(LightCfg),
     }
 
