@@ -13,7 +13,7 @@ from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
 from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
-from embodichain.utils.extras import install_extra
+from embodichain.utils.extras import install_command, install_extra
 from embodichain.utils.module_utils import find_admitted
 
 __all__ = ["MLflowLogger", "TrackioLogger"]
@@ -207,7 +207,7 @@ class TrackioLogger:
         try:
             import trackio  # noqa: PLC0415 (optional)
         except ImportError as error:
-            raise ConfigError("the package trackio is not installed: pip install trackio") from error
+            raise ConfigError(f"the package trackio is not installed: {install_command('trackio')}") from error
         self._trackio: Any = trackio
         self._run = run
         settings = hyperparameters(run.config)
