@@ -26,7 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
     parser.set_defaults(
-        config="cart_pole", resume=None, distributed=None, processes=None, allow_import=[], allow_write=[]
+        config="cart_pole",
+        resume=None,
+        distributed=None,
+        processes=None,
+        device=None,
+        allow_import=[],
+        allow_write=[],
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.config.named import BC, shipped_configs, shipped_names
+from embodichain.agents.rl.config.named import ShippedConfig, shipped_configs
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
 from embodichain.lab.gym.config.env_config import TaskDefaults
@@ -25,24 +25,26 @@ _OTHER_TASK = "half_cheetah_native"  # a config that trains any task whose envir
 
 
 def _envs() -> list[Row]:
-    specs = [get_env_spec(env_id) for env_id in get_registered_env_ids()]
-    return [
-        {
-            "name": spec.env_id,
-            "about": first_line(spec.cls),
-            "max_episode_steps": spec.max_episode_steps,
-            "configs": (configs := [config.name for config in shipped_configs() if config.env_id == spec.env_id]),
-            "train": _train_command(spec, configs),
-        }
-        for spec in specs
-    ]
+    return [_env_row(get_env_spec(env_id)) for env_id in get_registered_env_ids()]
 
 
-def _train_command(spec: EnvSpec, configs: Sequence[str]) -> str | None:
+def _env_row(spec: EnvSpec) -> Row:
+    configs = [config for config in shipped_configs() if config.env_id == spec.env_id]
+    return {
+        "name": spec.env_id,
+        "about": first_line(spec.cls),
+        "max_episode_steps": spec.max_episode_steps,
+        "configs": [config.name for config in configs],
+        "train": _train_command(spec, configs),
+    }
+
+
+def _train_command(spec: EnvSpec, configs: Sequence[ShippedConfig]) -> str | None:
     """Return the command that trains a task, or None where it needs a config of the user's."""
     if configs:
-        cloning = f"embodichain bc {configs[0]} && " if configs[0] in shipped_names(BC) else ""
-        return f"{cloning}embodichain train {configs[0]}"
+        first = configs[0]
+        cloning = f"embodichain bc {first.name} && " if first.starts_from_clone else ""
+        return f"{cloning}embodichain train {first.name}"
     if isinstance(spec.default_cfg, TaskDefaults):
         return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
     return None

@@ -43,6 +43,7 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
         "also: push_cube/train_config, push_cube/grpo, push_cube/sac",
     ]
     assert "embodichain bc push_colored_cube && embodichain train push_colored_cube" in lines
+    assert "embodichain train pick_cube" in lines  # it can be cloned as well, and need not be
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
     assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
 

@@ -31,6 +31,7 @@ class ShippedConfig:
         env_id: the task that it trains.
         algorithm: its algorithm's name.
         is_first: whether the task's name alone means it.
+        starts_from_clone: whether its policy starts from the model that ``embodichain bc`` writes.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class ShippedConfig:
     env_id: str
     algorithm: str
     is_first: bool
+    starts_from_clone: bool
 
     @property
     def task(self) -> str:
@@ -69,7 +71,7 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
         return _announced(_only(files, path))
     if path.suffix in _SUFFIXES or (path.exists() and not path.is_dir()):
         return path  # its reader says what is wrong with it
-    names = shipped_names(kind)
+    names = _names(kind)
     if str(target) in names:
         return _announced(names[str(target)])
     if path.is_dir():
@@ -109,7 +111,7 @@ def shipped_configs() -> Sequence[ShippedConfig]:
 
 
 @cache
-def shipped_names(kind: str) -> dict[str, Path]:
+def _names(kind: str) -> dict[str, Path]:
     """Return the paths of the shipped configs of a kind (``TRAIN``, ``BC``), by all their names."""
     if kind == BC:
         return {path.parent.name: path for path in TASK_CONFIGS.rglob(f"{BC}*.json")}
@@ -141,7 +143,8 @@ def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
     data = load_config_file(path)
     env: dict[str, Any] | str = data["trainer"]["gym_config"]
     env_id = (load_config_file(ROOT / env) if isinstance(env, str) else env)["id"]
-    return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first)
+    starts_from_clone = "model_path" in data["policy"].get("vla_config", {})
+    return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first, starts_from_clone)
 
 
 def _files(folder: Path, kind: str) -> list[Path]:
