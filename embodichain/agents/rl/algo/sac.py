@@ -138,7 +138,9 @@ class SAC(BaseAlgorithm):
         self.target_critics: nn.ModuleList = deepcopy(self.policy.critics).requires_grad_(False)
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
         self.actor_optimizer = self.make_optimizer(list(self.policy.actor.parameters()), eps=1e-8)
-        self.critic_optimizer = self.make_optimizer(list(self.policy.critics.parameters()), rate=critic_rate, eps=1e-8)
+        encoder = [] if self.policy.encoder is None else list(self.policy.encoder.parameters())
+        of_critics = [*encoder, *self.policy.critics.parameters()]
+        self.critic_optimizer = self.make_optimizer(of_critics, rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None
@@ -196,10 +198,11 @@ class SAC(BaseAlgorithm):
         for _ in range(int(self._owed)):
             with section("replay"):
                 batch = self._sample(self.replay)
+            batch = self.policy.encode(batch)
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
-                actor_means.add(self._improve_actor(batch))
+                actor_means.add(self._improve_actor(batch.detach()))  # no gradient reaches the encoder
             self._move_targets()
         self._owed %= 1
         of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
@@ -247,8 +250,9 @@ class SAC(BaseAlgorithm):
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:
         """Return the critics' targets y, [B]."""
-        action, log_prob = self.policy.sample(batch["next"])
-        next_value = self._reduce(self.policy.action_values(batch["next"], action, self.target_critics))
+        following = self.policy.encode(batch["next"])
+        action, log_prob = self.policy.sample(following)
+        next_value = self._reduce(self.policy.action_values(following, action, self.target_critics))
         bonus = -self.temperature() * log_prob if self.cfg.entropy_in_targets else 0.0
         return soft_target(batch["reward"], batch["discount"], next_value, bonus)
 
