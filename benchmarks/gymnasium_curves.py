@@ -255,8 +255,9 @@ def compare(algorithm: str, task: str, curves: Mapping[str, list[list[Point]]]) 
         print(row.rstrip())
         return None
     result = compare_groups(*LEARNERS, {learner: {task: returns} for learner, returns in finals.items()})
-    low, high = result.interval_95
-    print(f"{row}   {result.difference:+,.0f} ({low:+,.0f} to {high:+,.0f}): {result.verdict}")
+    ends = result.interval_95
+    interval = f" ({ends[0]:+,.0f} to {ends[1]:+,.0f})" if ends else ""
+    print(f"{row}   {result.difference:+,.0f}{interval}: {result.verdict}")
     return result
 
 

@@ -131,11 +131,9 @@ def compare(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first, *others = groups
         for other in others:
             result = compare_groups(other, first, groups)
-            low, high = result.interval_95
-            print(
-                f"{other} - {first}, {when}: {result.difference:+.1%} (95 % interval {low:+.1%} to {high:+.1%}): "
-                f"{result.verdict}"
-            )
+            ends = result.interval_95
+            interval = f" (95 % interval {ends[0]:+.1%} to {ends[1]:+.1%})" if ends else ""
+            print(f"{other} - {first}, {when}: {result.difference:+.1%}{interval}: {result.verdict}")
             found.append({"when": when, **asdict(result)})
     return found
 
