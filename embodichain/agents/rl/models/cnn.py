@@ -164,7 +164,7 @@ def _channels_first(images: torch.Tensor) -> torch.Tensor:
     return images.flatten(0, -4).permute(0, 3, 1, 2).float() * scale
 
 
-def _convolutions(cfg: CNNNetworkCfg, in_channels: int) -> nn.Sequential:
+def _convolutions(cfg: ConvolutionsCfg, in_channels: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for channels, kernel, stride in zip(cfg.channels, cfg.kernel_sizes, cfg.strides, strict=True):
         convolution = nn.Conv2d(in_channels, channels, kernel, stride)
@@ -177,7 +177,7 @@ def _convolutions(cfg: CNNNetworkCfg, in_channels: int) -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def _num_features(cfg: CNNNetworkCfg, key: str, shape: tuple[int, int, int]) -> int:
+def _num_features(cfg: ConvolutionsCfg, key: str, shape: tuple[int, int, int]) -> int:
     height, width, _ = shape
     for kernel, stride in zip(cfg.kernel_sizes, cfg.strides, strict=True):
         height, width = ((size - kernel) // stride + 1 for size in (height, width))
