@@ -63,7 +63,7 @@ def test_the_critics_alone_train_the_encoder(rates: dict[str, float], moved: dic
 
 def test_the_actor_leaves_no_gradient_in_the_encoder() -> None:
     sac = make()
-    found: list[Any] = []
+    found: list[Tensor | None] = []
     improve = sac._improve_actor
 
     def watching(batch: TensorDict) -> dict[str, Tensor]:
