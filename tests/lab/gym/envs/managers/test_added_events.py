@@ -12,6 +12,7 @@ from torch import Tensor
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.managers import Functor
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.utils import ConfigError
 from tests.lab.scenes import BOX, cart_cfg
 from tests.lab.warp_scenes import CART, env_on, needs_warp
@@ -96,7 +97,7 @@ def test_added_recorder_is_named_as_in_configs_and_started_with_the_others(tmp_p
     env.add_events({"camera": camera})
     env.reset()
     env.start_recording(tmp_path, "x")
-    (recorder,) = env._recorders()
+    (recorder,) = recorders_in(env.event_manager.functors)
     assert recorder._folder == tmp_path
     env.close()
 
