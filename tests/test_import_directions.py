@@ -95,6 +95,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
             *("rl", "rl *", "report"),
         ],
     ),
+    # The learner under its newer name.
+    ("newer paths", ["learning"], ["root", "rl", "rl *", "build"]),
     ("tools", ["tools", "schema"], ["*"]),
     ("commands", ["commands", "cli"], ["*"]),
 ]

@@ -28,6 +28,7 @@ from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.agents.rl.train_source import TrainSource, read_source
+from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -92,6 +93,8 @@ def load_run_config(
         ConfigError: with every error found, a line each.
     """
     data, name, folder = read_source(source)
+    with placed(f"{name}: "):
+        refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     problems: list[str] = []
@@ -272,7 +275,11 @@ def _parse_env(
     problems: list[str],
 ) -> ParsedEnv | ParsedGymnasiumEnv:
     """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
-    data, wrong = file.data, list[str]()
+    wrong: list[str] = []
+    if not is_gymnasium_id(file.data.get("id")):
+        with placed(file.place):
+            file.data = modernise_env(file.data, wrong)  # before the overrides, which have our paths
+    data = file.data
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     env: ParsedEnv | ParsedGymnasiumEnv
     if is_gymnasium_id(data.get("id")):

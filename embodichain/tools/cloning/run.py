@@ -257,6 +257,7 @@ def _conclude(
         "seconds": round(finished["seconds"], 2),
         "success_rate": None,
         "success_interval_95": None,
+        "metrics": {},
         "config": vars(plan.cfg),
     }
     try:
@@ -268,6 +269,7 @@ def _conclude(
     result = _evaluate(plan, policy, device, stop)
     if result is not None and result.success_interval is not None:
         summary |= {"success_rate": result.success_rate, "success_interval_95": list(result.success_interval)}
+        summary["metrics"] = result.metrics
         try:
             write_json(plan.out / _SUMMARY, summary, indent=2)
         except OSError as error:
@@ -369,4 +371,5 @@ def format_cloning(summary: Mapping[str, Any]) -> str:
     if summary["success_rate"] is not None:
         low, high = summary["success_interval_95"]
         lines.append(f"success rate    {summary['success_rate']:.1%} (95 % interval {low:.1%} to {high:.1%})")
+        lines += [f"{name.replace('_', ' '):15} {value:.4g}" for name, value in summary["metrics"].items()]
     return "\n".join(lines)

@@ -150,7 +150,9 @@ class MLflowLogger:
         try:
             from mlflow import MlflowClient, entities  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
-            raise ConfigError(f"the package mlflow is not installed: {install_extra('mlflow')}") from error
+            raise ConfigError(
+                f"the package mlflow is not installed: {install_extra('mlflow')}; or mlflow itself"
+            ) from error
         self._metric: Any = entities.Metric
         self._client: Any = MlflowClient(tracking_uri)
         found = self._client.get_experiment_by_name(experiment)

@@ -28,6 +28,7 @@ from embodichain.agents.rl.models.vla.loading import (
     find_vla_class,
     read_model_path,
 )
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.extras import install_extra
@@ -221,6 +222,8 @@ def _around(model: nn.Module, config: Mapping[str, Any], vla: VLAConfig, space: 
         ConfigError: the observation lacks an entry that the model reads, or adapters do not fit the model.
     """
     policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
+    if isinstance(model, SmolVLA):
+        model.check_training()
     there = entry_spaces(space)
     for key in policy.obs_keys:
         if key not in there:

@@ -47,7 +47,7 @@ def read_vlm_config(folder: Path, name: str, place: str) -> Any:
     from transformers import SmolVLMConfig  # noqa: PLC0415
 
     try:
-        config = SmolVLMConfig.from_dict(content)
+        config: Any = SmolVLMConfig.from_dict(content)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ConfigError(f"{place}: {path}: {' '.join(str(error).split())}") from error
     kind = config.text_config.model_type
