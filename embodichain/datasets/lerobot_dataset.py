@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from embodichain.datasets.statistics import FeatureStatistics
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from embodichain.utils.video import VideoWriter
 
 _CHUNK_SIZE = 1000
@@ -30,43 +31,7 @@ def check_parquet() -> None:
         ConfigError: pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError("LeRobot datasets need pyarrow: pip install 'embodichain-mujoco[lerobot]'")
-
-
-@dataclass
-class _Sums:
-    """Sums for a feature's statistics."""
-
-    count: int
-    total: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> _Sums:
-        """Sum up values [T, ...]; images [T, H, W, 3] by channel, scaled to [0, 1], as [3, 1, 1]."""
-        if values.ndim == 4:
-            values = values.reshape(-1, 3)[..., None, None] / 255.0
-        rows = values.reshape(len(values), -1).astype(np.float64) if values.ndim < 2 else values.astype(np.float64)
-        return cls(len(rows), rows.sum(0), (rows**2).sum(0), rows.min(0), rows.max(0))
-
-    def add(self, other: _Sums) -> _Sums:
-        """Return the sums of both."""
-        return _Sums(
-            self.count + other.count,
-            self.total + other.total,
-            self.squares + other.squares,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-        )
-
-    def stats(self) -> dict[str, Any]:
-        """Return min, max, mean, std and count."""
-        mean = self.total / self.count
-        std = np.sqrt(np.maximum(self.squares / self.count - mean**2, 0.0))
-        arrays = {"min": self.low, "max": self.high, "mean": mean, "std": std, "count": np.array([self.count])}
-        return {name: array.tolist() for name, array in arrays.items()}
+        raise ConfigError(f"LeRobot datasets need pyarrow: {install_extra('lerobot')}")
 
 
 class LeRobotWriter:
@@ -89,7 +54,7 @@ class LeRobotWriter:
         self._robot_type = robot_type
         self._features = {name: dict(feature) for name, feature in features.items()}
         self._tasks: list[str] = []
-        self._sums: dict[str, _Sums] = {}
+        self._statistics: dict[str, FeatureStatistics] = {}
         self.num_episodes = 0
         self.num_frames = 0
 
@@ -140,9 +105,10 @@ class LeRobotWriter:
                 place = {"chunk_index": chunk, "file_index": file, **times}
                 description |= {f"videos/{name}/{key}": value for key, value in place.items()}
         everything = dict(frames) | {name: columns[name] for name in _INDICES}
-        for name, values in everything.items():
-            sums = _Sums.of(np.asarray(values))
-            self._sums[name] = sums if name not in self._sums else self._sums[name].add(sums)
+        statistics = {name: FeatureStatistics.of(np.asarray(values)) for name, values in everything.items()}
+        for name, own in statistics.items():
+            description |= {f"stats/{name}/{key}": value for key, value in own.as_data().items()}
+            self._statistics[name] = self._statistics[name].merged(own) if name in self._statistics else own
         _write_table(self.root / "data" / f"{where}.parquet", {k: _column(v) for k, v in columns.items()})
         rows = {key: [value] for key, value in (description | dict(extra)).items()}
         _write_table(self.root / "meta" / "episodes" / f"{where}.parquet", rows)
@@ -177,7 +143,7 @@ class LeRobotWriter:
             "video_path": f"videos/{{video_key}}/{_FILE}.mp4" if has_videos else None,
             "features": self._features | indices,
         }
-        stats = {name: sums.stats() for name, sums in self._sums.items()}
+        stats = {name: statistics.as_data() for name, statistics in self._statistics.items()}
         for name, content in (("info", info), ("stats", stats)):
             (meta / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         # The tasks are the table's index, as pandas would write it.
@@ -193,8 +159,8 @@ _INDEX = "__index_level_0__"
 
 
 def _column(values: np.ndarray) -> Any:
-    """Return an array [T] as it is, and [T, K] as a list of rows."""
-    return values if values.ndim == 1 else list(values)
+    """Return an array [T], or [T, 1] as one, as LeRobot has features of one number; [T, K] as a list of rows."""
+    return values.reshape(-1) if values[0].size == 1 else list(values)
 
 
 def _write_table(path: Path, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> None:

@@ -107,7 +107,8 @@ class SAC(BaseAlgorithm):
     - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
       y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
     - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
-    - temperature: mean -alpha (log pi(a|s) + target entropy);
+    - temperature: mean -log alpha (log pi(a|s) + target entropy), with log alpha in the place of the paper's alpha: the
+      gradient does not depend on alpha then, and Adam moves log alpha down as fast as up, whatever its step size;
     - target critics: Q_target + tau (Q - Q_target).
 
     With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
@@ -258,18 +259,18 @@ class SAC(BaseAlgorithm):
     def _improve_actor(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the actor, and one of the temperature; return their metrics."""
         action, log_prob = self.policy.sample(batch)
-        temperature = self.temperature()
+        temperature = self.temperature().detach()
         self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
         value = self._reduce(self.policy.action_values(batch, action))
         self.policy.critics.requires_grad_(True)
-        norm = self._step(self.actor_optimizer, loss := (temperature.detach() * log_prob - value).mean())
+        norm = self._step(self.actor_optimizer, loss := (temperature * log_prob - value).mean())
         log_prob = log_prob.detach()
-        self._step(self.temperature_optimizer, -(temperature * (log_prob + self.target_entropy)).mean())
+        self._step(self.temperature_optimizer, -(self.temperature.log * (log_prob + self.target_entropy)).mean())
         return {
             "grad_norm": norm,
             "actor_loss": loss.detach(),
             "entropy": -log_prob.mean(),
-            "temperature": temperature.detach(),
+            "temperature": temperature,
         }
 
     def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:

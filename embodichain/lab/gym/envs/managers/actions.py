@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import ActionTerm, CommandMap
 from embodichain.lab.gym.envs.managers.cfg import Interval, JointIds
-from embodichain.lab.gym.envs.managers.eef_plane import EefPlaneTerm
+from embodichain.lab.gym.envs.managers.eef_shift import EefPlaneTerm, EefPositionTerm
 from embodichain.lab.sim.math import matrix_from_euler, matrix_from_quat, pad_batch
 from embodichain.lab.sim.objects.joint_drives import DriveMode
 from embodichain.utils import ConfigError
@@ -25,6 +25,7 @@ __all__ = [
     "DeltaQposTerm",
     "EefPlaneTerm",
     "EefPoseTerm",
+    "EefPositionTerm",
     "GripperTerm",
     "QfTerm",
     "QposDenormalizedTerm",

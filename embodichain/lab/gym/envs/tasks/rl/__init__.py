@@ -7,6 +7,7 @@ from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.scene_env import SceneEnv
 from embodichain.lab.gym.envs.tasks.rl.cart_pole import CartPoleEnv
 from embodichain.lab.gym.envs.tasks.rl.locomotion import G1FlatEnv, Go2FlatEnv, Go2RoughEnv, LocomotionEnv
+from embodichain.lab.gym.envs.tasks.rl.manipulate_cubes import ManipulateCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.arms import PusherEnv, ReacherEnv
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.pendulums import InvertedDoublePendulumEnv, InvertedPendulumEnv
 from embodichain.lab.gym.envs.tasks.rl.mujoco_v5.runners import HalfCheetahEnv, HopperEnv, SwimmerEnv, Walker2dEnv
@@ -32,6 +33,7 @@ __all__ = [
     "InvertedDoublePendulumEnv",
     "InvertedPendulumEnv",
     "LocomotionEnv",
+    "ManipulateCubesEnv",
     "OpenDrawerEnv",
     "PickCubeEnv",
     "PushColoredCubeEnv",

@@ -14,6 +14,8 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
+from embodichain.lab.gym.envs.tasks.rl.grasps import is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.lab.sim.objects import cached_per_state
@@ -21,8 +23,6 @@ from embodichain.utils import ConfigError
 
 # How far above the height of success the reward is best, m.
 _ABOVE = 0.02
-# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
-_STEEPEST = 2.0
 # Of the scripted expert: how high above the cube the tool waits until it is over it, and what counts as over it and as
 # around it, m and rad.
 _HOVER, _OVER, _TURNED, _AROUND = 0.08, 0.015, 0.15, 0.012
@@ -30,7 +30,7 @@ _IK_ITERATIONS = 10
 _OPEN, _CLOSED = -1.0, 1.0
 
 
-@register_env("PickCubeRL", max_episode_steps=80, override=True)
+@register_env("PickCubeRL", max_episode_steps=80, override=True, default_cfg=default_cfg("pick_cube"))
 class PickCubeEnv(EmbodiedEnv):
     """The rigid object ``cube`` is to be held at ``success_height`` between the fingers of the robot's gripper.
 
@@ -86,17 +86,7 @@ class PickCubeEnv(EmbodiedEnv):
     @cached_per_state
     def is_gripped(self) -> Tensor:
         """Return whether both fingers press on something between them, [N] bool."""
-        line = self.robot.get_eef_pose()[:, :3, 0]
-        one, two = self.fingers
-        return self._is_pressed(one, line) & self._is_pressed(two, -line)
-
-    def _is_pressed(self, finger: str, outwards: Tensor) -> Tensor:
-        """Return whether a finger is pushed along a direction [N, 3], [N] bool."""
-        force = self.sim.get_contact_force(self.robot.uid, finger)
-        along = (force * outwards).sum(dim=1)
-        across = torch.linalg.vector_norm(force - along.unsqueeze(1) * outwards, dim=1)
-        # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
-        return (along > self.grip_force) & (along > _STEEPEST * across)
+        return is_gripped(self, self.fingers, self.grip_force)
 
     @cached_per_state
     def velocity(self) -> Tensor:

@@ -1,0 +1,33 @@
+"""Whether a gripper with two fingers holds something. Shapes: N environments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+
+# A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
+_STEEPEST = 2.0
+
+
+def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) -> Tensor:
+    """Return whether both fingers press on something between them, [N] bool.
+
+    Args:
+        fingers: the robot's links on the +x and on the -x side of the tool of control part ``arm``, with
+            ``sense_contacts``.
+        grip_force: least force on each along the line between them, N.
+    """
+    line = env.robot.get_eef_pose()[:, :3, 0]
+    one, two = fingers
+    return _is_pressed(env, one, line, grip_force) & _is_pressed(env, two, -line, grip_force)
+
+
+def _is_pressed(env: EmbodiedEnv, finger: str, outwards: Tensor, grip_force: float) -> Tensor:
+    """Return whether a finger is pushed along a direction [N, 3], [N] bool."""
+    force = env.sim.get_contact_force(env.robot.uid, finger)
+    along = (force * outwards).sum(dim=1)
+    across = torch.linalg.vector_norm(force - along.unsqueeze(1) * outwards, dim=1)
+    # The ground under fingers that close pushes them outwards too, by friction, but upwards more.
+    return (along > grip_force) & (along > _STEEPEST * across)

@@ -1,0 +1,271 @@
+"""Shapes: N = 2 environments, whose cubes and tools are set by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embodichain.lab.gym.envs.tasks.rl import ManipulateCubesEnv
+from embodichain.utils import ConfigError
+from embodichain.utils.instructions import decode_instruction
+from embodichain.utils.utility import load_json
+from tests.lab.scenes import actions_for, env_of, state
+
+CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/manipulate_cubes/gym_config.json"
+DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+REACH, PUSH, PICK = range(3)
+# A finger's way to the cube: (stroke 0.08 - edge 0.05) / 2 = 0.015; half a millimetre further it presses.
+PRESSING = 0.0155
+
+needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
+
+
+def make(num_envs: int, sensor: Any = (), **changed: Any) -> ManipulateCubesEnv:
+    data = load_json(CONFIG) | {"sensor": list(sensor)}
+    data["env"] |= changed
+    env = env_of(data, num_envs)
+    assert isinstance(env, ManipulateCubesEnv)
+    return env
+
+
+@pytest.fixture(scope="module")
+def built() -> ManipulateCubesEnv:
+    return make(2)
+
+
+@pytest.fixture
+def env(built: ManipulateCubesEnv) -> ManipulateCubesEnv:
+    built.reset(seed=1)
+    return built
+
+
+def ask(env: ManipulateCubesEnv, skill: list[int], named: list[int]) -> None:
+    env.skill, env.named = torch.tensor(skill), torch.tensor(named)
+
+
+def aim(env: ManipulateCubesEnv, pos: Tensor) -> None:
+    """Put the tools at places [N, 3], pointing straight down, with the fingers along the world's x axis."""
+    pose = torch.eye(4).repeat(2, 1, 1)
+    pose[:, :3, :3], pose[:, :3, 3] = DOWN, pos
+    is_reached, qpos = env.robot.compute_ik(pose, iterations=100)
+    assert is_reached.all()
+    env.robot.set_qpos(qpos, name="arm", target=False)
+
+
+def move(env: ManipulateCubesEnv, cube: int, shifts: list[list[float]]) -> None:
+    """Put a cube beside where it lay at the start, by x, y and z of each environment, m."""
+    pose = env.cubes[cube].get_local_pose(to_matrix=False).clone()
+    start = torch.cat((env._begun[:, cube], torch.full((2, 1), 0.025)), dim=1)
+    pose[:, :3] = start + torch.tensor(shifts)
+    env.cubes[cube].set_local_pose(pose)
+
+
+def grip(env: ManipulateCubesEnv, cube: int, height: float) -> None:
+    """Put a cube of both environments into the closed gripper at this height."""
+    aim(env, torch.tensor([[-0.7, 0.0, height]] * 2))
+    pose = env.cubes[cube].get_local_pose(to_matrix=False).clone()
+    pose[:, :3] = env.robot.get_eef_pose()[:, :3, 3]
+    env.cubes[cube].set_local_pose(pose)
+    env.robot.set_qpos(torch.full((2, 2), PRESSING), name="hand", target=False)
+    env.robot.set_qpos(torch.full((2, 2), 0.04), name="hand")
+
+
+def stay(env: ManipulateCubesEnv, steps: int) -> tuple[list[bool], list[bool]]:
+    """Let steps pass in which nothing moves, and return success and failure."""
+    for _ in range(steps):
+        env._update_sim_state()
+    success, fail, _ = env.compute_task_state()
+    return success.tolist(), fail.tolist()
+
+
+def above(env: ManipulateCubesEnv, cube: int) -> Tensor:
+    """Return the place above a cube where the tool reaches it, [N, 3]."""
+    return env.cubes[cube].pos + torch.tensor([0.0, 0.0, 0.055])
+
+
+def test_tool_that_stays_above_the_named_cube_has_reached_it(env: ManipulateCubesEnv) -> None:
+    ask(env, [REACH, REACH], [1, 1])
+    aim(env, above(env, 1) + torch.tensor([[0.0, 0.0, 0.019], [0.0, 0.0, 0.021]]))
+    assert stay(env, 4) == ([False, False], [False, False])
+    assert stay(env, 1) == ([True, False], [False, False])
+
+
+def test_tool_that_stays_above_another_cube_has_failed_to_reach(env: ManipulateCubesEnv) -> None:
+    ask(env, [REACH, PUSH], [1, 1])
+    aim(env, above(env, 2))
+    assert stay(env, 4)[1] == [False, False]
+    assert stay(env, 1) == ([False, False], [True, False])  # on its way to a push it may
+
+
+def test_tool_that_leaves_is_to_stay_anew(env: ManipulateCubesEnv) -> None:
+    ask(env, [REACH, REACH], [0, 0])
+    aim(env, above(env, 0))
+    stay(env, 4)
+    aim(env, above(env, 0) + torch.tensor([0.0, 0.03, 0.0]))
+    stay(env, 1)
+    aim(env, above(env, 0))
+    assert stay(env, 4)[0] == [False, False]
+
+
+def test_named_cube_that_is_far_enough_is_pushed(env: ManipulateCubesEnv) -> None:
+    ask(env, [PUSH, PUSH], [0, 0])
+    move(env, 0, [[-0.08, 0.061, 0.0], [-0.099, 0.0, 0.0]])  # 0.1006 m
+    assert stay(env, 1) == ([True, False], [False, False])
+
+
+def test_cube_that_is_held_high_is_picked_up(env: ManipulateCubesEnv) -> None:
+    ask(env, [PICK, PICK], [2, 2])
+    grip(env, 2, 0.13)
+    assert stay(env, 4) == ([False, False], [False, False])
+    assert stay(env, 1) == ([True, True], [False, False])
+
+
+def test_cube_that_is_high_but_not_gripped_is_not_picked_up(env: ManipulateCubesEnv) -> None:
+    ask(env, [PICK, PICK], [2, 2])
+    move(env, 2, [[0.0, 0.0, 0.2]] * 2)
+    assert stay(env, 6)[0] == [False, False]
+
+
+def test_another_cube_that_is_picked_up_is_failure(env: ManipulateCubesEnv) -> None:
+    ask(env, [PICK, PICK], [0, 2])
+    grip(env, 2, 0.13)
+    assert stay(env, 5) == ([False, True], [True, False])
+
+
+def test_carried_cube_is_not_pushed(env: ManipulateCubesEnv) -> None:
+    ask(env, [PUSH, PUSH], [2, 2])
+    move(env, 2, [[-0.2, 0.0, 0.031], [-0.2, 0.0, 0.0]])
+    assert stay(env, 1) == ([False, True], [True, False])
+
+
+@pytest.mark.parametrize("skill", [REACH, PUSH, PICK])
+def test_another_cube_that_moves_is_failure(env: ManipulateCubesEnv, skill: int) -> None:
+    ask(env, [skill, skill], [0, 0])
+    move(env, 1, [[0.0, 0.031, 0.0], [0.0, 0.029, 0.0]])
+    assert stay(env, 1)[1] == [True, False]
+
+
+def test_cube_that_is_to_be_reached_is_to_stay(env: ManipulateCubesEnv) -> None:
+    ask(env, [REACH, PICK], [0, 0])
+    move(env, 0, [[0.031, 0.0, 0.0]] * 2)
+    assert stay(env, 1)[1] == [True, False]
+
+
+def test_metrics_tell_the_success_of_each_skill(env: ManipulateCubesEnv) -> None:
+    ask(env, [PUSH, PICK], [0, 0])
+    move(env, 0, [[-0.12, 0.0, 0.0]] * 2)
+    _, _, metrics = env.compute_task_state()
+    flags = {name: values.tolist() for name, values in metrics.items() if values.dtype == torch.bool}
+    assert flags == {
+        "reach_asked": [False, False],
+        "reach_success": [False, False],
+        "push_asked": [True, False],
+        "push_success": [True, False],
+        "pick_up_asked": [False, True],
+        "pick_up_success": [False, False],
+    }
+    assert metrics["pushed"].tolist() == pytest.approx([0.12, 0.12], abs=1e-5)
+
+
+def progress(env: ManipulateCubesEnv) -> list[float]:
+    values: list[float] = env.progress().tolist()
+    return values
+
+
+def test_progress_is_nearness_and_what_is_done(env: ManipulateCubesEnv) -> None:
+    ask(env, [REACH, PUSH], [0, 0])
+    place = above(env, 0) + torch.tensor([[0.0, 0.0, 0.01], [0.0, 0.0, 0.045]])  # 0.01 m, and 0.1 m from the cube
+    aim(env, place)
+    near = [0.3 * (1 - math.tanh(5 * distance)) for distance in (0.01, 0.1)]
+    assert progress(env) == pytest.approx(near, abs=2e-3)
+    stay(env, 2)
+    assert progress(env) == pytest.approx([near[0] + 0.7 * 2 / 5, near[1]], abs=2e-3)
+    move(env, 0, [[0.0, 0.0, 0.0], [-0.05, 0.0, 0.0]])
+    further = 0.3 * (1 - math.tanh(5 * math.hypot(0.05, 0.1)))
+    assert progress(env)[1] == pytest.approx(further + 0.7 * 0.5, abs=2e-3)
+
+
+def test_progress_of_picking_up_is_the_grip_and_the_height(env: ManipulateCubesEnv) -> None:
+    ask(env, [PICK, PICK], [1, 0])
+    grip(env, 1, 0.0725)  # risen by 0.0475 of 0.095
+    named, other = progress(env)
+    assert named == pytest.approx(0.3 + 0.7 * 0.75, abs=5e-3)
+    assert other < 0.3  # what the fingers grip is not the named cube
+
+
+def test_reward_is_what_a_step_added_to_the_progress(env: ManipulateCubesEnv) -> None:
+    before = env.progress()
+    total = torch.zeros(2)
+    for _ in range(3):
+        _, reward, *_, info = env.step(env.expert_action())
+        torch.testing.assert_close(info["rewards"]["progress"], reward)
+        total += reward
+    torch.testing.assert_close(total, env.progress() - before, atol=1e-6, rtol=0)
+    assert (total > 0.02).all()
+
+
+def test_instructions_name_each_skill_and_each_colour() -> None:
+    env = make(64)
+    env.reset(seed=1)
+    expected = {f"{skill} the {colour} cube" for skill in env.skills for colour in ("red", "green", "blue")}
+    assert set(env.instructions()) == expected
+    i = env.instructions().index("pick up the blue cube")
+    assert (env.skill[i], env.named[i]) == (PICK, 2)
+
+
+@needs_gl
+def test_observation_has_two_images_state_and_instruction() -> None:
+    env = make(2, load_json(CONFIG)["sensor"])
+    obs, _ = env.reset(seed=2)
+    # the front camera sees all cubes, the one at the wrist at least one
+    for camera, least in (("front", 3), ("wrist", 1)):
+        assert obs["image", camera].shape == (2, 64, 64, 3)
+        assert obs["image", camera].dtype == torch.uint8
+        red, green, blue = obs["image", camera].float().unbind(-1)
+        pairs = ((red, green, blue), (green, red, blue), (blue, red, green))
+        pixels = torch.stack([((one > 1.6 * two) & (one > 1.6 * three)).flatten(1).sum(1) for one, two, three in pairs])
+        assert ((pixels >= 4).sum(0) >= least).all()
+    assert [decode_instruction(row) for row in obs["instruction"]] == env.instructions()
+    assert obs["state"].shape == (2, 9)
+
+
+def test_scripted_expert_solves_every_skill() -> None:
+    env = make(60)
+    env.reset(seed=3)
+    skill, over, solved = env.skill.clone(), torch.zeros(60, dtype=torch.bool), torch.zeros(60, dtype=torch.bool)
+    while not over.all():
+        action = env.expert_action()
+        assert (action.abs() <= 1.0).all()
+        _, _, terminated, truncated, info = env.step(action)
+        solved |= info["success"] & ~over
+        over |= terminated | truncated
+    for number in (REACH, PUSH, PICK):
+        assert (skill == number).sum() >= 10
+        assert solved[skill == number].float().mean() >= 0.95
+
+
+def test_expert_needs_the_terms_that_it_acts_by() -> None:
+    env = make(1, actions={"arm": {"func": "QposTerm", "params": {"part_name": "arm"}}})
+    env.reset()
+    with pytest.raises(ConfigError) as error:
+        env.expert_action()
+    assert str(error.value) == (
+        "env.actions: the scripted expert of ManipulateCubesRL acts by EefPositionTerm and GripperTerm, got QposTerm"
+    )
+
+
+def test_run_is_the_same_at_any_number_of_environments() -> None:
+    envs = [make(4), make(2)]
+    for env in envs:
+        env.reset(seed=1)
+    for action in actions_for(envs[0], 6):
+        for env in envs:
+            env.step(action[: env.num_envs])
+    more, fewer = (state(env) for env in envs)
+    assert torch.equal(more[:2], fewer)
