@@ -18,7 +18,7 @@ INSTALL_TORCH = sh scripts/setup_torch.sh $(BIN)/python $(TORCH_INDEX)
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help train test bench check format schema docs setup setup-dev sbom lock clean
+.PHONY: help train test bench check check-systems format schema docs setup setup-dev sbom lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: setup-dev ## Set up, then lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+check-systems: setup-dev ## Set up, then check the package's types for macOS and Windows
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin embodichain
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 embodichain
 
 format: setup-dev ## Format the code, and fix what the linter can fix
 	$(BIN)/ruff check --fix .

@@ -63,10 +63,11 @@ environments. A term of your own is named by its dotted path: see [Add a term](e
 """
 # Parameters that the managers pass.
 LEADING = {"self", "env", "env_ids", "obs", "action", "reward", "done", "info", "data"}
+_KINDS = ("Articulation", "Camera", "Group", "Jointed", "Light", "Rigid", "Robot")
 # Annotations in the words of JSON.
 TYPES = {
     "SceneEntityCfg": '`{"uid": str}`',
-    "CameraEntity": '`{"uid": str}`',
+    **{f"{kind}Entity": '`{"uid": str}`' for kind in _KINDS},
     "CameraName": "str",
     "tuple[PositiveFloat, PositiveFloat]": "[float > 0, float > 0]",
     "SensorName": "str",

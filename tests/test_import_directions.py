@@ -106,6 +106,7 @@ ONLY_IN = {"mujoco": "sim*", "mujoco_warp": "sim*", "warp": "sim*"}
 OPTIONAL_EXTRAS = {
     "huggingface_hub",
     "lerobot",
+    "mlflow",
     "mujoco_menagerie",
     "mujoco_warp",
     "onnx",
@@ -114,6 +115,7 @@ OPTIONAL_EXTRAS = {
     "peft",
     "pyarrow",
     "shtab",
+    "trackio",
     "transformers",
     "viser",
     "websockets",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from embodichain.agents.rl.config.arguments import add_writes_and_overrides
+from embodichain.agents.rl.config.arguments import add_training_device, add_writes_and_overrides, all_overrides
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="continue the cloning in this folder with its own config",
     )
+    add_training_device(parser)
     add_allow_import(parser, "the training config")
     add_writes_and_overrides(parser, "let out and record of the config lead into this folder, outside outputs")
 
@@ -48,11 +49,12 @@ def _clone(args: argparse.Namespace) -> int:
         args.overrides, args.config = [args.config, *args.overrides], None
     if (args.config is None) == (args.resume is None):
         args.command.error("one of CONFIG and --resume is needed" if args.config is None else _NOT_BOTH)
+    overrides = all_overrides(args, "device")
     try:
         if args.resume is None:
-            summary = clone_from_config(args.config, args.overrides, allowed_imports(args), args.allow_write)
+            summary = clone_from_config(args.config, overrides, allowed_imports(args), args.allow_write)
         else:
-            summary = resume_cloning(args.resume, args.overrides, allowed_imports(args))
+            summary = resume_cloning(args.resume, overrides, allowed_imports(args))
     except (NonFiniteError, UnsavedTrainingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import add_device, add_json, add_run, print_result, whole_number
+from embodichain.commands.arguments import (
+    add_device,
+    add_json,
+    add_overrides,
+    add_run,
+    output_folder,
+    print_result,
+    whole_number,
+)
 from embodichain.tools.evaluate import evaluate_run, format_evaluation
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
-EXAMPLES = ("latest", "outputs/push_cube_ppo_20260101_120000/best --episodes 1000", "latest --json > evaluation.json")
+EXAMPLES = (
+    "latest",
+    "outputs/push_cube_ppo_20260101_120000/best --episodes 1000",
+    "latest max_episode_steps=200 --json > evaluation.json",
+    "latest --stochastic --episodes 50 --record outputs/shown",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_run(parser)
+    add_overrides(parser)
     parser.add_argument("--episodes", type=whole_number(), default=200, metavar="E", help="default: %(default)s")
     parser.add_argument("--envs", type=whole_number(), default=50, metavar="N", help="side by side (default: 50)")
     parser.add_argument(
@@ -22,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="of the set of episodes, independent of the runs' training seeds (default: 0)",
     )
+    parser.add_argument("--stochastic", action="store_true", help="explore as in training, not the most likely actions")
+    parser.add_argument(
+        "--record",
+        type=output_folder,
+        metavar="FOLDER",
+        help="write the episodes into a LeRobot dataset, which bc and SAC learn from; it must not exist",
+    )
     add_json(parser)
     add_device(parser)
     add_allow_import(parser)
@@ -29,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evaluate and print; return 0."""
-    result = evaluate_run(args.target, args.episodes, args.envs, args.seed, args.device, allowed_imports(args))
+    settings = (args.episodes, args.envs, args.seed, args.device, allowed_imports(args), args.overrides)
+    result = evaluate_run(args.target, *settings, deterministic=not args.stochastic, record=args.record)
     print_result(args, result, format_evaluation)
     return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from embodichain.commands.arguments import RUN_HELP, add_device, check_viewer, output_file, whole_number
+from embodichain.commands.arguments import RUN_HELP, add_device, add_overrides, check_viewer, output_file, whole_number
 from embodichain.tools.agents import AGENTS
-from embodichain.tools.play import format_episodes, play_in_browser, play_video
+from embodichain.tools.play import Played, format_episodes, play_in_browser, play_video
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -18,6 +18,7 @@ _EPISODES = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config's file")
+    add_overrides(parser)
     parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
     parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")
     parser.add_argument(
@@ -43,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
     if any(side % 2 for side in args.size or ()):
         raise ConfigError(f"--size {args.size[0]} {args.size[1]}: even numbers are needed")
     check_viewer(args)
-    played = (args.target, args.agent, args.seed, args.device, allowed_imports(args))
+    played = Played(args.target, args.agent, args.seed, args.device, allowed_imports(args), args.overrides)
     if args.viewer:
-        play_in_browser(*played, args.episodes)
+        play_in_browser(played, args.episodes)
         return 0
-    columns, path = play_video(*played, args.episodes or _EPISODES, args.out, args.size and tuple(args.size))
+    columns, path = play_video(played, args.episodes or _EPISODES, args.out, args.size and tuple(args.size))
     print(format_episodes(columns))
     print(f"video      {path}")
     return 0

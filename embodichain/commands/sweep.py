@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
 from embodichain.commands.arguments import add_json, output_folder, print_result, whole_number
 from embodichain.tools.sweep import format_sweep, sweep
@@ -40,19 +41,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="of the study; an existing study is continued (default: sweeps/<name>)",
     )
+    add_training_device(parser)
     add_json(parser)
     add_allow_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Search and print; return 0, 1 if no trial finished, or 128 + the number of the signal that ended it."""
+    overrides = all_overrides(args)
     counts = {"trials": args.trials, "seeds": args.seeds, "jobs": args.jobs}
     try:
         result = sweep(
-            args.config, args.overrides, args.parameters, args.out, allowed_imports(args), metric=args.metric, **counts
+            args.config, overrides, args.parameters, args.out, allowed_imports(args), metric=args.metric, **counts
         )
     except InterruptedTraining as stop:
         print("interrupted", file=sys.stderr)
         return stop.exit_code
-    print_result(args, result, lambda found: format_sweep(found, args.config, args.overrides))
+    print_result(args, result, lambda found: format_sweep(found, args.config, overrides))
     return int(result["best"] is None)

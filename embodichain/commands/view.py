@@ -7,17 +7,22 @@ from pathlib import Path
 
 from matplotlib.image import imsave
 
-from embodichain.commands.arguments import check_viewer, output_file, whole_number
+from embodichain.commands.arguments import add_overrides, check_viewer, output_file, whole_number
 from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
-EXAMPLES = ("gym_config.json", "train_config.json --out scene.png --size 1280 960", "train_config.json --viewer")
+EXAMPLES = (
+    "gym_config.json",
+    "train_config.json --out scene.png --size 1280 960",
+    "train_config.json robot.init_rot=[0,0,90] --viewer",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="training config or environment config")
+    add_overrides(parser)
     parser.add_argument(
         "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"
     )
@@ -33,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     check_viewer(args)
     import_named_modules(args)
     path = args.out or Path("scene.png")
-    with opened_scene(args.config, args.seed, allowed_imports(args)) as (env_id, env, view):
+    with opened_scene(args.config, args.overrides, args.seed, allowed_imports(args)) as (env_id, env, view):
         if args.viewer:
             print(format_spaces(env_id, env), flush=True)
             show_scene(env, args.seed)

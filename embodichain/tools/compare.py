@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from html import escape
@@ -64,11 +65,18 @@ def _row(name: str, by_task: Scores) -> dict[str, Any]:
         "tasks": sorted(by_task),
         "runs": len(values),
         "interquartile_mean": float(interquartile_mean(values)),
-        "interval_95": bootstrap_interval([by_task], lambda drawn: interquartile_mean(drawn[0])),
+        "interval_95": _interval(by_task),
         "mean": float(values.mean()),
         "lowest": float(values.min()),
         "highest": float(values.max()),
     }
+
+
+def _interval(by_task: Scores) -> tuple[float, float] | None:
+    """Return the interval of a group's interquartile mean; None where a task has a single run, which does not vary."""
+    if any(len(scores) == 1 for scores in by_task.values()):
+        return None
+    return bootstrap_interval([by_task], lambda drawn: interquartile_mean(drawn[0]))
 
 
 def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
@@ -101,7 +109,7 @@ def _notes(groups: Groups) -> list[str]:
         seeds = [(task_of(run), run.config["trainer"].get("seed")) for run in runs]
         if len(set(seeds)) < len(seeds):
             notes.append(f"{name}: several runs of one seed are no independent runs")
-        if len(runs) == 1:
+        if min(Counter(map(task_of, runs)).values()) == 1:
             notes.append(f"{name}: one run has no interval; train with other seeds, too: trainer.seed=2")
         if unfinished := [run.folder.name for run in runs if not run.summary]:
             notes.append(f"{name}: not finished: {', '.join(unfinished)}")
@@ -209,8 +217,8 @@ def format_comparison(result: dict[str, Any]) -> str:
 
 def cells(row: dict[str, Any]) -> list[str]:
     """Return a group's row of the table below ``HEADINGS``."""
-    low, high = row["interval_95"]
-    interval = f"{low:.4g} to {high:.4g}" if row["runs"] > 1 else "-"
+    ends = row["interval_95"]
+    interval = "-" if ends is None else f"{ends[0]:.4g} to {ends[1]:.4g}"
     numbers = [f"{row[key]:.4g}" for key in ("mean", "lowest", "highest")]
     return [row["group"], str(row["runs"]), f"{row['interquartile_mean']:.4g}", interval, *numbers]
 
@@ -219,8 +227,9 @@ def verdicts(result: dict[str, Any]) -> list[str]:
     """Return a line for each comparison and each note."""
     lines = []
     for one in result["comparisons"]:
-        low, high = one["interval_95"]
-        values = f"{one['difference']:+.4g} (95 % interval {low:+.4g} to {high:+.4g})"
+        ends = one["interval_95"]
+        interval = "" if ends is None else f" (95 % interval {ends[0]:+.4g} to {ends[1]:+.4g})"
+        values = f"{one['difference']:+.4g}{interval}"
         lines.append(f"{one['first']} - {one['second']}: {values}: {one['verdict']}")
     return lines + [f"note: {note}" for note in result["notes"]]
 

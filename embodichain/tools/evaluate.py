@@ -9,9 +9,16 @@ from typing import Any
 import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
+from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
+from embodichain.lab.gym.envs import EmbodiedEnv
+from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
+from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.tools.open_run import open_run
+from embodichain.utils import ConfigError
+from embodichain.utils.configclass import replace
 from embodichain.utils.errors import CommandFailedError
 
 # Other episodes than a training's own evaluations use, because these have chosen the best checkpoint.
@@ -35,16 +42,34 @@ def describe(values: np.ndarray) -> dict[str, Any]:
 
 
 def evaluate_run(
-    target: str, episodes: int, envs: int, seed: int, device: str, allowed_imports: Sequence[str]
+    target: str,
+    episodes: int,
+    envs: int,
+    seed: int,
+    device: str,
+    allowed_imports: Sequence[str],
+    overrides: Sequence[str] = (),
+    deterministic: bool = True,
+    record: Path | None = None,
 ) -> dict[str, Any]:
     """Play the ``episodes`` episodes of a seed, ``envs`` at a time, and return the result as plain data.
 
+    Args:
+        overrides: of the run's config: ``env.rewards.reach.weight=2`` and the like.
+        deterministic: take the most likely actions; else explore, as in training.
+        record: folder for a LeRobot dataset of the episodes, with ``observation.environment_state``. It has episodes
+            that other environments have finished by then, too.
+
     Raises:
-        ConfigError: there is no such run, or it cannot be built here.
+        ConfigError: there is no such run, it cannot be built here, or ``record`` exists.
         BrokenPolicyError: a parameter is not finite.
     """
-    saved = find_run(target)
-    table = play_episodes(saved, episodes, envs, seed + _SEED_OFFSET, device, allowed_imports)
+    if record is not None and record.exists():
+        raise ConfigError(f"--record {record}: is there already: name another folder, or remove it")
+    saved, place = find_run(target), seed + _SEED_OFFSET
+    table = play_episodes(
+        saved, episodes, envs, place, device, allowed_imports, overrides, deterministic=deterministic, record=record
+    )
     columns = table.columns()
     rate = float(columns["success"].mean()) if "success" in columns else None
     return {
@@ -53,6 +78,8 @@ def evaluate_run(
         "env_steps": saved.content["global_step"],
         "episodes": episodes,
         "seed": seed,
+        "overrides": list(overrides),
+        "stochastic": not deterministic,
         "success_rate": rate,
         "success_interval_95": None if rate is None else list(wilson_interval(rate, episodes)),
         "metrics": means_of([table.metrics()]),
@@ -67,10 +94,21 @@ def play_episodes(
     seed: int,
     device: str,
     allowed_imports: Sequence[str],
+    overrides: Sequence[str] = (),
     deterministic: bool = True,
+    record: Path | None = None,
 ) -> EpisodeTable:
     """Play episodes with a run's policy and return their table; see :func:`evaluate_run`."""
-    with open_run(saved, min(envs, episodes), device, allowed_imports) as opened:
+
+    def recorded(cfg: TaskCfg) -> TaskCfg:
+        if record is None:
+            return cfg
+        params = {"save_path": record.name, "environment_state": True}
+        return replace(with_scene(cfg, "--record"), dataset={"episodes": DatasetCfg(LeRobotRecorder, params)})
+
+    with open_run(saved, min(envs, episodes), device, allowed_imports, overrides, recorded) as opened:
+        if record is not None and isinstance(opened.env, EmbodiedEnv):
+            opened.env.write_into(record.parent)
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
         evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())
@@ -90,8 +128,10 @@ def format_evaluation(result: dict[str, Any]) -> str:
     """Return the result of ``evaluate_run`` for the screen."""
     rows = {name.replace("_", " "): stats for name, stats in result["figures"].items()}
     width = max(len(name) for name in rows) + 2
+    changes = f", with {' '.join(result['overrides'])}" if result["overrides"] else ""
+    changes += ", exploring" if result["stochastic"] else ""
     lines = [
-        f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps",
+        f"{Path(result['checkpoint']).name}, after {result['env_steps']:,} environment steps{changes}",
         "",
         *_success_lines(result),
         f"{'an episode':{width}}{'mean':>10}  {'95 % interval':>22}{'std':>10}{'lowest':>10}{'highest':>10}",

@@ -13,9 +13,10 @@ from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun
 from embodichain.agents.rl.models import Policy, load_policy_state
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_checkpoint_config
+from embodichain.utils import ConfigError
 from embodichain.utils.device import resolve_device
 
-__all__ = ["OpenRun", "open_run"]
+__all__ = ["OpenRun", "evaluated", "open_run"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,19 @@ class OpenRun:
     env: TaskEnv
     policy: Policy
     device: torch.device
+
+
+def evaluated(overrides: Sequence[str], num_envs: int, device: str) -> list[str]:
+    """Return the overrides by which a training config is evaluated, beside the user's own.
+
+    Raises:
+        ConfigError: the user's are of a key that a command decides.
+    """
+    settings = {"trainer.device": device, "trainer.enable_eval": "true", "trainer.num_eval_envs": str(num_envs)}
+    for override in overrides:
+        if (key := override.partition("=")[0]) in settings:
+            raise ConfigError(f"override '{override}': {key} is decided here by the command's own options")
+    return [*(f"{key}={value}" for key, value in settings.items()), *overrides]
 
 
 @contextmanager
@@ -53,8 +67,8 @@ def open_run(
     Raises:
         ConfigError: the config or something it names cannot be used here, or the checkpoint does not fit the policy.
     """
-    settings = [f"trainer.device={device}", "trainer.enable_eval=true", f"trainer.num_eval_envs={num_envs}"]
-    config = load_checkpoint_config(run.content["config"], [*settings, *overrides], allowed_imports)
+    settings = evaluated(overrides, num_envs, device)
+    config = load_checkpoint_config(run.content["config"], settings, allowed_imports)
     assert config.eval_env is not None
     torch_device = resolve_device(device)
     env = build_task(config.env_id, change(config.eval_env.without_records()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from embodichain.agents.rl.build import TaskEnv, build_task
-from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import TaskCfg, load_run_config
@@ -19,42 +20,50 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.tools.agents import AGENTS
 from embodichain.tools.live import play_live
-from embodichain.tools.open_run import open_run
+from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
+from embodichain.utils.utility import CONFIG_SUFFIXES
 from embodichain.utils.video import VideoWriter
 
 _SIZE = (640, 480)
 _SEED_OFFSET = 3_000_003  # other episodes than those of training and evaluation
 
 
-def play_in_browser(
-    target: str, agent: str | None, seed: int, device: str, allowed_imports: Sequence[str], episodes: int | None
-) -> None:
-    """Play until Ctrl-C, or for ``episodes``; for the other arguments see :func:`play_video`."""
-    stage = _stage(target, agent, seed, device, allowed_imports, lambda cfg: with_scene(cfg, "--viewer"))
-    with stage as (env, policy, _, _):
+class Played(NamedTuple):
+    """What is played.
+
+    Attributes:
+        target: a run, or with an agent a training config's file.
+        agent: key of ``AGENTS`` that acts instead of a policy.
+        seed: of the episodes.
+        device: of the policy and the environment.
+        allowed_imports: prefixes of modules that the config may name.
+        overrides: of the config: ``env.rewards.reach.weight=2`` and the like.
+    """
+
+    target: str
+    agent: str | None
+    seed: int
+    device: str
+    allowed_imports: Sequence[str]
+    overrides: Sequence[str]
+
+
+def play_in_browser(played: Played, episodes: int | None) -> None:
+    """Play until Ctrl-C, or for ``episodes``."""
+    with _stage(played, lambda cfg: with_scene(cfg, "--viewer")) as (env, policy, _, _):
         assert isinstance(env, EmbodiedEnv)
-        play_live(env, policy.eval(), torch.device(device), seed + _SEED_OFFSET, episodes)
+        play_live(env, policy.eval(), torch.device(played.device), played.seed + _SEED_OFFSET, episodes)
 
 
 def play_video(
-    target: str,
-    agent: str | None,
-    seed: int,
-    device: str,
-    allowed_imports: Sequence[str],
-    episodes: int,
-    out: Path | None,
-    size: tuple[int, int] | None,
+    played: Played, episodes: int, out: Path | None, size: tuple[int, int] | None
 ) -> tuple[dict[str, np.ndarray], Path]:
     """Write a video of episodes.
 
     Args:
-        target: a run, or with an agent a training config's file.
-        agent: key of ``AGENTS`` that acts instead of a policy.
-        allowed_imports: prefixes of modules that the config may name.
         out: the video; None: in the run's folder.
         size: width and height, pixels, both even; None: 640 x 480, or as a Gymnasium environment renders.
 
@@ -65,10 +74,10 @@ def play_video(
         ConfigError: there is no such run or config, it cannot be built here, or the video cannot be written.
         RenderingUnavailableError: there is no renderer.
     """
-    stage = _stage(target, agent, seed, device, allowed_imports, _with_images)
+    stage, seed = _stage(played, _with_images), played.seed
     with stage as (env, policy, view, default), closing(_camera(env, view, size, seed)) as camera:
         path = out or default
-        evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(device), path.parent)
+        evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(played.device), path.parent)
         with _writing(path), closing(VideoWriter(path, *camera.size, 1.0 / env.step_dt)) as video:
             logger.log_info(f"playing {episodes} episodes")
             evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
@@ -99,33 +108,38 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _stage(
-    target: str,
-    agent: str | None,
-    seed: int,
-    device: str,
-    allowed_imports: Sequence[str],
-    change: Callable[[TaskCfg], TaskCfg],
+    played: Played, change: Callable[[TaskCfg], TaskCfg]
 ) -> Iterator[tuple[TaskEnv, Policy, dict[str, object], Path]]:
     """Yield the environment, the policy, the config's camera, and the default path of the video.
 
     Args:
-        change: returns the config that the environment is built from, for the run's; the others as for ``play_video``.
+        change: returns the config that the environment is built from, for the run's.
     """
-    if agent is None:
-        saved = find_run(target)
-        with open_run(saved, 1, device, allowed_imports, change=change) as opened:
+    if played.agent is None:
+        saved = _find_run(played.target)
+        opening = open_run(saved, 1, played.device, played.allowed_imports, played.overrides, change)
+        with opening as opened:
             camera = config_camera([opened.config.eval_env, opened.config.env])
             path = saved.folder / "videos" / f"play_step_{saved.content['global_step']}.mp4"
             yield opened.env, opened.policy, camera, path
         return
-    overrides = ["trainer.enable_eval=true", "trainer.num_eval_envs=1", f"trainer.device={device}"]
-    config = load_run_config(target, overrides, allowed_imports)
+    config = load_run_config(played.target, evaluated(played.overrides, 1, played.device), played.allowed_imports)
     assert config.eval_env is not None
-    torch.manual_seed(seed)
+    torch.manual_seed(played.seed)
     env = build_task(config.env_id, replace(change(config.eval_env.without_records()), num_envs=1))
     with closing(env):
         camera = config_camera([config.eval_env, config.env])
-        yield env, AGENTS[agent](env.single_action_space), camera, Path("play.mp4")
+        yield env, AGENTS[played.agent](env.single_action_space), camera, Path("play.mp4")
+
+
+def _find_run(target: str) -> SavedRun:
+    """Return a run as :func:`find_run`; a ConfigError that names ``--agent`` for a config's file."""
+    if Path(target).suffix.lower() in CONFIG_SUFFIXES and Path(target).is_file():
+        raise ConfigError(
+            f"{target}: is a config, and no run: add --agent random to play it without a policy, or train it first: "
+            f"embodichain train {target}"
+        )
+    return find_run(target)
 
 
 def format_episodes(columns: Mapping[str, np.ndarray]) -> str:

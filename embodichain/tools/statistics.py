@@ -59,13 +59,14 @@ class Comparison:
 
     Attributes:
         difference: of the interquartile means, first - second.
+        interval_95: of the difference; None where a group has a single run of some task.
         verdict: which is higher, or why nothing is said.
     """
 
     first: str
     second: str
     difference: float
-    interval_95: Ends
+    interval_95: Ends | None
     verdict: str
 
 
@@ -84,14 +85,14 @@ def compare_groups(first: str, second: str, groups: Mapping[str, Scores], seed: 
         return interquartile_mean(scores[0]) - interquartile_mean(scores[1])
 
     found = float(difference([np.concatenate(list(a.values())), np.concatenate(list(b.values()))]))
-    low, high = bootstrap_interval([a, b], difference, seed)
     fewest = min(len(scores) for group in (a, b) for scores in group.values())
+    interval = bootstrap_interval([a, b], difference, seed) if fewest > 1 else None
     if set(a) != set(b):
         verdict = "not compared: they are not of the same tasks"
-    elif fewest < MIN_RUNS:
+    elif interval is None or fewest < MIN_RUNS:
         verdict = f"too few runs to say: {fewest}, and at least {MIN_RUNS} of each are needed"
-    elif low <= 0 <= high:
+    elif interval[0] <= 0 <= interval[1]:
         verdict = "no difference can be told from chance"
     else:
         verdict = f"{first if found > 0 else second} is higher"
-    return Comparison(first, second, found, (low, high), verdict)
+    return Comparison(first, second, found, interval, verdict)

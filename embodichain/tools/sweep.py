@@ -25,6 +25,7 @@ from embodichain.tools.statistics import interquartile_mean
 from embodichain.utils import ConfigError
 from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
+from embodichain.utils.system import forward_signal
 
 
 def sweep(
@@ -265,7 +266,7 @@ class Trainings:
             )
             self._running.add(process)
             if self._received is not None:  # received since the check above
-                process.send_signal(self._received)
+                forward_signal(process, self._received)
         code = process.wait()
         with self._changing:
             self._running.remove(process)
@@ -279,7 +280,7 @@ class Trainings:
         # Without the lock, which another thread holds while it starts a process.
         self._received = number
         for process in tuple(self._running):
-            process.send_signal(number)
+            forward_signal(process, number)
         raise InterruptedTraining(number)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
@@ -14,33 +15,37 @@ from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import gymnasium_cfg
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
-from embodichain.utils import ConfigError
-from embodichain.utils.errors import placed
+from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.utility import load_config_file
 
 
 def read_config(
-    path: Path, overrides: Sequence[str], allowed_imports: Sequence[str]
+    path: Path, overrides: Sequence[str], allowed_imports: Sequence[str], device: str | None = None
 ) -> RunConfig | tuple[str, TaskCfg]:
     """Read a training config, or an environment config as the task's id and the typed config.
 
     Args:
-        overrides: of a training config: ``trainer.num_envs=256`` and the like.
+        overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like.
         allowed_imports: prefixes of the modules that it may name.
+        device: in place of a training config's.
 
     Raises:
         ConfigError: with every mistake, a line each.
     """
     data = load_config_file(path)
     if not is_env_config(data):
-        return load_run_config(path, overrides, allowed_imports)
-    if overrides:
-        raise ConfigError(f"{overrides[0]}: {path} is an environment config, which has no overrides")
+        on_device = [] if device is None else [f"trainer.device={device}"]
+        return load_run_config(path, [*on_device, *overrides], allowed_imports)
+    problems: list[str] = []
+    apply_overrides(data, overrides, problems)
+    raise_problems(problems)
     with placed(f"{path}: "):
         if is_gymnasium_id(data["id"]):
             return data["id"], gymnasium_cfg(data, allowed_imports)
         spec = get_env_spec(data["id"])
-        return spec.env_id, config_to_cfg(data, env_class=spec.cls, allowed_imports=list(allowed_imports))
+        return spec.env_id, config_to_cfg(
+            data, env_class=spec.cls, allowed_imports=list(allowed_imports), folder=path.parent
+        )
 
 
 def format_config(config: RunConfig | tuple[str, TaskCfg]) -> str:

@@ -35,14 +35,19 @@ _FIELD = 1.07  # focal length in heights of the image: 50 degrees
 
 @contextmanager
 def opened_scene(
-    path: Path, seed: int, allowed_imports: Sequence[str]
+    path: Path, overrides: Sequence[str], seed: int, allowed_imports: Sequence[str]
 ) -> Iterator[tuple[str, EmbodiedEnv, dict[str, object]]]:
     """Yield the task's name, one environment of a training or environment config, and the config's camera.
+
+    Nothing runs on a GPU, whatever the config says.
+
+    Args:
+        overrides: of the config: ``env.rewards.reach.weight=2`` and the like.
 
     Raises:
         ConfigError: the config is wrong.
     """
-    config = read_config(path, [], allowed_imports)
+    config = read_config(path, overrides, allowed_imports, device="cpu")
     cfgs: list[TaskCfg | None]
     if isinstance(config, RunConfig):
         env_id, cfg, cfgs = config.env_id, config.env, [config.env, config.eval_env]

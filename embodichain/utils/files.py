@@ -9,8 +9,11 @@ import re
 import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
+
+from embodichain.utils.system import open_at_once, open_without_links, process_exists, sync_folder
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -21,8 +24,7 @@ def read_bytes(path: str | Path) -> bytes:
     Raises:
         OSError: it cannot be read, or is no regular file.
     """
-    # O_NONBLOCK: opening a pipe would wait for its other end.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with open(path, "rb", opener=open_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "is no regular file", str(path))
         return file.read()
@@ -44,7 +46,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     temporary.unlink(missing_ok=True)  # of an earlier process with the same id
     try:
-        with open(temporary, "xb", opener=without_links) as file:
+        with open(temporary, "xb", opener=open_without_links) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -52,24 +54,16 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # flush the new name to disk, too
-    finally:
-        os.close(folder)
-
-
-def without_links(path: str, flags: int) -> int:
-    """Open a file for ``open(..., opener=without_links)``: a link in its place is an OSError."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    sync_folder(path.parent)
 
 
 def remove_unfinished(folder: Path) -> None:
     """Delete temporary files of killed processes in a folder, but none of running ones."""
     for file in folder.glob("*.tmp"):
         owner = re.search(r"\.(\d+)-\d+\.tmp$", file.name)
-        if owner is None or int(owner[1]) == os.getpid() or not Path(f"/proc/{owner[1]}").exists():
-            file.unlink(missing_ok=True)
+        if owner is None or int(owner[1]) == os.getpid() or not process_exists(int(owner[1])):
+            with suppress(PermissionError):  # on Windows, which cannot tell whether it exists, but keeps its open files
+                file.unlink(missing_ok=True)
 
 
 def write_json(path: Path, data: object, indent: int | None = None) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from embodichain import __version__
 from embodichain.utils.errors import ConfigError
+from embodichain.utils.system import count_processors, load_average, total_memory
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "tensordict", "pydantic", "mujoco-warp")
 _ENVIRONMENT = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MUJOCO_GL")
@@ -34,9 +35,9 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load_average": round(os.getloadavg()[0], 2),
-        "memory_gb": _gigabytes(memory.get("MemTotal")),
+        "cores": count_processors(),
+        "load_average": load_average(),
+        "memory_gb": _gigabytes(memory.get("MemTotal", total_memory())),
         "free_memory_gb": _gigabytes(memory.get("MemAvailable")),
         "free_disk_gb": round(shutil.disk_usage(Path.cwd()).free / 1e9, 1),
         "gpus": [f"{gpu.name}, {gpu.total_memory / 1e9:.0f} GB" for gpu in gpus],
@@ -108,6 +109,11 @@ def check_memory(place: str, what: str, wanted: int, device: torch.device | str 
         raise ConfigError(
             f"{place}: {what} take {format_size(wanted)} of memory at least, and {format_size(available)} are available"
         )
+
+
+def format_megabytes(size: float | None) -> str:
+    """Return a size in MB as text; None: unknown."""
+    return "unknown" if size is None else f"{size:,.0f} MB"
 
 
 def format_size(size: int) -> str:

@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 
+from embodichain.utils.system import sees_parent_end
+
 _VARIABLE = "EMBODICHAIN_PARENT"
 _PERIOD = 0.5  # s between checks
 
@@ -20,7 +22,7 @@ def end_with_parent() -> None:
     """Send this process SIGTERM when its parent process is gone, for instance after SIGKILL.
 
     Only if the parent is a process of ours (see :func:`with_this_parent`) or torchrun: a training started by a shell
-    survives it.
+    survives it. Not on Windows, where a process does not notice it.
     """
     named = os.environ.pop(_VARIABLE, None)  # not for children of this process
     if named is not None:
@@ -28,6 +30,8 @@ def end_with_parent() -> None:
     elif "TORCHELASTIC_RUN_ID" in os.environ:
         parent = os.getppid()
     else:
+        return
+    if not sees_parent_end():
         return
     threading.Thread(target=_watch, args=[parent], name="parent", daemon=True).start()
 

@@ -13,7 +13,11 @@ from embodichain.utils.errors import ConfigError, placed
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
 
-__all__ = ["load_config_file", "load_json"]
+__all__ = ["CONFIG_SUFFIXES", "load_config_file", "load_json"]
+
+_YAML = (".yaml", ".yml")
+CONFIG_SUFFIXES = (".json", *_YAML)
+"""Of config files."""
 
 
 def load_json(path: str | Path) -> Any:
@@ -45,7 +49,7 @@ def load_config_file(path: str | Path) -> dict[str, Any]:
         ConfigError: as :func:`load_json`, or the top level is not a mapping, or as :func:`check_plain`.
     """
     path = Path(path)
-    data = _load_yaml(path) if path.suffix in (".yaml", ".yml") else load_json(path)
+    data = _load_yaml(path) if path.suffix in _YAML else load_json(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: the top level must be an object, got {type(data).__name__}")
     with placed(f"{path}: "):

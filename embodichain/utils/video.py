@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import queue
+import struct
 import subprocess
 import tempfile
 import threading
@@ -18,8 +19,11 @@ import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from embodichain.utils.system import without_ctrl_c
+
 _LONGEST_LINE = 100  # bytes of a line of an image's header
 _LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
+_GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
 _BACK, _TEXT = (20, 20, 20), (245, 245, 245)
 
 
@@ -39,13 +43,13 @@ class VideoWriter:
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A new session: Ctrl-C does not reach it, so that close can finish the file.
+        # Ctrl-C does not reach it, so that close can finish the file.
         self._encoder = subprocess.Popen(
             _command(path, width, height, fps),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            **without_ctrl_c(),
         )
 
     def write(self, image: np.ndarray) -> None:
@@ -57,7 +61,7 @@ class VideoWriter:
         assert self._encoder.stdin is not None
         try:
             self._encoder.stdin.write(np.ascontiguousarray(image).data)
-        except BrokenPipeError:
+        except OSError:  # a BrokenPipeError, on Windows EINVAL
             VideoWriter.close(self)
             raise
 
@@ -114,14 +118,34 @@ class BackgroundVideoWriter(VideoWriter):
                 image = self._queue.get()
 
 
-def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
+def _ffmpeg() -> str:
     try:
-        ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+        return str(imageio_ffmpeg.get_ffmpeg_exe())
     except RuntimeError as error:
         raise OSError(f"no ffmpeg: {error}") from error
+
+
+def _command(path: Path, width: int, height: int, fps: float) -> list[str]:
     images = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{fps:g}", "-i", "-"]
     video = ["-an", "-vcodec", "libx264", "-pix_fmt", "yuv420p", "-crf", "15"]
-    return [ffmpeg, "-y", "-v", "error", *images, *video, str(path)]
+    return [_ffmpeg(), "-y", "-v", "error", *images, *video, str(path)]
+
+
+def as_gif(path: Path) -> tuple[bytes, int, int]:
+    """Return a video's first seconds as an animated GIF, small enough for a log, and its width and height, pixels.
+
+    Raises:
+        OSError: the file cannot be read, or there is no ffmpeg.
+    """
+    # The palette of the whole GIF is chosen from its own frames: the standard one has bands in a sky.
+    small = f"fps={_GIF_FPS},scale={_GIF_WIDTH}:-2,split[a][b];[a]palettegen[p];[b][p]paletteuse=dither=none"
+    limits = ["-t", str(_GIF_SECONDS), "-i", f"file:{path}", "-filter_complex", small]
+    command = [_ffmpeg(), "-nostdin", "-v", "error", *limits, "-f", "gif", "-"]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        complaints = done.stderr.decode(errors="replace").strip().splitlines()
+        raise OSError(complaints[-1] if complaints else f"ffmpeg ended with code {done.returncode}")
+    return done.stdout, *struct.unpack("<HH", done.stdout[6:10])
 
 
 class VideoReader:

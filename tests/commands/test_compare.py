@@ -83,6 +83,15 @@ def test_runs_without_the_figure_are_left_out_and_single_runs_have_no_interval(
     assert out.splitlines()[3].split()[-4:] == ["-", "0.82", "0.82", "0.82"]
 
 
+def test_single_runs_have_no_interval_in_their_difference_either(capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads(compare(capsys, "good_1", "poor_1", "--json"))
+    assert [group["interval_95"] for group in result["groups"]] == [None, None]
+    assert result["comparisons"][0]["interval_95"] is None
+    out = compare(capsys, "good_1", "poor_1", "poor_2")
+    assert "+0.67: too few runs to say: 1, and at least 4 of each are needed" in out  # 0.82 less the mean of 0.1, 0.2
+    assert "95 % interval " not in out.split("tiny (gamma 0.9) - ")[1]
+
+
 def test_groups_that_differ_in_much_have_letters_and_a_legend(capsys: pytest.CaptureFixture[str]) -> None:
     schedule = {"lr_schedule": "linear", "learning_rate": 0.0003, "entropy_coef": 0.01, "gamma": 0.99}
     write_run(Path("other_1"), [0.0, 0.5], seed=1, algorithm=schedule)

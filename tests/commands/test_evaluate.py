@@ -10,7 +10,8 @@ import pytest
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint, save_checkpoint
 from embodichain.cli import main
-from embodichain.tools.evaluate import describe
+from embodichain.datasets.lerobot_reading import read_lerobot
+from embodichain.tools.evaluate import describe, format_evaluation
 from embodichain.utils.files import write_json
 from tests.commands.conftest import STEP_LIMIT
 
@@ -81,3 +82,41 @@ def test_statistics_of_a_figure() -> None:
     assert (stats["mean"], stats["std"], stats["lowest"], stats["highest"]) == (2.0, 1.0, 1.0, 3.0)
     assert stats["interval_95"] == pytest.approx((2 - 1.96 / 3**0.5, 2 + 1.96 / 3**0.5))
     assert describe(np.array([5.0]))["interval_95"] == (5.0, 5.0)
+
+
+def test_overrides_change_what_is_evaluated_and_are_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "latest", "max_episode_steps=5", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["overrides"] == ["max_episode_steps=5"]
+    assert result["figures"]["length"]["mean"] == 5
+    assert "environment steps, with max_episode_steps=5" in format_evaluation(result)
+    assert main(["eval", "latest", "env.rewards.clam.weight=2"]) == 2
+    assert "Did you mean 'calm'?" in capsys.readouterr().err
+
+
+def test_exploring_policy_acts_otherwise_and_is_named(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    returns = []
+    for options in ([], ["--stochastic"]):
+        assert main(["eval", str(run_folder), "--episodes", "2", "--json", *options]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["stochastic"] is bool(options)
+        returns.append(result["figures"]["return"]["mean"])
+    assert returns[0] != returns[1]
+    assert main(["eval", str(run_folder), "--episodes", "1", "--stochastic"]) == 0
+    assert "environment steps, exploring\n" in capsys.readouterr().out
+
+
+def test_episodes_are_recorded_as_a_dataset_to_learn_from(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    out = tmp_path / "shown"
+    command = ["eval", str(run_folder), "--episodes", "3", "--envs", "1", "--record", str(out)]
+    assert main(command) == 0
+    episodes = list(read_lerobot(out))
+    assert len(episodes) == 3
+    assert {len(episode.frames["observation.environment_state"]) for episode in episodes} == {STEP_LIMIT}
+    assert all(episode.frames["next.success"][-1] for episode in episodes)
+    capsys.readouterr()
+    assert main(command) == 2
+    assert capsys.readouterr().err == f"error: --record {out}: is there already: name another folder, or remove it\n"

@@ -89,3 +89,25 @@ def test_video_that_cannot_be_written_is_one_line(run_folder: Path, capsys: pyte
     assert main(["play", "latest", *SMALL, "--out", str(run_folder / "a_file" / "x.mp4")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "a_file/x.mp4: the video cannot be written" in line
+
+
+def test_config_in_place_of_a_run_is_one_line_that_names_the_agent(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["play", "train_config.json"]) == 2
+    assert capsys.readouterr().err == (
+        "error: train_config.json: is a config, and no run: add --agent random to play it without a policy, or train "
+        "it first: embodichain train train_config.json\n"
+    )
+
+
+@needs_gl
+@pytest.mark.parametrize("target", [["latest"], ["train_config.json", "--agent", "random"]])
+def test_overrides_change_what_is_played(
+    target: list[str], run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(run_folder.parent / "short.mp4")
+    assert main(["play", *target, "max_episode_steps=5", *SMALL, "--out", out]) == 0
+    assert "length    5" in capsys.readouterr().out
+    assert main(["play", *target, "trainer.device=cpu", *SMALL, "--out", out]) == 2
+    assert "trainer.device is decided here by the command's own options" in capsys.readouterr().err

@@ -79,7 +79,9 @@ def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
     assert "trainer.num_evns: unknown key. Did you mean 'num_envs'?" in err
     assert "algorithm.cfg.gamma: Input should be less than or equal to 1" in err
     assert main(["validate", str(CART_POLE_ENV), "trainer.seed=1"]) == 2
-    assert "is an environment config, which has no overrides" in capsys.readouterr().err
+    assert "trainer: unknown key" in capsys.readouterr().err
+    assert main(["validate", str(CART_POLE_ENV), "env.rewards.calm.weight=a"]) == 2
+    assert "env.rewards.calm.weight: Input should be a valid number" in capsys.readouterr().err
 
 
 def test_doctor_describes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ def test_winner_is_named_only_where_the_data_allow_it() -> None:
     clear = compared(high, low)
     assert clear.verdict == "a is higher"
     assert clear.difference == pytest.approx(0.93 - 0.25)
+    assert clear.interval_95 is not None
     assert clear.interval_95[0] > 0
     assert compared(low, high).verdict == "b is higher"
     assert compared(high[:3], low[:3]).verdict == "too few runs to say: 3, and at least 4 of each are needed"

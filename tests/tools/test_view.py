@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from embodichain.tools.view import SceneCamera, format_spaces
+from embodichain.tools.view import SceneCamera, format_spaces, opened_scene
+from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.scene_files import rail_env
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
@@ -47,3 +49,14 @@ def test_the_table_names_the_actuators(tmp_path: Path) -> None:
 
     assert "SceneRL: a step is 0.02 s" in text
     assert "push: control of the actuator: -0.5 to 1" in text
+
+
+def test_scene_of_a_config_for_a_gpu_is_built_on_the_processor_with_its_overrides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = tiny_config(trainer__device="cuda:0", trainer__sim_device="cuda:0")
+    path = Path(write_config(tmp_path, config))
+    with opened_scene(path, ["env.sim_steps_per_control=2"], 1, []) as (_, env, _):
+        assert (env.device.type, env.cfg.sim_steps_per_control) == ("cpu", 2)

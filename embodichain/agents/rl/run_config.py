@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,9 @@ from embodichain.agents.rl.config.overrides import (
 )
 from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
+from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
+from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.agents.rl.train_source import TrainSource, read_source
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
@@ -36,8 +37,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import ParsedGymnasiumEnv, parse_gymnasium
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
-from embodichain.lab.sim.backend import has_warp, parse_sim_device
-from embodichain.utils import ConfigError, logger
+from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected, placed, raise_problems
@@ -59,6 +59,7 @@ class RunConfig:
         algorithm_name, env_id: registered names.
         algorithm: an instance of the algorithm's ``cfg_class``; a user's own class may lack all but ``device``.
         env, eval_env: the environment's config for training, and for evaluation if enabled.
+        loggers: those of the trainer.
         resolved: the same as plain data, with every default; it loads as an equal ``RunConfig``.
     """
 
@@ -69,6 +70,7 @@ class RunConfig:
     env_id: str
     env: TaskCfg
     eval_env: TaskCfg | None
+    loggers: list[FoundLogger]
     resolved: dict[str, Any]
 
 
@@ -118,12 +120,14 @@ class _EnvFile:
     Attributes:
         path: of its file; ``{}``: it has none.
         place: prefix of the paths in messages.
+        folder: where its model files are looked for, too.
         inline: its parts in the user's file, if it is in an older layout's ``env``.
     """
 
     data: dict[str, Any]
     path: Any = field(default_factory=dict)
     place: str = "trainer.gym_config."
+    folder: Path = Path()
     inline: InlineEnv | None = None
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
@@ -166,6 +170,7 @@ def _load(
         problems += gymnasium_problems(trainer, algorithm, env.cfg)
     names = SceneNames(None, None) if env is None else env.names
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
+    loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
@@ -176,7 +181,7 @@ def _load(
     assert file is not None
     assert env is not None
     train.trainer = replace(trainer, gym_config=file.path, events=_as_written(events, trainer.events))
-    return _assemble(train, policy, algorithm, file.data["id"], env, events)
+    return _assemble(train, policy, algorithm, file.data["id"], env, events, loggers)
 
 
 def _assemble(
@@ -186,6 +191,7 @@ def _assemble(
     env_id: str,
     env: ParsedEnv | ParsedGymnasiumEnv,
     events: Mapping[str, dict[str, EventCfg]],
+    loggers: list[FoundLogger],
 ) -> RunConfig:
     """Return the run's config of its checked parts."""
     trainer, device = train.trainer, str(resolve_device(train.trainer.device))
@@ -212,6 +218,7 @@ def _assemble(
         env_id=env_id,
         env=cfg.for_training(events["train"], getattr(algorithm, "group_size", 1)),
         eval_env=cfg.for_evaluation(events["eval"], trainer.num_eval_envs) if trainer.enable_eval else None,
+        loggers=loggers,
         resolved=as_json(record, "the config"),
     )
 
@@ -242,21 +249,21 @@ def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str
         return _EnvFile(record, path if isinstance(path, str) else {})
     inline = read_inline_env(old)
     problems += inline.problems
-    return _EnvFile(inline.data, inline=inline)
+    return _EnvFile(inline.data, folder=inline.folder, inline=inline)
 
 
 def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
     """Return the environment's config in, or named by, ``trainer.gym_config``."""
     name = trainer.gym_config
     if isinstance(name, dict):
-        return _EnvFile(name)
+        return _EnvFile(name, folder=folder)
     places = [place / name for place in (Path(), folder, *folder.absolute().parents)]
     path = next((path for path in places if path.is_file()), None)
     if path is None:
         here, beside = (place.absolute() for place in places[:2])
         raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
     data = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
-    return _EnvFile(data, str(path), f"{path}: ")
+    return _EnvFile(data, str(path), f"{path}: ", path.parent)
 
 
 def _parse_env(
@@ -275,7 +282,9 @@ def _parse_env(
     else:
         is_known = _check_id(data, wrong)
         # The rest of an unknown task's config is checked as a plain environment's.
-        env = parse_env(data, env_class=None if is_known else EmbodiedEnv, allowed_imports=allowed_imports)
+        env = parse_env(
+            data, env_class=None if is_known else EmbodiedEnv, allowed_imports=allowed_imports, folder=file.folder
+        )
     wrong += env.problems
     is_wrong = _is_wrong(wrong, "max_episode_steps") or _is_wrong(wrong, "id") or not is_known
     if trainer.enable_eval and env.time_limit is None and not is_wrong:
@@ -283,7 +292,7 @@ def _parse_env(
     problems += file.in_users_words(name_overrides(wrong, overrides))
     if isinstance(env, ParsedGymnasiumEnv):
         return env
-    sim_device = _sim_device(trainer, env.cfg, problems)
+    sim_device = choose_sim_device(trainer, env.cfg, problems)
     return dataclasses.replace(env, cfg=replace(env.cfg, sim_cfg=replace(env.cfg.sim_cfg, sim_device=sim_device)))
 
 
@@ -340,23 +349,3 @@ def _expert_problems(algorithm: Any, file: _EnvFile | None) -> list[str]:
 def _is_wrong(problems: Sequence[str], key: str) -> bool:
     """Return whether there is a line about a key of an environment's config, at its top or in ``env``."""
     return any(line.startswith((f"{key}:", f"env.{key}:")) for line in problems)
-
-
-def _sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
-    """Return the device of the physics; errors are added to ``problems``."""
-    place, name = "trainer.", trainer.sim_device
-    if name is None:
-        place, name = "env.sim_cfg.", str(cfg.sim_cfg.sim_device)
-    if name == "auto":
-        name = "cpu"
-        with suppress(ConfigError):  # the learner's device, which is reported with the others
-            name = str(resolve_device(trainer.device))
-        if name != "cpu" and trainer.device == "auto" and not has_warp():
-            logger.log_warning(
-                f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
-                "pip install 'embodichain-mujoco[gpu]'"
-            )
-            name = "cpu"
-    with collected(problems, place):
-        parse_sim_device(name)
-    return name

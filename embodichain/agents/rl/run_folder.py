@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from embodichain.agents.rl.distributed import ProcessGroup
 from embodichain.agents.rl.distributed.launch import find_launched_run, record_launch
 from embodichain.agents.rl.distributed.placement import Placement
 from embodichain.agents.rl.metrics.learning_curve import draw_learning_curve
+from embodichain.agents.rl.metrics.loggers import LoggedRun, start_logger
 from embodichain.agents.rl.metrics.metrics_file import rewind_metrics
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, TensorBoardSink, WandbSink
 from embodichain.agents.rl.run_config import RunConfig
@@ -30,7 +30,8 @@ from embodichain.tools.report.page import REPORT, write_report
 from embodichain.tools.report.run_data import read_summary
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import remove_unfinished, write_json
-from embodichain.utils.machine import describe_machine
+from embodichain.utils.machine import describe_machine, format_megabytes
+from embodichain.utils.system import peak_memory
 
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 # Entries of a summary that are printed.
@@ -142,9 +143,12 @@ def begin_writing(
         trainer.checkpoints.take_up(resume.checkpoint, resume.content)
         wall_time, last_step = rewind_metrics(folder.metrics, step)
     folder.write_config(run.resolved)
+    logged = LoggedRun(folder.path.name, folder.path, run.resolved, last_step)
+    for found in run.loggers:
+        log.add(start_logger(found, logged))
     if run.trainer.use_wandb:
         log.add(WandbSink(run.trainer.wandb_project_name, folder.path.name, folder.path, run.resolved, last_step))
-    log.add(TensorBoardSink(folder.path / "logs", step))
+    log.add(TensorBoardSink(folder.path / "logs", step, run.resolved))
     log.add(JsonLinesSink(folder.metrics, wall_time))
     env.start_recording(folder.path / "videos", "train" if step is None else f"train_from_step_{step}")
 
@@ -234,6 +238,7 @@ def _write_all(writers: Sequence[tuple[str, Callable[[], object]]]) -> None:
 def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict[str, Any]:
     result = trainer.last_evaluation
     videos = [str(path) for path in result.videos] if result else []
+    peak = peak_memory()
     return {
         "success_rate": result.success_rate if result else None,
         "success_interval_95": list(result.success_interval) if result and result.success_interval else None,
@@ -243,7 +248,7 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
         "train_seconds": round(trainer.train_seconds, 2),
         "wall_seconds": round(wall_seconds, 2),
         "env_steps": trainer.global_step,
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_memory_mb": None if peak is None else round(peak / 2**20, 1),
         "run_folder": str(folder.path),
         "checkpoint": str(trainer.saver.last),
         "video": videos[-1] if videos else None,
@@ -264,7 +269,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
     if "wall_seconds" in summary:  # runs of older versions have none
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
-    print(f"peak memory     {summary['peak_memory_mb']:,.0f} MB")
+    print(f"peak memory     {format_megabytes(summary['peak_memory_mb'])}")
     # A failed recorder has warned.
     no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):

@@ -22,7 +22,7 @@ from typing import Any
 
 from embodichain.agents.rl.build import for_rank
 from embodichain.agents.rl.checkpoint.run_access import RunLock
-from embodichain.agents.rl.config.arguments import parse_args
+from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.distributed import LostProcessError, ProcessGroup, join_process_group
 from embodichain.agents.rl.distributed.launch import FailedProcessError, as_arguments, hand_back, start_local_processes
 from embodichain.agents.rl.distributed.placement import (
@@ -128,7 +128,7 @@ def _exit_code(args: argparse.Namespace) -> int:
         summary = train_from_config(
             args.config,
             args.distributed,
-            args.overrides,
+            all_overrides(args),
             args.allow_import,
             args.resume,
             args.allow_write,

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from embodichain.lab.sim.objects import Articulation, Light, Marker, RigidObject, RigidObjectGroup, Robot, SceneBody
 from embodichain.lab.sim.sensors import Camera, ContactSensor
+from embodichain.utils import logger
 from embodichain.utils.errors import unknown_name
 
 T = TypeVar("T")
@@ -29,6 +30,29 @@ class SceneEntities:
         self._groups: dict[str, RigidObjectGroup] = {}
         self._lights: dict[str, Light] = {}
         self._bodies: dict[str, SceneBody] = {}
+
+    def uids_by_kind(self) -> dict[str, frozenset[str]]:
+        """Return the names of the entities of each kind."""
+        return {
+            "rigid object": frozenset(self.rigid_objects),
+            "rigid object group": frozenset(self._groups),
+            "articulation": frozenset(self.articulations),
+            "robot": frozenset(self.robots),
+            "articulation or robot": frozenset(self.articulations | self.robots),
+            "light": frozenset(self._lights),
+        }
+
+    def _warn_of_softened(self, softened: Mapping[str, str], physics_dt: float) -> None:
+        """Log the drives that are less stiff than configured, without those that push with given efforts.
+
+        Args:
+            softened: a text for each drive, by its name.
+        """
+        by_effort = {
+            name for one in (*self.articulations.values(), *self.robots.values()) for name in one.drives.by_effort()
+        }
+        if texts := [text for name, text in softened.items() if name not in by_effort]:
+            logger.log_warning(f"drives too stiff for physics_dt {physics_dt}, softened: {'; '.join(texts)}")
 
     def get_rigid_object(self, uid: str) -> RigidObject:
         """Return a rigid body; KeyError names the known ones."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,6 +53,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.profiling import section
 from embodichain.utils.state import DeclaresState, declared_state, load_declared_state
+from embodichain.utils.system import count_processors
 
 T = TypeVar("T")
 SensorCfg = CameraCfg | ContactSensorCfg
@@ -80,6 +80,7 @@ class SimulationManager(SceneEntities):
         self._builder = SceneBuilder(cfg)
         self._scene_file: str | None = None
         self._has_forces = False
+        self._softened: dict[str, str] = {}
         self._cfgs: list[EntityCfg] = []
         self._backend: Backend | None = None
         self._state_cache: StateCache | None = None
@@ -186,7 +187,7 @@ class SimulationManager(SceneEntities):
         backend = make_backend(
             scene.model, scene.visual_model, self.num_envs, self.cfg.num_threads, self.cfg.sim_device
         )
-        self._backend = backend
+        self._backend, self._softened = backend, scene.softened
         self._state_cache = StateCache(backend)
         for name, sensor in scene.contact_sensors.items():
             first = int(scene.model.sensor(sensor).adr[0])
@@ -254,6 +255,9 @@ class SimulationManager(SceneEntities):
     @section("physics")
     def update(self, substeps: int = 1, env_ids: torch.Tensor | None = None) -> None:
         """Advance the physics of environments [n] (None: all) by ``substeps`` substeps."""
+        if self._softened:  # now the drives have their modes
+            self._warn_of_softened(self._softened, self.cfg.physics_dt)
+            self._softened = {}
         self.backend.step(substeps, env_ids)
         for sensor in self.contact_sensors.values():
             sensor.update(substeps * self.cfg.physics_dt, env_ids)
@@ -345,7 +349,7 @@ class SimulationManager(SceneEntities):
     def _drawer(self) -> Drawer:
         """Return the renderer of the cameras; it is chosen for the first image."""
         if self._drawing is None:
-            count = min(self.cfg.num_threads or len(os.sched_getaffinity(0)), self.num_envs)
+            count = min(self.cfg.num_threads or count_processors(), self.num_envs)
             self._drawing = make_drawer(
                 self.backend, self.appearance, count, self.cfg.enable_rt, self.cfg.render_device
             )

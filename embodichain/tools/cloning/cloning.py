@@ -1,14 +1,19 @@
-"""The training loop of behaviour cloning. Shapes: B minibatch."""
+"""The training loop of behaviour cloning.
+
+Shapes: B minibatch, H actions of a choice, A action size, L sequence length.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
+from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.optim import gradient_step
-from embodichain.agents.rl.models import VLAPolicy, load_policy_state
+from embodichain.agents.rl.models import Policy, VLAPolicy, action_log_prob, load_policy_state
+from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.nan_guard.nonfinite import parameters_are_finite
 from embodichain.tools.cloning.config import BCCfg
@@ -16,6 +21,7 @@ from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.state import generators_state, load_generators_state
 
+RAW_ACTION = "raw_action"  # of policies that squash: what the squashing was given
 _REPORTS = 10  # in a training
 _WARM_UP = 0.2  # share of the steps in which the learning rate rises; then it falls to 0
 _MAX_SKIPPED = 100  # gradient steps in a row
@@ -30,14 +36,18 @@ class Cloning:
         loss: mean of the last tenth of the steps.
     """
 
-    def __init__(self, policy: VLAPolicy, demonstrations: Demonstrations, cfg: BCCfg) -> None:
+    def __init__(self, policy: Policy, demonstrations: Demonstrations, cfg: BCCfg) -> None:
         """Set up.
 
         Args:
             policy: on the demonstrations' device, trained in place. Modules keep their training or evaluation mode.
         """
-        if hasattr(policy.model, "fit_inputs"):
-            policy.model.fit_inputs(demonstrations.entries["state"])
+        if isinstance(policy, VLAPolicy):
+            if hasattr(policy.model, "fit_inputs"):
+                policy.model.fit_inputs(demonstrations.entries["state"])
+        else:
+            assert demonstrations.obs is not None
+            policy.update_normalizer(demonstrations.obs)
         self._policy = policy
         self._demonstrations = demonstrations
         self._cfg = cfg
@@ -110,8 +120,7 @@ class Cloning:
         cfg, data = self._cfg, self._demonstrations
         for group in self._optimizer.param_groups:
             group["lr"] = cfg.learning_rate * _rate_factor(self.step, cfg.steps)
-        frames = torch.randint(data.num_frames, (cfg.batch_size,), device=data.left.device)
-        loss = cloning_loss(self._policy, data, frames)
+        loss = cloning_loss(self._policy, data, self._draw())
         norm = gradient_step(self._optimizer, self._parameters, loss, cfg.max_grad_norm)
         self.step += 1
         if norm.isfinite():
@@ -128,22 +137,71 @@ class Cloning:
                 "not finite. The demonstrations are finite, so it is the model, or numbers that are too large for it"
             )
 
+    def _draw(self) -> torch.Tensor:
+        """Return frames of a batch [B]; for a recurrent policy the first ones of some episodes, of as many frames."""
+        data, size = self._demonstrations, self._cfg.batch_size
+        if not self._policy.state_size:
+            return torch.randint(data.num_frames, (size,), device=data.left.device)
+        starts = data.starts
+        count = max(1, size * len(starts) // data.num_frames)
+        return starts[torch.randint(len(starts), (count,), device=starts.device)]
+
+
+def check_can_be_cloned(policy: Policy) -> None:
+    """Raise a ConfigError if the likelihood of an action cannot be computed from the action alone."""
+    others = [name for name, _ in policy.extra_fields if name != RAW_ACTION]
+    if others or "log_prob" not in policy.evaluates:
+        reason = f"its likelihoods need its own {', '.join(others)}" if others else "its actions have no likelihoods"
+        raise ConfigError(f"train_config: policy.name: {type(policy).__name__} cannot be cloned: {reason}")
+
 
 def _rate_factor(step: int, steps: int) -> float:
     """Return the learning rate of a step, from 0, as a share of the maximum."""
     return min(1.0, (step + 1) / (_WARM_UP * steps)) * (1 - step / steps)
 
 
-def cloning_loss(policy: VLAPolicy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
+def cloning_loss(policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
     """Return the mean negative log-likelihood of the actions after frames [B], in nats per number of an action.
 
-    A model's own ``imitation_loss(obs, actions)`` is used instead if it has one, with chunks of its
-    ``imitation_length``. Actions beyond an episode's end are masked.
+    A VLA model's own ``imitation_loss(obs, actions)`` is used instead if it has one. Actions beyond an episode's end
+    are masked. The frames of a recurrent policy are the first ones of episodes, which are read to their ends.
     """
-    length = getattr(policy.model, "imitation_length", policy.chunk_length)
+    length = int(demonstrations.left[frames].max()) if policy.state_size else policy.chunk_length
     action, is_there = demonstrations.chunks(frames, length)
-    obs = demonstrations.entries[frames]
-    own_loss = getattr(policy.model, "imitation_loss", None)
-    loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
-    counted = is_there.unsqueeze(-1).expand_as(loss)
+    if not isinstance(policy, VLAPolicy):
+        loss = -_log_prob(policy, demonstrations, frames, action)
+        loss = loss / (1 if policy.chunk_length > 1 else action.shape[-1])
+        is_there = is_there if loss.dim() > 1 else is_there[:, 0]
+    else:
+        obs = demonstrations.entries[frames]
+        own_loss = getattr(policy.model, "imitation_loss", None)
+        loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
+    counted = (is_there.unsqueeze(-1) if loss.dim() > is_there.dim() else is_there).expand_as(loss)
     return (loss * counted).sum() / counted.sum()
+
+
+def _log_prob(
+    policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor, action: torch.Tensor
+) -> torch.Tensor:
+    """Return the log-likelihood of actions [B, H, A] from frames [B] on.
+
+    Returns:
+        [B]; of a policy that chooses several actions at once [B, H, A']; of a recurrent one [B, L].
+    """
+    assert demonstrations.obs is not None
+    batch = list(action.shape[:2]) if policy.state_size else [len(frames)]
+    rows = frames
+    if policy.state_size:  # beyond an episode's end its last frame is repeated, and not counted
+        ahead = torch.arange(batch[1], device=frames.device)
+        rows = frames.unsqueeze(1) + torch.minimum(ahead, demonstrations.left[frames].unsqueeze(1) - 1)
+    elif policy.chunk_length == 1:
+        action = action[:, 0]
+    td = TensorDict({"obs": demonstrations.obs[rows], "action": action}, batch_size=batch)
+    if policy.obs_keys:
+        td["entries"] = demonstrations.entries[rows]
+    if policy.state_size:
+        td["state"] = action.new_zeros(*batch, policy.state_size)
+        td["done"] = torch.zeros(batch, dtype=torch.bool, device=action.device)
+    if policy.extra_fields:
+        td[RAW_ACTION] = cast(TanhSquash, policy.squash).inverse(action).reshape(*batch, -1)
+    return action_log_prob(policy.evaluate_actions(td))

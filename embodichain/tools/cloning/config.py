@@ -23,11 +23,13 @@ class BCCfg:
 
     train_config: str
     """The training config with environment and policy; relative to the working directory, or else this config's folder.
-    The model is written to its ``policy.vla_config.model_path``."""
+    The model is written where it looks for one: its ``policy.vla_config.model_path``, or ``policy.init_from``."""
     out: str | None = None
-    """Folder of the model instead: below ``outputs``, or one that ``--allow-write`` allows."""
+    """Folder of the model instead: below ``outputs``, or one that ``--allow-write`` allows. Null, where the training
+    config names none: ``outputs/<exp_name>_bc``."""
     dataset: str | None = None
-    """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: from the environment's scripted expert."""
+    """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: from the environment's scripted expert. Other
+    policies than VLAs read its ``observation.environment_state``."""
     num_episodes: PositiveInt = 100
     """Number of demonstrations, from the first. Failed ones of the expert are left out."""
     num_envs: PositiveInt = 16

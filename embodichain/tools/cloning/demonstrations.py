@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from embodichain.agents.rl.demonstrations.expert import play_expert
+from embodichain.agents.rl.demonstrations.expert import ExpertEpisode, play_expert
 from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE, INSTRUCTION, STATE
 from embodichain.datasets.checks import check_finite
@@ -24,6 +24,8 @@ from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
 from embodichain.utils.instructions import encode_instructions
+
+_OBS = "/obs"  # the flat observation among entries, none of whose names begins so
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class Demonstrations:
         entries: of the policy's observation, by name, [M].
         action: [M, A].
         left: [M] int64, frames from this one to the end of its episode, inclusive.
+        obs: [M, O] float32, the flat observation; None for policies that read entries alone.
     """
 
     entries: TensorDict
     action: torch.Tensor
     left: torch.Tensor
     num_episodes: int
+    obs: torch.Tensor | None = None
 
     @property
     def num_frames(self) -> int:
@@ -59,20 +63,30 @@ class Demonstrations:
         left = self.left[frames].unsqueeze(1)
         return self.action[frames.unsqueeze(1) + torch.minimum(ahead, left - 1)], ahead < left
 
+    @property
+    def starts(self) -> torch.Tensor:
+        """Positions of the episodes' first frames, [E] int64."""
+        is_start = torch.ones_like(self.left, dtype=torch.bool)
+        is_start[1:] = self.left[:-1] == 1
+        return is_start.nonzero().squeeze(1)
+
     def digest(self) -> str:
         """Return a checksum of the data."""
         digest = hashlib.sha256()
-        for values in (self.left, self.action, *(self.entries[name] for name in sorted(self.entries.keys()))):
+        entries = (self.entries[name] for name in sorted(self.entries.keys()))
+        for values in (self.left, self.action, *entries, *([] if self.obs is None else [self.obs])):
             digest.update(values.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
     def to(self, device: torch.device) -> Demonstrations:
         """Return the same on another device."""
-        return Demonstrations(self.entries.to(device), self.action.to(device), self.left.to(device), self.num_episodes)
+        obs = None if self.obs is None else self.obs.to(device)
+        entries, action, left = (part.to(device) for part in (self.entries, self.action, self.left))
+        return Demonstrations(entries, action, left, self.num_episodes, obs)
 
 
 def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], action_dim: int) -> Demonstrations:
-    """Read demonstrations from a LeRobot dataset.
+    """Read demonstrations for a VLA policy from a LeRobot dataset.
 
     ``state`` is ``observation.state``, ``image/<camera>`` is ``observation.images.<camera>``, and the instruction is
     the episode's task.
@@ -108,13 +122,27 @@ def from_dataset(path: str | Path, num_episodes: int, keys: Sequence[str], actio
     return _join(episodes, f"dataset: {path}")
 
 
-def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int) -> Demonstrations:
+def from_rollouts(rollouts: Sequence[TensorDict], place: str) -> Demonstrations:
+    """Return the frames of rollouts [1, T+1] with ``obs``, ``action`` and, if the policy reads any, ``entries``."""
+    episodes: list[dict[str, torch.Tensor]] = []
+    for rollout in rollouts:
+        steps = rollout[0, :-1]
+        entries = steps.get("entries", None)
+        images = {} if entries is None else entries.to_dict()
+        episodes.append({**images, "action": steps["action"], _OBS: steps["obs"]})
+    return _join(episodes, place)
+
+
+def from_expert(
+    env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: int, reads_flat_obs: bool = False
+) -> Demonstrations:
     """Run the environment's scripted expert, and return the episodes in which it succeeds.
 
     Args:
         env: has ``expert_action() -> [N, A]``.
         num_episodes: number to play to their end.
         keys: the entries that the policy reads.
+        reads_flat_obs: whether it reads the flat observation, too.
 
     Raises:
         ConfigError: there is no expert, it never succeeds, or an observation or action is not finite.
@@ -125,7 +153,7 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
         )
     episodes = play_expert(env, num_episodes, keys, seed)
     succeeded = {
-        i: {**episode.observed["entries"][:-1].to_dict(), "action": episode.acted["action"]}
+        i: {**_observed(episode, keys, reads_flat_obs), "action": episode.acted["action"]}
         for i, episode in enumerate(episodes)
         if episode.is_success
     }
@@ -135,6 +163,13 @@ def from_expert(env: EmbodiedEnv, num_episodes: int, keys: Sequence[str], seed: 
     for i, episode in succeeded.items():
         check_finite(episode, f"{place}: episode {i}", {})
     return _join(list(succeeded.values()), place)
+
+
+def _observed(episode: ExpertEpisode, keys: Sequence[str], reads_flat_obs: bool) -> dict[str, torch.Tensor]:
+    """Return what the policy sees in each step of an episode, [T]."""
+    before = episode.observed[:-1]  # the last one is after the last step
+    entries: dict[str, torch.Tensor] = before["entries"].to_dict() if keys else {}
+    return entries | ({_OBS: before["obs"]} if reads_flat_obs else {})
 
 
 def _warn_of_outliers(name: str, values: torch.Tensor, lengths: Sequence[int], place: str) -> None:
@@ -160,10 +195,10 @@ def _join(episodes: Sequence[dict[str, torch.Tensor]], place: str) -> Demonstrat
     lengths = [len(frames["action"]) for frames in episodes]
     left = torch.cat([torch.arange(length, 0, -1) for length in lengths])
     joined = {name: torch.cat([frames[name] for frames in episodes]).cpu() for name in episodes[0]}
-    for name in {"action", STATE} & joined.keys():
-        _warn_of_outliers(name, joined[name], lengths, place)
-    action = joined.pop("action").float()
-    return Demonstrations(TensorDict(joined, batch_size=[len(left)]), action, left, len(episodes))
+    for name in {"action", STATE, _OBS} & joined.keys():
+        _warn_of_outliers(name.strip("/"), joined[name], lengths, place)
+    action, obs = joined.pop("action").float(), joined.pop(_OBS, None)
+    return Demonstrations(TensorDict(joined, batch_size=[len(left)]), action, left, len(episodes), obs)
 
 
 def _rows(frames: dict[str, np.ndarray], name: str, path: str | Path) -> np.ndarray:

@@ -1,16 +1,11 @@
-"""Output folder of a cloning, and checks of untrusted checkpoints."""
+"""Output folder of a cloning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, with_config
-from typing_extensions import TypedDict
-
-from embodichain.agents.rl.checkpoint.content import check_fields
 from embodichain.agents.rl.checkpoint.run_access import LOCK
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig
@@ -27,15 +22,17 @@ def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Pat
     Raises:
         ConfigError: none is named, it has a model already, or it is not where the training looks for it.
     """
-    assert isinstance(run.policy, VLAPolicyCfg)
-    model_path = run.policy.vla_config.model_path
-    name = cfg.out or model_path
+    if isinstance(run.policy, VLAPolicyCfg):
+        key, there = "vla_config.model_path", run.policy.vla_config.model_path
+    else:
+        key, there = "init_from", getattr(run.policy, "init_from", None) or f"{_ROOT}/{run.trainer.exp_name}_bc"
+    name = cfg.out or there
     if name is None:
-        raise ConfigError("out: required, since the training config's policy.vla_config has no model_path")
+        raise ConfigError(f"out: required, since the training config has no policy.{key}")
     path = place(name, allowed)
     if cfg.out is None and path.resolve() != Path(name).resolve():
         raise ConfigError(
-            f"out: the training config's model_path '{name}' is not below {_ROOT}: allow that folder on the command "
+            f"out: the training config's policy.{key} '{name}' is not below {_ROOT}: allow that folder on the command "
             f"line (--allow-write {Path(name).resolve()}), or name another one as out"
         )
     if (path / "config.json").exists() or any((path / "checkpoints").glob("*.pt")):
@@ -67,38 +64,3 @@ def made_folder(path: Path) -> Iterator[None]:
             path.rmdir()
             (path.parent / LOCK).unlink(missing_ok=True)
             path.parent.rmdir()
-
-
-@with_config(ConfigDict(strict=True))
-class _Demonstrations(TypedDict):
-    episodes: int
-    frames: int
-
-
-@with_config(ConfigDict(strict=True))
-class _State(TypedDict):
-    step: int
-    skipped: int
-    loss: float
-    policy: dict[str, Any]
-
-
-@with_config(ConfigDict(strict=True))
-class _Content(TypedDict):
-    cloning: dict[str, Any]
-    train_config: dict[str, Any]
-    demonstrations: _Demonstrations
-    seconds: float
-    cloning_state: _State
-
-
-_CONTENT = TypeAdapter(_Content)
-
-
-def check_content(content: Mapping[str, Any], path: Path) -> None:
-    """Check the types of an untrusted checkpoint's content.
-
-    Raises:
-        ConfigError: a field is missing or of a wrong type.
-    """
-    check_fields(content, _CONTENT, path, "cloning")

@@ -17,12 +17,15 @@ import torch
 
 from embodichain import __version__
 from embodichain.agents.rl.build import build_env_policy
+from embodichain.agents.rl.checkpoint.cloned import CLONING, check_cloned
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
+from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
+from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.gymnasium_checks import with_scene
-from embodichain.agents.rl.models import VLAPolicy, load_policy_state, save_vla_model
+from embodichain.agents.rl.models import Policy, VLAPolicy, load_policy_state, save_vla_model
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
@@ -31,17 +34,16 @@ from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.tools.cloning.cloning import Cloning
+from embodichain.tools.cloning.cloning import Cloning, check_can_be_cloned
 from embodichain.tools.cloning.config import BCCfg, change_bc_config, find_train_config, load_bc_config
-from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert
-from embodichain.tools.cloning.folder import check_content, made_folder, out_folder, place
+from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert, from_rollouts
+from embodichain.tools.cloning.folder import made_folder, out_folder, place
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import resolve_device
 from embodichain.utils.files import read_text, remove_unfinished, write_json
 from embodichain.utils.state import freeze, thaw
 
-_KIND = "behaviour cloning"  # of a checkpoint
 _SUMMARY = "bc.json"
 _KEEP_LAST = 2  # checkpoints: the latest, and one more in case it is damaged
 
@@ -92,9 +94,7 @@ def clone_from_config(
         NonFiniteError: loss or parameters are not finite.
     """
     cfg = load_bc_config(path, overrides)
-    run = load_run_config(find_train_config(cfg, Path(path).parent), (), allowed_imports)
-    if not isinstance(run.policy, VLAPolicyCfg):
-        raise ConfigError(f"train_config: policy.name: only 'vla' is cloned, got '{run.policy.name}'")
+    run = load_run_config(find_train_config(cfg, Path(path).parent), _on_device(cfg), allowed_imports)
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
@@ -124,16 +124,16 @@ def resume_cloning(
     out = Path(folder)
     check_links(out)
     path, content = CheckpointFolder(out / "checkpoints", "").load_latest()
-    if content.get("kind") != _KIND:
+    if content.get("kind") != CLONING:
         raise ConfigError(f"{path}: is not of a behaviour cloning; 'embodichain resume {out}' resumes a training")
     if content["code_version"] != __version__:
         logger.log_warning(
             f"{path}: was written by version {content['code_version']}, this is {__version__}: the resumed "
             "cloning may differ from an uninterrupted one"
         )
-    check_content(content, path)
+    check_cloned(content, path)
     cfg = change_bc_config(content["cloning"], overrides, str(path))
-    run = load_checkpoint_config(content["train_config"], (), allowed_imports)
+    run = load_checkpoint_config(content["train_config"], _on_device(cfg), allowed_imports)
     plan = _Plan(cfg, run, out, None, thaw(content), str(path))
     summary = _read_summary(out)
     if plan.is_trained and summary is not None and (summary["success_rate"] is not None or not cfg.num_eval_episodes):
@@ -141,6 +141,11 @@ def resume_cloning(
         return summary
     logger.log_info(f"resuming from {path}")
     return _clone(plan)
+
+
+def _on_device(cfg: BCCfg) -> list[str]:
+    """Return the overrides by which a training config's environments run on the cloning's device, whatever its own."""
+    return [f"trainer.device={resolve_device(cfg.device, 'device')}"]
 
 
 class _Progress:
@@ -166,7 +171,7 @@ class _Progress:
     def content(self) -> dict[str, Any]:
         """Return a checkpoint's content, not copied."""
         return {
-            "kind": _KIND,
+            "kind": CLONING,
             "code_version": __version__,
             "cloning": vars(self._plan.cfg),
             "train_config": self._plan.run.resolved,
@@ -212,7 +217,7 @@ def _clone(plan: _Plan) -> dict[str, Any]:
             return _conclude(plan, policy, finished, device, stop)
 
 
-def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, stop: StopSignals) -> Mapping[str, Any]:
+def _train(plan: _Plan, policy: Policy, data: Demonstrations, start: float, stop: StopSignals) -> Mapping[str, Any]:
     """Make the remaining steps; return the last checkpoint's content."""
     cloning = Cloning(policy, data, plan.cfg)
     progress = _Progress(plan, cloning, data, start)
@@ -234,7 +239,7 @@ def _train(plan: _Plan, policy: VLAPolicy, data: Demonstrations, start: float, s
 
 
 def _conclude(
-    plan: _Plan, policy: VLAPolicy, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
+    plan: _Plan, policy: Policy, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
 ) -> dict[str, Any]:
     """Write model and summary; then evaluate, which may be interrupted, and complete the summary."""
     state, data = finished["cloning_state"], finished["demonstrations"]
@@ -252,7 +257,8 @@ def _conclude(
         "config": vars(plan.cfg),
     }
     try:
-        save_vla_model(policy.model, policy.model_config, plan.out)
+        if isinstance(policy, VLAPolicy):
+            save_vla_model(policy.model, policy.model_config, plan.out)
         write_json(plan.out / _SUMMARY, summary, indent=2)
     except (ConfigError, OSError) as error:
         raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' writes it") from error
@@ -286,10 +292,13 @@ def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
     env = replace(_task(plan.run), num_envs=cfg.num_envs, seed=cfg.seed, group_size=1, dataset={}, curriculum={})
     if plan.record is None:
         return env
-    return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, {"save_path": plan.record.name})})
+    # Other policies than VLAs read all numbers of the observation.
+    is_vla = isinstance(plan.run.policy, VLAPolicyCfg)
+    params = {"save_path": plan.record.name, **({} if is_vla else {"environment_state": True})}
+    return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, params)})
 
 
-def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy, Demonstrations | None]:
+def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[Policy, Demonstrations | None]:
     """Return initial policy and demonstrations, or if all steps are done the trained policy and None."""
     env = build_env(plan.run.env_id, _env_config(plan))
     try:
@@ -303,29 +312,37 @@ def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[VLAPolicy
         env.close()
 
 
-def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> VLAPolicy:
-    """Return the training's policy with initial weights."""
-    assert isinstance(run.policy, VLAPolicyCfg)
-    block = replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None))
-    policy = build_env_policy(dataclasses.replace(run, policy=block), env, device)
-    assert isinstance(policy, VLAPolicy)
+def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> Policy:
+    """Return the training's policy with initial weights.
+
+    Raises:
+        ConfigError: it cannot be cloned.
+    """
+    if isinstance(run.policy, VLAPolicyCfg):
+        block = replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None))
+        return build_env_policy(dataclasses.replace(run, policy=block), env, device)
+    policy = build_env_policy(run, env, device)
+    check_can_be_cloned(policy)
     return policy
 
 
-def _demonstrations(plan: _Plan, env: EmbodiedEnv, policy: VLAPolicy) -> Demonstrations:
-    cfg = plan.cfg
-    if cfg.dataset is not None:
+def _demonstrations(plan: _Plan, env: EmbodiedEnv, policy: Policy) -> Demonstrations:
+    cfg, is_vla = plan.cfg, isinstance(policy, VLAPolicy)
+    if cfg.dataset is None:
+        if plan.record is not None:
+            env.write_into(plan.record.parent)
+        return from_expert(env, cfg.num_episodes, policy.obs_keys, cfg.seed, reads_flat_obs=not is_vla)
+    if is_vla:
         return from_dataset(cfg.dataset, cfg.num_episodes, policy.obs_keys, env.action_manager.total_action_dim)
-    if plan.record is not None:
-        env.write_into(plan.record.parent)
-    return from_expert(env, cfg.num_episodes, policy.obs_keys, cfg.seed)
+    found = read_demonstrations(cfg.dataset, cfg.num_episodes, task_of(plan.run, env), policy.obs_keys, "dataset")
+    return from_rollouts(found.episodes, f"dataset: {cfg.dataset}")
 
 
 def _report(step: int, loss: float) -> None:
     print(f"step {step:6d}  loss {loss:.3f}", flush=True)
 
 
-def _evaluate(plan: _Plan, policy: VLAPolicy, device: torch.device, stop: StopSignals) -> Evaluation | None:
+def _evaluate(plan: _Plan, policy: Policy, device: torch.device, stop: StopSignals) -> Evaluation | None:
     cfg, run = plan.cfg, plan.run
     if not cfg.num_eval_episodes:
         return None

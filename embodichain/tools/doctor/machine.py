@@ -23,7 +23,7 @@ def give_advice(facts: dict[str, Any]) -> list[str]:
     advice = []
     if not facts["pictures"].startswith("OpenGL"):
         advice.append(f"{facts['pictures']}. Without OpenGL there are no videos, or slow ones")
-    if load > 0.5 * cores:
+    if load is not None and load > 0.5 * cores:
         advice.append(f"other programs keep {load:g} of {cores} cores busy: trainings are slower for it")
     threads = facts["environment"].get("OMP_NUM_THREADS")
     if threads is not None and threads.isdigit() and int(threads) < cores:
@@ -51,13 +51,18 @@ def _renderer() -> str:
         return f"none: {error}"
 
 
+def _known(number: float | None, unit: str = "") -> str:
+    return "unknown" if number is None else f"{number:g}{unit}"
+
+
 def format_machine(facts: dict[str, Any]) -> str:
     """Return what ``examine_machine`` found, for the screen."""
     threads = ", ".join([f"torch {facts['torch_threads']}", *(f"{k}={v}" for k, v in facts["environment"].items())])
     rows = {
         "system": f"{facts['system']}, Python {facts['python']}",
-        "processor": f"{facts['processor'] or 'unknown'}, {facts['cores']} cores, load {facts['load_average']:g}",
-        "memory": f"{facts['memory_gb']} GB, {facts['free_memory_gb']} GB free; disk: {facts['free_disk_gb']} GB free",
+        "processor": f"{facts['processor'] or 'unknown'}, {facts['cores']} cores, load {_known(facts['load_average'])}",
+        "memory": f"{_known(facts['memory_gb'], ' GB')}, {_known(facts['free_memory_gb'], ' GB')} free; disk: "
+        f"{facts['free_disk_gb']} GB free",
         "GPU": "; ".join(facts["gpus"]) or "none",
         "images": facts["pictures"],
         "threads": threads,

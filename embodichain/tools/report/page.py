@@ -22,6 +22,7 @@ from embodichain.tools.report.run_data import RunData, read_run
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import MISSING
 from embodichain.utils.files import write_atomically
+from embodichain.utils.machine import format_megabytes
 
 _LARGEST_VIDEO = 8_000_000  # bytes that are put into the page; a larger one is linked
 _MOST_VIDEOS = 3
@@ -308,7 +309,7 @@ def _machine(run: RunData) -> str:
     facts = {key: value for key, value in run.machine.items() if value not in (None, [], {})}
     rows = [(key.replace("_", " "), _plain(value)) for key, value in facts.items()]
     if "peak_memory_mb" in run.summary:
-        rows.append(("peak memory", f"{run.summary['peak_memory_mb']:,.0f} MB"))
+        rows.append(("peak memory", format_megabytes(run.summary["peak_memory_mb"])))
     return table(["", ""], rows)
 
 

@@ -61,7 +61,7 @@ class _Summary(TypedDict, total=False):
     train_seconds: float
     wall_seconds: float
     env_steps: int
-    peak_memory_mb: float
+    peak_memory_mb: float | None
     run_folder: str
     checkpoint: str
     video: str | None

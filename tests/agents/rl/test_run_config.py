@@ -9,12 +9,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 
 from embodichain.agents.rl import build
 from embodichain.agents.rl.algo import PPOCfg
+from embodichain.agents.rl.config.arguments import all_overrides, parse_args
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.lab.gym import registry as registration
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
@@ -357,6 +360,7 @@ def user_module(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "register_env('UsersRL', 50, override=True)(type('UsersEnv', (CartPoleEnv,), {}))\n"
         "def near(env, obs, action, info): pass\n"
         "near_by_another_name = near\n"
+        "def note(run, path): pass\n"
     )
     Path("users_task_of_this_test.py").write_text(source, encoding="utf-8")
     yield "users_task_of_this_test"
@@ -404,3 +408,43 @@ def test_malformed_list_of_modules_is_a_wrong_type(modules: Any) -> None:
     (error,) = errors(tiny_config(trainer__import_modules=modules))
     assert error.startswith("trainer.import_modules")
     assert "Input should be a valid" in error
+
+
+def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    env = load_json(CART_POLE_ENV)
+    env["env"]["sim_cfg"] = {"sim_device": "cuda:0"}
+    path = write_config(tmp_path, tiny_config(trainer__device="cuda:0", trainer__gym_config=env))
+    with pytest.raises(ConfigError) as caught:
+        load_run_config(path)
+    assert str(caught.value).splitlines() == [
+        "trainer.device: 'cuda:0' cannot be used: CUDA is not available here. For the processor, add "
+        "trainer.device=cpu to the command line",
+        "env.sim_cfg.sim_device: 'cuda:0' cannot be used: CUDA is not available here",
+    ]
+    args = parse_args(["--config", path, "--device", "cpu"])
+    run = load_run_config(path, all_overrides(args))
+    assert isinstance(run.env, EmbodiedEnvCfg)
+    assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cpu")
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "env.sim_cfg.sim_device: 'cuda:0' is not here: the physics runs on the processor, too" in warning
+    # On a machine with GPUs each stays where the config has it.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    run = load_run_config(path, ["trainer.device=cpu"])
+    assert isinstance(run.env, EmbodiedEnvCfg)
+    assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cuda:0")
+
+
+def test_loggers_of_a_config_are_checked_and_stand_in_the_record(user_module: str, tmp_path: Path) -> None:
+    logger = {"func": f"{user_module}.note", "params": {"path": "a.csv"}}
+    config = tiny_config(trainer__import_modules=[user_module], trainer__loggers=[logger])
+    run = load_run_config(write_config(tmp_path, config), allowed_imports=[user_module])
+    ((name, func, params),) = run.loggers
+    assert (name, func.__name__, params) == (logger["func"], "note", {"path": "a.csv"})
+    assert run.resolved["trainer"]["loggers"] == [logger]
+    assert load_checkpoint_config(run.resolved, allowed_imports=[user_module]) == run
+    with pytest.raises(ConfigError, match=r"trainer\.import_modules: .*--allow-import"):
+        load_run_config(write_config(tmp_path, config))

@@ -149,3 +149,18 @@ def test_device_that_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch)
         SimulationManager(cfg)
     with pytest.raises(ConfigError, match="sim_device: must be the name of a device, such as 'cpu', or a"):
         from_dict(SimulationManagerCfg, {"sim_device": 0}, "")
+
+
+def test_softened_drives_are_warned_of_at_the_first_step_unless_they_push_with_efforts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gains = {".*": 100.0, "wrist_[23]_joint": 1e5}, {".*": 5.0, "wrist_[23]_joint": 1e3}
+    stiff = JointDrivePropertiesCfg(stiffness=gains[0], damping=gains[1])
+    sim = simulate(ur10(drive_pros=stiff))
+    sim.get_robot("arm").drives.set_mode("effort", [4])
+    assert capsys.readouterr().err == ""
+    for _ in range(2):
+        sim.update()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[WARNING] drives too stiff for physics_dt 0.01, softened: arm/wrist_3_joint stiffness ")
+    assert "wrist_2" not in line

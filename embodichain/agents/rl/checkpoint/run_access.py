@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import socket
@@ -15,7 +14,7 @@ from types import TracebackType
 from typing import IO
 
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.files import without_links
+from embodichain.utils.system import lock_file, open_without_links
 
 LOCK = "run.lock"
 
@@ -27,9 +26,9 @@ _POLL = 0.2  # s
 class RunLock:
     """Locks a run's folder against a second training, until it is released or this process ends.
 
-    The lock is the kernel's (``flock``) on the file ``run.lock``, which names its holder. It ends with the process, so
-    a file that was left behind does no harm. Over NFS it covers other machines if the server has locks (version 4, or
-    lockd) and the mount does not have ``local_lock``.
+    The lock is the kernel's (``flock``, on Windows of one byte) on the file ``run.lock``, which names its holder. It
+    ends with the process, so a file that was left behind does no harm. Over NFS it covers other machines if the server
+    has locks (version 4, or lockd) and the mount does not have ``local_lock``.
     """
 
     def __init__(self) -> None:
@@ -53,7 +52,7 @@ class RunLock:
         path = folder / LOCK
         try:
             # Not truncated: it may have the name of another holder.
-            file = open(path, "a+", encoding="utf-8", opener=without_links)  # noqa: SIM115 (held until released)
+            file = open(path, "a+", encoding="utf-8", opener=open_without_links)  # noqa: SIM115 (held until released)
         except OSError as error:
             raise ConfigError(f"run folder {folder.absolute()}: cannot be written: {error}") from error
         try:
@@ -81,7 +80,7 @@ class RunLock:
     def _lock(self, file: IO[str], path: Path, deadline: float) -> None:
         while True:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_file(file.fileno())
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:

@@ -42,8 +42,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of processes on this machine; implies --distributed (unset: one for each GPU)",
     )
+    add_training_device(parser)
     add_allow_import(parser, "the config (trainer.import_modules, dotted paths)")
     add_writes_and_overrides(parser, "let a save_path of the config lead into this folder, outside the run's own")
+
+
+def add_training_device(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--device``, which :func:`all_overrides` reads."""
+    parser.add_argument("--device", metavar="DEVICE", help="in place of the config's: cpu, cuda:0 or auto")
+
+
+def all_overrides(args: argparse.Namespace, device_key: str = "trainer.device") -> list[str]:
+    """Return the overrides of a command line, that of ``--device`` included; an override of the same key counts."""
+    return [*([] if args.device is None else [f"{device_key}={args.device}"]), *args.overrides]
 
 
 def add_writes_and_overrides(parser: argparse.ArgumentParser, allow_write_help: str) -> None:

@@ -64,6 +64,17 @@ class AsynchronousCfg:
 
 
 @configclass
+class LoggerCfg:
+    """An entry of ``trainer.loggers``."""
+
+    func: str
+    """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that
+    ``--allow-import`` allows."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Its arguments beside the run."""
+
+
+@configclass
 class TrainerCfg:
     """The ``trainer`` block."""
 
@@ -121,6 +132,8 @@ class TrainerCfg:
     """Log to Weights & Biases too."""
     wandb_project_name: MayChange[str] = "embodichain"
     """Its project."""
+    loggers: MayChange[list[LoggerCfg]] = []
+    """Loggers that get the metrics and videos, too; see docs/watching.md."""
     events: EventsCfg = field(default_factory=EventsCfg)
     """Events beside those of the environment's own config."""
     distributed: MayChange[bool] = False

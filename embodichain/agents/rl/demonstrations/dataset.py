@@ -52,7 +52,9 @@ class Task:
     config: Mapping[str, Any]
 
 
-def read_demonstrations(path: str, num_episodes: int | None, task: Task, keys: Sequence[str]) -> Demonstrations:
+def read_demonstrations(
+    path: str, num_episodes: int | None, task: Task, keys: Sequence[str], place: str = PLACE
+) -> Demonstrations:
     """Read the episodes of a dataset that ``LeRobotRecorder`` has written with ``environment_state``.
 
     A dataset has no observation after an episode's last step. If that step reached success, and success terminates the
@@ -64,17 +66,18 @@ def read_demonstrations(path: str, num_episodes: int | None, task: Task, keys: S
     Args:
         num_episodes: to read, from the first; None: all.
         keys: the entries of the observation that the policy reads beside the flat one.
+        place: of the path in the config, for messages.
 
     Raises:
         ConfigError: there is no dataset; it is of another robot, task or version of the task; it lacks something; or a
             number in it is not finite or beyond the action limits.
     """
     found: list[tuple[TensorDict, bool]] = []
-    with placed(f"{PLACE}: "):
+    with placed(f"{place}: "):
         reader = _Reader(path, read_info(Path(path))["features"], task, keys)
         for number, episode in enumerate(islice(read_lerobot(path), num_episodes)):
             if not number:
-                _check_record(path, episode, task.config)
+                _check_record(path, episode, task.config, place)
             found += reader.rollouts(episode, number)
         if not found:
             marked = "" if reader.mark is None else f" that '{reader.mark}' marks"
@@ -82,7 +85,7 @@ def read_demonstrations(path: str, num_episodes: int | None, task: Task, keys: S
     return Demonstrations([rollout for rollout, _ in found], sum(is_success for _, is_success in found))
 
 
-def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any]) -> None:
+def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any], place: str) -> None:
     """Check that the dataset's numbers mean what they mean in an environment's config.
 
     Raises:
@@ -91,7 +94,7 @@ def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any])
     text = episode.description.get("environment")
     if text is None:
         logger.log_warning(
-            f"{PLACE}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken for "
+            f"{place}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken for "
             "this environment's"
         )
         return

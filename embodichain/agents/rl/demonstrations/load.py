@@ -56,7 +56,7 @@ def load_demonstrations(
 
     def find() -> dict[str, Any]:
         if source != EXPERT:
-            return read_demonstrations(source, cfg.num_demonstrations, _task(run, env), keys).to_data()
+            return read_demonstrations(source, cfg.num_demonstrations, task_of(run, env), keys).to_data()
         if is_resumed:
             return _read_recorded(folder / FILE)
         return _record_expert(run, folder / FILE, cfg.num_demonstrations or _NUM_EPISODES, keys)
@@ -70,7 +70,7 @@ def load_demonstrations(
     return found
 
 
-def _task(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
+def task_of(run: RunConfig, env: EmbodiedEnv | ProcessEnv) -> Task:
     """Return what a dataset must fit."""
     cfg, cls, action_space = run.env, get_env_spec(run.env_id).cls, env.single_action_space
     # The config refuses others.

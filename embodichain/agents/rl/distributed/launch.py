@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 from embodichain.agents.rl.distributed.placement import Launch, Placement, processor_share
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, signals_to
+from embodichain.utils import ConfigError
 from embodichain.utils.files import write_json
 from embodichain.utils.parent import with_this_parent
+from embodichain.utils.system import forward_signal, loopback_interface
 
 _RECORD = "launch.json"
 _SUMMARY = "summary.json"
@@ -100,7 +102,14 @@ def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any
     Raises:
         InterruptedTraining: a signal came; it was forwarded.
         FailedProcessError: a process failed.
+        ConfigError: this system has no known loopback interface.
     """
+    interface = loopback_interface()
+    if interface is None:
+        raise ConfigError(
+            "trainer.distributed: several processes are started on Linux and macOS only; leave out --processes and "
+            "--distributed, or set trainer.distributed=false"
+        )
     command = [sys.executable, "-m", "embodichain.agents.rl.train", *arguments, "--distributed"]
     received: list[int] = []
     processes: list[subprocess.Popen[bytes]] = []
@@ -108,14 +117,14 @@ def start_local_processes(count: int, arguments: Sequence[str]) -> dict[str, Any
     def forward(number: int, frame: FrameType | None) -> None:
         received.append(number)
         for process in processes:
-            process.send_signal(number)
+            forward_signal(process, number)
 
     with tempfile.TemporaryDirectory(prefix="embodichain_") as name, signals_to(forward):
         folder = Path(name)
         try:
             for rank in range(count):
                 # In a separate session: Ctrl-C then reaches it once, through us.
-                own = os.environ | _rank_variables(rank, count, folder)
+                own = os.environ | _rank_variables(rank, count, folder, interface)
                 processes.append(subprocess.Popen(command, env=own, start_new_session=True))
             failed = _wait(processes, received)
         finally:
@@ -139,15 +148,15 @@ def hand_back(summary: Mapping[str, Any]) -> bool:
     return True
 
 
-def _rank_variables(rank: int, count: int, folder: Path) -> dict[str, str]:
+def _rank_variables(rank: int, count: int, folder: Path, interface: str) -> dict[str, str]:
     """Return the environment variables of a local process."""
     numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     return {
         **with_this_parent(),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(processor_share(count))),
         RENDEZVOUS: str(folder),
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
+        "GLOO_SOCKET_IFNAME": interface,
+        "NCCL_SOCKET_IFNAME": interface,
         "TORCHELASTIC_ERROR_FILE": str(folder / _ERROR.format(rank)),  # where join_process_group says why it fails
         **{name: str(number) for name, number in numbers.items()},
     }

@@ -6,13 +6,13 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from embodichain.agents.rl.distributed.rendezvous import RENDEZVOUS
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.device import resolve_device
+from embodichain.utils.system import count_processors, process_start
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def rank_device(name: str, placement: Placement | None) -> torch.device:
 
 def processor_share(local_world_size: int) -> int:
     """Return the number of processors for each process on this machine."""
-    return max(1, len(os.sched_getaffinity(0)) // local_world_size)
+    return max(1, count_processors() // local_world_size)
 
 
 def share_processors(placement: Placement) -> int:
@@ -171,7 +171,6 @@ def share_processors(placement: Placement) -> int:
 
 
 def _parent() -> str:
-    """Return host, process id and start time (kernel ticks) of the parent process."""
+    """Return host, process id and start time of the parent process."""
     pid = os.getppid()
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return f"{socket.gethostname()}:{pid}:{fields[19]}"
+    return f"{socket.gethostname()}:{pid}:{process_start(pid)}"

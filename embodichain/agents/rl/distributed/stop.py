@@ -16,9 +16,10 @@ from types import FrameType, TracebackType
 import torch
 
 from embodichain.agents.rl.distributed import ProcessGroup
+from embodichain.utils.system import stop_signals
 
 GRACE = 20.0  # s; torchrun, Kubernetes and others kill 30 s after the signal
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = stop_signals()
 """Signals that end a training. A process that has started trainings forwards them."""
 
 

@@ -1,4 +1,4 @@
-"""Destinations of a run's metrics: TensorBoard, ``metrics.jsonl``, Weights & Biases."""
+"""Destinations of a run's metrics, videos and hyperparameters: TensorBoard, ``metrics.jsonl``, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.files import without_links
+from embodichain.utils.system import open_without_links
+from embodichain.utils.video import as_gif
 
 
 class Sink(Protocol):
@@ -31,6 +35,14 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Finish."""
+
+
+@runtime_checkable
+class TakesVideos(Protocol):
+    """A sink that takes videos, too."""
+
+    def write_video(self, name: str, path: Path, step: int) -> None:
+        """Write a finished mp4 file, as ``name``, at a step."""
 
 
 class ScalarWriter(Protocol):
@@ -64,7 +76,7 @@ class JsonLinesSink:
 
     def __init__(self, path: Path, wall_time: float = 0.0) -> None:
         """Begin the file, or continue it: ``wall_time`` is that of its last line, s."""
-        self._file = open(path, "a", encoding="utf-8", opener=without_links)  # noqa: SIM115 (closed by close)
+        self._file = open(path, "a", encoding="utf-8", opener=open_without_links)  # noqa: SIM115 (closed by close)
         self._start = time.monotonic() - wall_time
 
     def write(self, scalars: dict[str, float], step: int) -> None:
@@ -83,15 +95,17 @@ class JsonLinesSink:
 class TensorBoardSink:
     """A TensorBoard event file, written without a thread: errors are raised at once, and a killed run loses nothing.
 
-    Readers take it after those that are in the folder, which is created.
+    Readers take it after those that are in the folder, which is created. Hyperparameters are on the page *HParams*;
+    videos are GIFs among the images, since TensorBoard shows no other.
 
     Args:
         resumed_from: the step that a resumed run continues from; readers discard later ones of older files.
+        config: of the run.
     """
 
     name = "TensorBoard"
 
-    def __init__(self, folder: Path, resumed_from: int | None = None) -> None:
+    def __init__(self, folder: Path, resumed_from: int | None, config: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         # Files are read in the order of their names, and a run may be resumed in the second in which it was killed.
         older = (re.match(r"events\.out\.tfevents\.(\d+)\.", file.name) for file in folder.iterdir())
@@ -102,18 +116,27 @@ class TensorBoardSink:
         self._add(file_version="brain.Event:2")
         if resumed_from is not None:
             self._add(step=resumed_from + 1, session_log=SessionLog(status=SessionLog.START))
+        self._add(summary=hparams_pb(hyperparameters(config)))
         self._file.flush()
 
     def write(self, scalars: Mapping[str, float], step: int) -> None:
         """Write scalars; an OSError if the file cannot be written, or was deleted."""
-        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
-        self._add(step=step, summary=Summary(value=values))
-        self._file.flush()
-        check_there(self._file.fileno())
+        self._write([Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()], step)
+
+    def write_video(self, name: str, path: Path, step: int) -> None:
+        """Write a small copy of a video; an OSError as for :meth:`write`, or if it cannot be read."""
+        gif, width, height = as_gif(path)
+        image = Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=gif)
+        self._write([Summary.Value(tag=name, image=image)], step)
 
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+
+    def _write(self, values: Sequence[object], step: int) -> None:
+        self._add(step=step, summary=Summary(value=values))
+        self._file.flush()
+        check_there(self._file.fileno())
 
     def _add(self, **content: object) -> None:
         self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
@@ -147,6 +170,7 @@ class WandbSink:
                 "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]', "
                 "or add trainer.use_wandb=false to the command line"
             ) from error
+        self._make_video: Any = wandb.Video
         self._is_ours = wandb.run is None
         if wandb.run is not None:
             self._run, self._last_step = wandb.run, last_step
@@ -178,6 +202,11 @@ class WandbSink:
         if self._last_step is None or step > self._last_step:
             self._run.log({**scalars, "global_step": step})
 
+    def write_video(self, name: str, path: Path, step: int) -> None:
+        """Take a video."""
+        if self._last_step is None or step > self._last_step:
+            self._run.log({name: self._make_video(str(path), format="mp4"), "global_step": step})
+
     def close(self) -> None:
         """Finish the run, unless it is the program's own."""
         if self._is_ours:
@@ -203,9 +232,18 @@ class RunLog:
     def write(self, scalars: dict[str, float], step: int) -> None:
         """Write scalars at an environment step."""
         self.last |= scalars
+        self._send(lambda sink: sink.write(scalars, step), step)
+
+    def write_videos(self, videos: Sequence[Path], step: int) -> None:
+        """Write the videos of an evaluation at an environment step, as ``videos/<name>``."""
+        for path in videos:
+            name = f"videos/{path.stem.removesuffix(f'_step_{step}')}"
+            self._send(partial(_write_video, name=name, path=path, step=step), step)
+
+    def _send(self, send: Callable[[Sink], None], step: int) -> None:
         for sink in list(self._sinks):
             try:
-                sink.write(scalars, step)
+                send(sink)
             except Exception as error:  # noqa: BLE001 (other libraries; a log is not worth a training)
                 self._sinks.remove(sink)
                 logger.log_warning(
@@ -223,6 +261,11 @@ class RunLog:
                 sink.close()
             except Exception as error:  # noqa: BLE001 (as above)
                 logger.log_warning(f"{sink.name} could not be finished: {_reason(error)}")
+
+
+def _write_video(sink: Sink, *, name: str, path: Path, step: int) -> None:
+    if isinstance(sink, TakesVideos):
+        sink.write_video(name, path, step)
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,7 @@ from embodichain.utils import ConfigError
 
 LOG_STD_RANGE = (-5.0, 2.0)  # std 0.0067 to 7.4
 
+_INSIDE = 0.999  # of the half range: atanh(1) is infinite
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -168,6 +169,10 @@ class TanhSquash(nn.Module):
     def forward(self, raw: torch.Tensor) -> torch.Tensor:
         """Return the actions of raw ones, [..., A] both."""
         return self.centre + self.half_range * raw.tanh()
+
+    def inverse(self, action: torch.Tensor) -> torch.Tensor:
+        """Return the raw actions of actions, [..., A] both; bounds count as slightly inside (``_INSIDE``)."""
+        return ((action - self.centre) / self.half_range).clamp(-_INSIDE, _INSIDE).atanh()
 
     def log_slope(self, raw: torch.Tensor) -> torch.Tensor:
         """Return log |da/du| of each component of raw actions u [..., A]: [..., A]; see ``log_det``."""

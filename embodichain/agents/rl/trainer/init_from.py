@@ -1,4 +1,4 @@
-"""``policy.init_from``: a training starts with the policy of another run."""
+"""``policy.init_from``: a training starts with the policy of another run, or of a behaviour cloning."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from embodichain.agents.rl.checkpoint.cloned import find_cloned_policy
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.models import Policy, PolicyCfg, get_registered_policy_names, load_policy_state
@@ -21,7 +22,7 @@ _MEANING = ("actor", "critic", "squash", "chunk_length", "obs_groups")
 
 
 def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
-    """Load the parameters and input statistics of the run that ``init_from`` of the policy's block names, if any.
+    """Load the parameters and input statistics of the run, or cloning, that ``init_from`` of the block names, if any.
 
     A policy without a critic skips the critic's. Rank 0 reads. The block of a user's policy is not read.
 
@@ -34,6 +35,8 @@ def init_policy(policy: Policy, cfg: PolicyBlock) -> None:
     target = cfg.init_from
 
     def read() -> tuple[str, dict[str, Any], dict[str, Any]]:
+        if (cloned := find_cloned_policy(target)) is not None:
+            return cloned
         run = find_run(target)
         return str(run.checkpoint), run.content["policy"], run.content["config"].get("policy", {})
 

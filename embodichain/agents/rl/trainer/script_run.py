@@ -14,14 +14,16 @@ from embodichain.agents.rl.checkpoint.content import PROBLEM_KEY
 from embodichain.agents.rl.checkpoint.run_access import RunLock
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.agents.rl.distributed import get_process_group
+from embodichain.agents.rl.metrics.loggers import LoggedRun, find_loggers, start_logger
 from embodichain.agents.rl.metrics.sinks import JsonLinesSink, RunLog, ScalarWriter, WandbSink, WriterSink
 from embodichain.agents.rl.models import Policy, check_policy
 from embodichain.agents.rl.trainer.evaluation import RecordsVideos
 from embodichain.agents.rl.vec_env import VecEnv
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import to_dict
-from embodichain.utils.errors import placed
+from embodichain.utils.errors import placed, raise_problems
 from embodichain.utils.files import write_json
+from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.plain_data import as_json
 from embodichain.utils.validation import from_dict
 
@@ -93,6 +95,9 @@ class ScriptRun:
     ) -> None:
         settings = _settings(cfg, parts, given)
         self.cfg = from_dict(TrainerCfg, settings, "Trainer")
+        problems: list[str] = []
+        self._loggers = find_loggers(self.cfg.loggers, imports_allowed_by_environment(), problems)
+        raise_problems(problems)
         env, algorithm = parts.env, parts.algorithm
         check_policy(
             parts.policy,
@@ -140,6 +145,9 @@ class ScriptRun:
             write_json(self._folder / "config.json", self.config, indent=2)
         if self.cfg.use_wandb:
             log.add(WandbSink(self.cfg.wandb_project_name, self._folder.name, self._folder, self.config))
+        logged = LoggedRun(self._folder.name, self._folder, self.config)
+        for found in self._loggers:
+            log.add(start_logger(found, logged))
         if self._writer is not None:
             log.add(WriterSink(self._writer))
         log.add(JsonLinesSink(metrics))

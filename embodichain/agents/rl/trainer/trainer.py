@@ -369,4 +369,5 @@ class Trainer:
         progress.evaluating(self.evaluator.num_episodes)
         with self.collector.paused():
             self.last_evaluation = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+        self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return self.last_evaluation.scalars()

@@ -11,8 +11,9 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
-from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, scene_problems
+from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, needed_problems, scene_problems
 from embodichain.lab.gym.config.scene_file_checks import scene_file_problems
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS, TOP_FIELDS, config_data
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
@@ -86,7 +87,7 @@ class ConfigFile:
 
     def __call__(self) -> EmbodiedEnvCfg:
         """Return the typed config."""
-        return config_to_cfg(self.read())
+        return config_to_cfg(self.read(), folder=self.path.parent)
 
     def read(self) -> dict[str, Any]:
         """Return the content as plain data."""
@@ -143,6 +144,7 @@ def config_to_cfg(
     manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
     env_class: type | None = None,
     allowed_imports: Sequence[str] = (),
+    folder: Path = Path(),
 ) -> EmbodiedEnvCfg:
     """Turn a parsed environment config into a typed one.
 
@@ -152,11 +154,12 @@ def config_to_cfg(
             terms name in the scene is checked only where the class is known.
         allowed_imports: prefixes of further modules, imported already, whose functors the config may name by dotted
             paths.
+        folder: where model files are looked for that are not in the working directory.
 
     Raises:
         ConfigError: with every error found, a line each.
     """
-    parsed = parse_env(data, manager_modules, env_class, allowed_imports)
+    parsed = parse_env(data, manager_modules, env_class, allowed_imports, folder)
     raise_problems(parsed.problems)
     return parsed.cfg
 
@@ -166,6 +169,7 @@ def parse_env(
     manager_modules: Sequence[str] = DEFAULT_MANAGER_MODULES,
     env_class: type | None = None,
     allowed_imports: Sequence[str] = (),
+    folder: Path = Path(),
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
@@ -174,6 +178,7 @@ def parse_env(
         env_class = spec.cls
     cfg, wrong = _parse(data, defaults_of(env_class), problems)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
+    find_files_beside(cfg, folder)
     problems += scene_problems(cfg, wrong)
     problems += scene_file_problems(cfg, env_class, wrong)
     names = with_model_names(names_in_config(cfg, env_class, wrong), cfg, env_class, wrong, problems)
@@ -190,6 +195,9 @@ def parse_env(
         block: _check_terms(getattr(cfg, block), f"env.{block}", names, wrong, find, problems) for block in TERM_BLOCKS
     }
     problems += _entry_problems(cfg.observations, names)
+    problems += needed_problems(env_class, names)
+    if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
+        problems += env_class.config_problems(cfg)
     return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from embodichain.lab.gym.config.env_config import ENV_KEYS, TOP_KEYS, ConfigFile, defaults_of
@@ -32,6 +33,7 @@ class InlineEnv:
         written: path in ``data`` -> path in the user's file, of each part that the user gave.
         missing: paths in ``data`` of what a line of ``problems`` says is missing.
         packaged: the task whose packaged config the rest is from; None: there is none.
+        folder: of the packaged config.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class InlineEnv:
     written: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     packaged: str | None = None
+    folder: Path = Path()
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
         """Return lines about ``data`` with the paths of the user's file, without those of ``missing``."""
@@ -78,8 +81,9 @@ def read_inline_env(block: Any) -> InlineEnv:
     _take_id(block, top, found)
     spec = find_env_spec(found.data["id"])
     default = None if spec is None else spec.default_cfg
-    packaged = default.read() if isinstance(default, ConfigFile) else None
-    if packaged is not None:
+    packaged: dict[str, Any] | None = None
+    if isinstance(default, ConfigFile):
+        packaged, found.folder = default.read(), default.path.parent
         found.packaged = found.data["id"]
     _translate(oldest, top, env, found)
     found.data = _completed(packaged or {}, found.data | top, env)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from types import NoneType
 from typing import Any
 
 from embodichain.lab.gym.envs.config_data import SCENE_KEYS
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
-from embodichain.lab.sim.cfg import ArticulationCfg, RigidObjectCfg, RobotCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, LightCfg, RigidObjectCfg, RigidObjectGroupCfg, RobotCfg
 from embodichain.lab.sim.model.checks import (
     asset_of_robot_type,
     check_asset,
@@ -128,7 +129,35 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     # What a class adds may be sensors as well.
     seen = frozenset([*added, *(camera.uid for camera in cameras)])
     contacts = frozenset([*added, *(sensor.uid for sensor in cfg.sensor if isinstance(sensor, ContactSensorCfg))])
-    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts, commands)
+    kinds = _kinds(cfg, added)
+    return SceneNames(frozenset([*uids, *added]), _parts(cfg.robot, wrong), entries, seen, contacts, commands, kinds)
+
+
+def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
+    """Return the uids of each kind of entity; what a class adds may be of any."""
+    things: list[Any] = [thing for _, thing in things_in_config(cfg)]
+
+    def of(*classes: type, without: type = NoneType) -> frozenset[str]:
+        return frozenset(
+            [*added, *(one.uid for one in things if isinstance(one, classes) and not isinstance(one, without))]
+        )
+
+    return {
+        "rigid object": of(RigidObjectCfg),
+        "rigid object group": of(RigidObjectGroupCfg),
+        "articulation": of(ArticulationCfg, without=RobotCfg),
+        "robot": of(RobotCfg),
+        "articulation or robot": of(ArticulationCfg),
+        "light": of(LightCfg),
+    }
+
+
+def needed_problems(env_class: type | None, names: SceneNames) -> list[str]:
+    """Return the problems of entities that a task needs and its config does not have, a line each."""
+    if env_class is None or not issubclass(env_class, EmbodiedEnv) or names.kinds is None:
+        return []
+    needed = env_class.needed_uids.items()
+    return [f"{env_class.__name__} needs a {kind} '{uid}'" for uid, kind in needed if uid not in names.kinds[kind]]
 
 
 def has_config_robot(env_class: type | None) -> bool:

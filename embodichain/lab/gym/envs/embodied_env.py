@@ -60,6 +60,13 @@ class EmbodiedEnv(BaseEnv):
     added_uids: ClassVar[tuple[str, ...]] = ()
     """Entities that a class adds to the scene. A config is checked against these names too, unless a class overrides
     ``_setup_robot``, ``_prepare_scene`` or ``_setup_sensors`` without declaring them."""
+    needed_uids: ClassVar[Mapping[str, str]] = {}
+    """Entities that a config must have, each with its kind, such as ``"rigid object"``."""
+
+    @classmethod
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        """Return what this task cannot use in a config that is right otherwise, a line each."""
+        return []
 
     def __init__(self, cfg: EmbodiedEnvCfg | None = None) -> None:
         if cfg is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +18,7 @@ from embodichain.lab.sim.backend.external_forces import ExternalForces
 from embodichain.utils import ConfigError
 from embodichain.utils.machine import check_memory
 from embodichain.utils.state import load_attributes
+from embodichain.utils.system import count_processors
 
 _FIRST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_DIVERGENCE = int(mujoco.mjtWarning.mjWARN_BADCTRL)
@@ -61,7 +61,7 @@ class MujocoBatchBackend(Backend):
             ConfigError: the environments do not fit into the memory.
         """
         super().__init__(model, visual_model, num_envs, torch.device("cpu"))
-        threads = num_threads or len(os.sched_getaffinity(0))
+        threads = num_threads or count_processors()
         # An environment takes, as measured, twice its state and 1 kB: CartPole 1.9 kB, PushCube 3.4 kB.
         size = 1000 + 2 * 8 * mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION.value)
         check_memory("num_envs", f"{num_envs:,} environments", num_envs * size)

@@ -49,7 +49,8 @@ class Assembly:
         home: initial positions that the files give, by short name.
         base_transform: pose of the first part in the articulation's frame, 4x4.
         start: [7] position and quaternion wxyz of the first part's root, as its file has it.
-    unseen: visual meshes of the files that are left out.
+        unseen: visual meshes of the files that are left out.
+        warnings: of MuJoCo about the files.
     """
 
     spec: mujoco.MjSpec
@@ -62,6 +63,7 @@ class Assembly:
     base_transform: np.ndarray = field(default_factory=lambda: np.eye(4))
     start: np.ndarray = field(default_factory=lambda: np.zeros(7))
     unseen: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
@@ -93,6 +95,7 @@ def assemble(cfg: ArticulationCfg, place: str) -> Assembly:
                 result.spec = model.spec
         _add_names(result, model, kind, side, prefix)
         result.unseen += model.unseen
+        result.warnings += model.warnings
     return result
 
 

@@ -23,7 +23,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     from its orientation in the file.
 
     Raises:
-        ConfigError: a free base has several roots.
+        ConfigError: a free base has several roots, or joints.
     """
     pos = np.array(cfg.init_pos)
     if cfg.fix_base:
@@ -32,7 +32,7 @@ def place_base(scene: mujoco.MjSpec, built: Assembly, cfg: ArticulationCfg, plac
     else:
         _free_root(built, place)
         pos = pos if pos.any() else built.start[:3]
-    built.spec.option = scene.option
+    built.spec.option, built.spec.visual = scene.option, scene.visual  # a scene has one of each
     frame = scene.worldbody.add_frame(pos=pos, quat=quat_of_degrees(cfg.init_rot))
     inner = scene.worldbody.add_frame(**pos_quat(built.base_transform))
     inner.set_frame(frame)
@@ -51,6 +51,11 @@ def _free_root(built: Assembly, place: str) -> None:
     if len(roots) != 1:
         raise ConfigError(f"{place}: fix_base false needs one root, got {', '.join(body.name for body in roots)}")
     root = roots[0]
+    if own := [joint.name for joint in root.joints if joint.type != mujoco.mjtJoint.mjJNT_FREE]:
+        raise ConfigError(
+            f"{place}: fix_base false makes the base move freely, and its root '{root.name}' has joints that move it: "
+            f"{', '.join(own)}. Leave fix_base out: they are joints of the robot"
+        )
     if not _free_joints(built.spec):
         root.add_freejoint()
     root.pos, root.quat = np.zeros(3), built.start[3:]

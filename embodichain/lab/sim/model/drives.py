@@ -119,7 +119,7 @@ def scale_drive_by_inertia(model: mujoco.MjModel, name: str) -> None:
     model.actuator_biasprm[actuator] *= inertia
 
 
-def soften_stiff_drives(model: mujoco.MjModel) -> list[str]:
+def soften_stiff_drives(model: mujoco.MjModel) -> dict[str, str]:
     """Scale down drives whose damping a substep cannot integrate, keeping the ratio of stiffness to damping.
 
     MuJoCo treats a drive's damping implicitly only while its force is below the limit. At the limit, a damping d on
@@ -127,10 +127,10 @@ def soften_stiff_drives(model: mujoco.MjModel) -> list[str]:
     1 / (M^-1)_jj over sampled poses.
 
     Returns:
-        One text for each drive that was changed.
+        A text for each drive that was changed, by its name.
     """
     inertia = _smallest_inertia(model)
-    softened = []
+    softened = {}
     for actuator in range(model.nu):
         joint = model.actuator_trnid[actuator, 0]
         damping = -model.actuator_biasprm[actuator, 2]
@@ -139,7 +139,7 @@ def soften_stiff_drives(model: mujoco.MjModel) -> list[str]:
             model.actuator_gainprm[actuator] *= largest / damping
             model.actuator_biasprm[actuator] *= largest / damping
             name = model.actuator(actuator).name
-            softened.append(f"{name} stiffness {model.actuator_gainprm[actuator, 0]:.4g} damping {largest:.4g}")
+            softened[name] = f"{name} stiffness {model.actuator_gainprm[actuator, 0]:.4g} damping {largest:.4g}"
     return softened
 
 

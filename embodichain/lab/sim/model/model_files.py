@@ -15,6 +15,7 @@ import numpy as np
 
 from embodichain.lab.sim.assets import asset_spec
 from embodichain.lab.sim.model.checks import MENAGERIE
+from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest
 
@@ -39,7 +40,8 @@ class ModelFile:
         links: names of the bodies.
         undriven: joints without a drive: they mimic another, or none of the file's actuators moves them.
         home: their initial positions where the file says so, rad or m.
-    unseen: visual meshes that are left out, since their format is none that can be rendered.
+        unseen: visual meshes that are left out, since their format is none that can be rendered.
+        warnings: of MuJoCo about the file.
         start: [7] position and quaternion wxyz of the first root body, of the first keyframe where it moves freely.
     """
 
@@ -49,6 +51,7 @@ class ModelFile:
     undriven: set[str] = field(default_factory=set)
     home: dict[str, float] = field(default_factory=dict)
     unseen: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     start: np.ndarray = field(default_factory=lambda: np.array([0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
 
 
@@ -63,8 +66,10 @@ def load_model(name: str, place: str) -> ModelFile:
         ConfigError: there is no such file or asset, a mesh is not there, or the engine refuses the model.
     """
     unseen: list[str] = []
+    heard: list[str] = []
     try:
-        spec = _read(name, place, unseen)
+        with collecting_warnings(heard):
+            spec = _read(name, place, unseen)
     except FileNotFoundError as error:
         raise ConfigError(f"{place}: {error}") from error
     except ConfigError:
@@ -74,7 +79,7 @@ def load_model(name: str, place: str) -> ModelFile:
     except (LookupError, ValueError, ElementTree.ParseError) as error:  # a LookupError for an encoding that is none
         raise ConfigError(f"{place}: cannot read '{name}': {' '.join(str(error).split())}") from error
     _check_meshes(spec, place)
-    model = ModelFile(spec, unseen=unseen)
+    model = ModelFile(spec, unseen=unseen, warnings=heard)
     for number, joint in enumerate(spec.joints):
         joint.name = joint.name or f"joint{number}"
         if joint.type in _SCALAR_JOINTS:
@@ -92,16 +97,20 @@ def load_model(name: str, place: str) -> ModelFile:
     model.undriven = mimics | (set(model.joints) - driven if driven else set())
     for sensor in list(spec.sensors):
         spec.delete(sensor)
-    _hide_collisions(spec)
     # Room that a file reserves, for keyframes, contacts and users' numbers: a scene has its own.
     spec.nkey, spec.njmax, spec.nconmax = 0, -1, -1
     for kind in ("body", "jnt", "geom", "site", "cam", "tendon", "actuator", "sensor"):
         setattr(spec, f"nuser_{kind}", -1)
     try:
-        compiled = spec.compile()
+        with collecting_warnings(heard):
+            compiled = spec.compile()
     except ValueError as error:
         raise ConfigError(f"{place}: cannot compile '{name}': {' '.join(str(error).split())}") from error
     _check_finite(compiled, f"{place}: '{name}'")
+    if spec.compiler.inertiafromgeom == mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_TRUE:
+        _fix_inertia(spec, compiled)
+    _take_surroundings(spec)
+    _hide_collisions(spec)
     if start is not None:
         model.start = start
     elif compiled.nbody > 1:
@@ -254,6 +263,30 @@ def _take_actuators(spec: mujoco.MjSpec) -> set[str]:
             driven |= {wrap.target.name for wrap in spec.tendon(actuator.target).path if wrap.target is not None}
         spec.delete(actuator)
     return driven & {joint.name for joint in spec.joints}
+
+
+def _fix_inertia(spec: mujoco.MjSpec, compiled: mujoco.MjModel) -> None:
+    """Give each body the inertia that its geoms have made: those that are only seen are no part of the physics."""
+    for body in spec.bodies[1:]:
+        found = compiled.body(body.name)
+        body.mass, body.inertia = float(found.mass[0]), found.inertia
+        body.ipos, body.iquat = found.ipos, found.iquat
+        body.fullinertia, body.explicitinertial = np.full(6, np.nan), True
+    spec.compiler.inertiafromgeom = mujoco.mjtInertiaFromGeom.mjINERTIAFROMGEOM_FALSE
+    spec.compiler.settotalmass = -1.0
+
+
+def _take_surroundings(spec: mujoco.MjSpec) -> None:
+    """Remove what a scene has itself: lights, and the planes that the file's world is made of."""
+    for light in list(spec.lights):
+        spec.delete(light)
+    planes = [geom for geom in spec.worldbody.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    names = {geom.name for geom in planes if geom.name}
+    for pair in list(spec.pairs):
+        if names & {pair.geomname1, pair.geomname2}:
+            spec.delete(pair)
+    for geom in planes:
+        spec.delete(geom)
 
 
 def _hide_collisions(spec: mujoco.MjSpec) -> None:

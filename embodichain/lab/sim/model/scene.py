@@ -39,6 +39,7 @@ from embodichain.lab.sim.model.drives import (
 from embodichain.lab.sim.model.initial_state import shift_free_bases, warn_of_collisions, write_keyframe
 from embodichain.lab.sim.model.mesh_variants import MeshVariant, measure_mesh, set_mass
 from embodichain.lab.sim.model.model_files import MESH_FORMATS
+from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.lab.sim.model.surroundings import add_light, add_surroundings, ambient_of
 from embodichain.lab.sim.model.terrain import TerrainHeights, lay_terrain, make_heights
 from embodichain.lab.sim.shapes import CapsuleCfg, CubeCfg, CylinderCfg, MeshCfg, PlaneCfg, ShapeCfg, SphereCfg
@@ -72,6 +73,7 @@ class CompiledScene:
         sensed_links: for each contact sensor of the config its links, and the name of its first sensor in the model.
         variants: for rigid bodies with several meshes, each of them; the configured one is the first.
         terrain: the surface of the ground; None: a plane.
+        softened: drives that are less stiff than configured, by name, each with its gains as text.
     """
 
     model: mujoco.MjModel
@@ -83,6 +85,7 @@ class CompiledScene:
     sensed_links: dict[str, tuple[list[str], str]] = field(default_factory=dict)
     variants: dict[str, list[MeshVariant]] = field(default_factory=dict)
     terrain: TerrainHeights | None = None
+    softened: dict[str, str] = field(default_factory=dict)
 
 
 class SceneBuilder:
@@ -188,6 +191,7 @@ class SceneBuilder:
                     f"{place}.init_qpos: has {len(cfg.init_qpos)} values for {len(names)} joints: {', '.join(names)}"
                 )
             built.home = dict(zip(names, cfg.init_qpos, strict=True))
+        self._warnings += [f"{place}: {warning}" for warning in built.warnings]
         if built.unseen:
             meshes = "; ".join(built.unseen)
             self._warnings.append(f"{place}: not rendered, since they are not {', '.join(MESH_FORMATS)}: {meshes}")
@@ -271,11 +275,12 @@ class SceneBuilder:
         # The ray tracer needs a camera in its model; its pose and lens are set for every image.
         camera = self._spec.worldbody.add_camera(name=RENDER_CAMERA)
         try:
-            visual_model = self._spec.compile()
-            self._spec.delete(camera)
-            # Visual geoms cost the physics about a sixth of its speed.
-            self._spec.compiler.discardvisual = True
-            model = self._spec.compile()
+            with collecting_warnings(self._warnings):
+                visual_model = self._spec.compile()
+                self._spec.delete(camera)
+                # Visual geoms cost the physics about a sixth of its speed.
+                self._spec.compiler.discardvisual = True
+                model = self._spec.compile()
         except ValueError as error:
             raise ConfigError(f"the scene cannot be compiled: {error}") from error
         for name, cfg in self._damping:
@@ -288,8 +293,6 @@ class SceneBuilder:
         softened = soften_stiff_drives(model)
         for warning in self._warnings:
             logger.log_warning(warning)
-        if softened:
-            logger.log_warning(f"drives too stiff for physics_dt {model.opt.timestep}, softened: {'; '.join(softened)}")
         if self._ignored:
             logger.log_warning(f"without counterpart in MuJoCo, not used: {', '.join(sorted(self._ignored))}")
         warn_of_collisions(model)
@@ -303,6 +306,7 @@ class SceneBuilder:
             self.sensed_links,
             self._variants,
             self._terrain,
+            softened,
         )
 
     def _add_body(self, cfg: ObjectBaseCfg, mocap: bool) -> mujoco.MjsBody:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from pathlib import Path
 
 import mujoco
 
+from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.lab.sim.model.scene import RENDER_CAMERA, CompiledScene
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
@@ -47,15 +47,15 @@ def compile_scene_file(name: str, external_forces: bool = False) -> CompiledScen
         ConfigError: there is no such file, or MuJoCo refuses it.
     """
     path = scene_path(name)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
+    heard: list[str] = []
+    try:
+        with collecting_warnings(heard):
             model, visual_model = _compile(path, external_forces)
-        except (LookupError, ValueError) as error:  # a LookupError for an encoding that is none
-            raise ConfigError(f"scene '{name}': {' '.join(str(error).split())}") from error
+    except (LookupError, ValueError) as error:  # a LookupError for an encoding that is none
+        raise ConfigError(f"scene '{name}': {' '.join(str(error).split())}") from error
     if not name.startswith(GYMNASIUM):  # which a user cannot change
-        for warning in caught:
-            logger.log_warning(f"scene '{name}': {' '.join(str(warning.message).split())}")
+        for warning in heard:
+            logger.log_warning(f"scene '{name}': {warning}")
     return CompiledScene(model, visual_model)
 
 

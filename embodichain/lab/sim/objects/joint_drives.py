@@ -65,6 +65,11 @@ class JointDrives:
         self._backend.write("ctrl", self._columns(driven), targets)
         self._write(None)
 
+    def by_effort(self) -> set[str]:
+        """Return the names of the drives that push with given efforts, whatever their stiffness."""
+        actuators = [actuator for joint, actuator in self._actuators.items() if self._modes[joint] == "effort"]
+        return {self._backend.model.actuator(actuator).name for actuator in actuators}
+
     def set_targets(self, targets: Tensor, joint_ids: Sequence[int]) -> None:
         """Set the drives' targets [N, J] of joints that have one, in the unit of their mode."""
         self._backend.write("ctrl", self._columns(joint_ids), targets)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
-GL_HELP = "off-screen OpenGL is missing; install it with: apt-get install libegl1 libgl1"
+
+def gl_help() -> str:
+    """Return what to do where OpenGL cannot be used without a window."""
+    if sys.platform == "linux":
+        return "off-screen OpenGL is missing; install it with: apt-get install libegl1 libgl1"
+    return "MuJoCo cannot use this system's OpenGL; the extra raytrace renders without it (trainer.enable_rt=true)"
 
 
 def _loads(*names: str) -> bool:
@@ -19,12 +25,12 @@ def _loads(*names: str) -> bool:
 
 
 def choose_gl() -> None:
-    """Set ``MUJOCO_GL=egl`` where the user chose nothing and EGL can be loaded.
+    """On Linux, set ``MUJOCO_GL=egl`` where the user chose nothing and EGL can be loaded.
 
     Without EGL's libraries ``egl`` makes MuJoCo's import fail, and no setting at all makes it look for a display; then
-    this sets ``disable``.
+    this sets ``disable``. On macOS and Windows MuJoCo uses the system's own OpenGL, and refuses ``egl``.
     """
-    if "MUJOCO_GL" not in os.environ:
+    if "MUJOCO_GL" not in os.environ and sys.platform == "linux":
         has_egl = _loads("libEGL.so.1") and _loads("libOpenGL.so.0", "libGL.so.1")
         os.environ["MUJOCO_GL"] = "egl" if has_egl else "disable"
 

@@ -17,7 +17,7 @@ import torch
 
 from embodichain.lab.sim.backend import Backend
 from embodichain.lab.sim.rendering.appearance import Appearance
-from embodichain.lab.sim.rendering.gl import GL_HELP
+from embodichain.lab.sim.rendering.gl import gl_help
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError, Shot
 
 _SHADOW, _REFLECTION = int(mujoco.mjtRndFlag.mjRND_SHADOW), int(mujoco.mjtRndFlag.mjRND_REFLECTION)
@@ -188,7 +188,7 @@ def _make_renderer(model: mujoco.MjModel, width: int, height: int) -> mujoco.Ren
         return mujoco.Renderer(model, height=height, width=width)
     # The engine's OpenGL backends raise whatever their loaders raise.
     except Exception as error:
-        raise RenderingUnavailableError(f"{GL_HELP} ({error})") from error
+        raise RenderingUnavailableError(f"{gl_help()} ({error})") from error
 
 
 def _place_camera(

@@ -19,7 +19,8 @@ from embodichain.agents.rl.buffer import allocate_rollout
 from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
-from embodichain.utils.files import remove_unfinished, without_links, write_json
+from embodichain.utils.files import remove_unfinished, write_json
+from embodichain.utils.system import open_without_links
 from tests.agents.rl.fakes import linear_policy
 
 
@@ -60,7 +61,7 @@ def test_link_in_a_files_place_is_replaced_and_not_followed(tmp_path: Path) -> N
     assert (tmp_path / "a.json").read_text() == "1\n"
     (tmp_path / "b.jsonl").symlink_to("other")
     with pytest.raises(OSError, match="symbolic links"):
-        open(tmp_path / "b.jsonl", "a", opener=without_links)  # noqa: SIM115 (it is not opened)
+        open(tmp_path / "b.jsonl", "a", opener=open_without_links)  # noqa: SIM115 (it is not opened)
 
 
 def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_are_not(tmp_path: Path) -> None:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 import types
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from embodichain.agents.rl.metrics.sinks import (
     JsonLinesSink,
@@ -15,6 +21,7 @@ from embodichain.agents.rl.metrics.sinks import (
     WandbSink,
 )
 from embodichain.utils import ConfigError
+from embodichain.utils.video import VideoWriter
 from tests.agents.rl.fakes import ListSink, read_tensorboard
 
 
@@ -66,7 +73,9 @@ def test_sink_that_cannot_be_finished_is_a_warning_and_the_others_are_finished(
     assert capsys.readouterr().err == "[WARNING] Broken could not be finished: closed already\n"
 
 
-@pytest.mark.parametrize("make", [TensorBoardSink, lambda folder: JsonLinesSink(folder / "metrics.jsonl")])
+@pytest.mark.parametrize(
+    "make", [lambda folder: TensorBoardSink(folder, None, {}), lambda folder: JsonLinesSink(folder / "metrics.jsonl")]
+)
 def test_log_whose_file_was_deleted_fails_instead_of_writing_into_nothing(tmp_path: Path, make: Any) -> None:
     sink = make(tmp_path)
     sink.write({"a": 1.0}, 1)
@@ -75,6 +84,58 @@ def test_log_whose_file_was_deleted_fails_instead_of_writing_into_nothing(tmp_pa
     with pytest.raises(OSError, match="the file was deleted"):
         sink.write({"a": 1.0}, 2)
     sink.close()
+
+
+def test_videos_go_to_the_sinks_that_take_them_by_the_recorders_name(tmp_path: Path) -> None:
+    class VideoSink(ListSink):
+        def write_video(self, name: str, path: Path, step: int) -> None:
+            self.rows.append((step, {name: len(path.name)}))
+
+    plain, taking = ListSink(), VideoSink()
+    RunLog([plain, taking]).write_videos([tmp_path / "main_cam_step_8.mp4", tmp_path / "side_step_8.mp4"], 8)
+    assert plain.rows == []
+    assert taking.rows == [(8, {"videos/main_cam": 19}), (8, {"videos/side": 15})]
+
+
+def test_sink_that_fails_with_a_video_is_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sink = TensorBoardSink(tmp_path, None, {})
+    log = RunLog([sink])
+    log.write_videos([tmp_path / "none_step_8.mp4"], 8)
+    log.write({"a": 1.0}, 16)
+    assert "TensorBoard has failed at step 8" in capsys.readouterr().err
+    assert read_tensorboard(tmp_path) == {}
+
+
+def test_tensorboard_shows_a_video_as_a_small_moving_image(tmp_path: Path) -> None:
+    with closing(VideoWriter(tmp_path / "main_cam_step_8.mp4", 640, 480, 20.0)) as video:
+        for shade in range(0, 240, 8):  # 30 images, 1.5 s
+            video.write(np.full((480, 640, 3), shade, np.uint8))
+    sink = TensorBoardSink(tmp_path / "logs", None, {})
+    sink.write_video("videos/main_cam", tmp_path / "main_cam_step_8.mp4", 8)
+    sink.close()
+    (event,) = EventAccumulator(str(tmp_path / "logs")).Reload().Images("videos/main_cam")
+    assert (event.step, event.width, event.height) == (8, 320, 240)
+    with Image.open(io.BytesIO(event.encoded_image_string)) as gif:
+        assert (gif.size, gif.format, gif.n_frames) == ((320, 240), "GIF", 15)  # type: ignore[attr-defined]
+
+
+def test_tensorboard_has_the_hyperparameters(tmp_path: Path) -> None:
+    config = {
+        "trainer": {"seed": 3, "events": {"eval": {}}},
+        "algorithm": {"cfg": {"betas": [0.9, 0.99], "clip": None}},
+    }
+    TensorBoardSink(tmp_path, None, config | {"gym_config": {"id": "CartPoleRL"}}).close()
+    events = EventAccumulator(str(tmp_path)).Reload()
+    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    hparams = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert {name: value.WhichOneof("kind") for name, value in hparams.items()} == {
+        "env_id": "string_value",
+        "trainer.seed": "number_value",
+        "algorithm.cfg.betas": "string_value",
+        "algorithm.cfg.clip": "string_value",
+    }
+    assert hparams["algorithm.cfg.betas"].string_value == "[0.9, 0.99]"
+    assert hparams["trainer.seed"].number_value == 3
 
 
 def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -87,7 +148,7 @@ def test_json_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:
 
 
 def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> None:
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, None, {})
     sink.write({"train/loss": 0.5}, 8)
     sink.write({"train/loss": 0.25}, 16)
     sink.close()
@@ -95,7 +156,7 @@ def test_tensorboard_files_hold_the_scalars_at_their_steps(tmp_path: Path) -> No
 
 
 def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None:
-    sink = TensorBoardSink(tmp_path)
+    sink = TensorBoardSink(tmp_path, None, {})
     sink.write({"train/loss": 0.5, "train/entropy": 1.0}, 8)
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 0.5)], "train/entropy": [(8, 1.0)]}
     sink.close()
@@ -103,7 +164,7 @@ def test_tensorboard_has_every_step_without_being_closed(tmp_path: Path) -> None
 
 def test_tensorboard_of_a_run_resumed_within_a_second_is_read_last(tmp_path: Path) -> None:
     for i in range(12):
-        sink = TensorBoardSink(tmp_path, resumed_from=i or None)
+        sink = TensorBoardSink(tmp_path, i or None, {})
         for step in (i + 1, i + 2, i + 3):
             sink.write({"a": float(i)}, step)
         sink.close()
@@ -112,11 +173,11 @@ def test_tensorboard_of_a_run_resumed_within_a_second_is_read_last(tmp_path: Pat
 
 
 def test_resumed_tensorboard_forgets_what_lies_beyond_the_checkpoint(tmp_path: Path) -> None:
-    first = TensorBoardSink(tmp_path)
+    first = TensorBoardSink(tmp_path, None, {})
     for step in (8, 16, 24):
         first.write({"train/loss": 1.0}, step)
     first.close()
-    second = TensorBoardSink(tmp_path, resumed_from=8)
+    second = TensorBoardSink(tmp_path, 8, {})
     second.write({"train/loss": 2.0}, 16)
     second.close()
     assert read_tensorboard(tmp_path) == {"train/loss": [(8, 1.0), (16, 2.0)]}
@@ -154,6 +215,9 @@ class FakeWandb(types.ModuleType):
         self.calls.append(("init", kwargs["mode"], kwargs["project"], kwargs["name"], kwargs["config"]))
         return self
 
+    def Video(self, path: str, format: str) -> tuple[str, str]:  # noqa: N802 (W&B's class)
+        return (path, format)
+
     def define_metric(self, name: str, step_metric: str | None = None) -> None:
         self.calls.append(("define_metric", name, step_metric))
 
@@ -185,12 +249,14 @@ def test_wandb_gets_the_same_on_a_step_axis_of_its_own(
         monkeypatch.setenv("WANDB_API_KEY", variable)
     sink = WandbSink("project", "run", tmp_path, {"seed": 1})
     sink.write({"train/loss": 0.5}, 8)
+    sink.write_video("videos/main_cam", tmp_path / "a.mp4", 8)
     sink.close()
     assert fake.calls == [
         ("init", mode, "project", "run", {"seed": 1}),
         ("define_metric", "global_step", None),
         ("define_metric", "*", "global_step"),
         ("log", {"train/loss": 0.5, "global_step": 8}),
+        ("log", {"videos/main_cam": (f"{tmp_path}/a.mp4", "mp4"), "global_step": 8}),
         ("finish",),
     ]
     assert ("logging offline" in capsys.readouterr().err) is (mode == "offline")

@@ -49,7 +49,9 @@ class Run:
         self.policy = linear_policy(normalize_obs)
         self.algorithm = IdleAlgorithm(self.policy)
         self.sink = ListSink()
-        self.log = RunLog([self.sink, JsonLinesSink(folder / "metrics.jsonl"), TensorBoardSink(folder / "logs")])
+        self.log = RunLog(
+            [self.sink, JsonLinesSink(folder / "metrics.jsonl"), TensorBoardSink(folder / "logs", None, {})]
+        )
         self.trainer = Trainer(
             policy=self.policy,
             env=self.env,

@@ -91,19 +91,21 @@ def test_names_of_an_unknown_class_are_not_known() -> None:
 
 
 def test_what_a_task_adds_in_code_is_checked_when_it_is_built() -> None:
-    with pytest.raises(ConfigError, match="no 'lid' in the scene"):
+    with pytest.raises(ConfigError, match="no rigid object 'lid' in the scene"):
         config_to_cfg(with_terms(lid=LOOK), env_class=EmbodiedEnv)
     WithLid(config_to_cfg(with_terms(lid=LOOK), env_class=WithLid)).close()
     wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
     cfg = config_to_cfg(wrong, env_class=WithLid)
-    with pytest.raises(ConfigError, match=r"env\.observations\.lid\.params\.entity_cfg\.uid: no 'lit' in the scene"):
+    with pytest.raises(
+        ConfigError, match=r"env\.observations\.lid\.params\.entity_cfg\.uid: no rigid object 'lit' in the scene"
+    ):
         WithLid(cfg)
 
 
 def test_what_a_task_declares_to_add_is_checked_when_the_config_is_read() -> None:
     config_to_cfg(with_terms(lid=LOOK), env_class=WithDeclaredLid)
     wrong = with_terms(lid={"func": "get_rigid_object_pose", "params": {"entity_cfg": {"uid": "lit"}}})
-    with pytest.raises(ConfigError, match=r"no 'lit' in the scene\. Did you mean 'lid'\?"):
+    with pytest.raises(ConfigError, match=r"no rigid object 'lit' in the scene\. Did you mean 'lid'\?"):
         config_to_cfg(wrong, env_class=WithDeclaredLid)
 
 
@@ -174,3 +176,45 @@ def test_a_mistake_in_a_thing_hides_none_in_the_terms() -> None:
     named = ["env.observations.lid.params.entity_cfg.uid", "env.control_parts"]
     paths = [path.replace("[1]", "[0]") for path in paths[1:]] + named
     assert sorted(line.partition(": ")[0] for line in parsed.problems) == sorted(paths)
+
+
+@pytest.mark.parametrize(
+    ("func", "params", "problem"),
+    [
+        (
+            "randomize_rigid_object_mass",
+            {"entity_cfg": {"uid": "Manipulator"}, "mass_range": [1, 2]},
+            "entity_cfg.uid: no rigid object 'Manipulator' in the scene. There are: cube, goal",
+        ),
+        (
+            "randomize_rigid_objects_scale",
+            {"entity_cfgs": [{"uid": "Manipulator"}], "scale_factor_range": [[1.0], [2.0]]},
+            "entity_cfgs[0].uid: no rigid object 'Manipulator' in the scene. There are: cube, goal",
+        ),
+        (
+            "randomize_rigid_object_mass",
+            {"entity_cfg": {"uid": "default_plane"}, "mass_range": [1, 2]},
+            "entity_cfg.uid: no rigid object 'default_plane' in the scene. There are: cube, goal",
+        ),
+        (
+            "randomize_link_mass",
+            {"entity_cfg": {"uid": "cube"}, "mass_range": [0, 1]},
+            "entity_cfg.uid: no articulation or robot 'cube' in the scene. There are: Manipulator, goal",
+        ),
+        (
+            "randomize_light",
+            {"entity_cfg": {"uid": "cube"}},
+            "entity_cfg.uid: no light 'cube' in the scene. There are: goal",
+        ),
+    ],
+)
+def test_term_is_refused_an_entity_of_another_kind(func: str, params: dict[str, Any], problem: str) -> None:
+    # What the class adds itself, the goal, may be of any kind.
+    event = {"func": func, "mode": "reset", "params": params}
+    data = PUSH_CUBE | {"env": PUSH_CUBE["env"] | {"events": PUSH_CUBE["env"]["events"] | {"new": event}}}
+    assert parse_env(data, env_class=PushCubeEnv).problems == [f"env.events.new.params.{problem}"]
+
+
+def test_task_refuses_a_config_without_the_entities_that_it_needs() -> None:
+    problems = parse_env(PUSH_CUBE | {"rigid_object": []}, env_class=PushCubeEnv).problems
+    assert "PushCubeEnv needs a rigid object 'cube'" in problems

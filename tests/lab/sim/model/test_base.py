@@ -84,3 +84,14 @@ def test_free_base_of_two_roots_is_an_error_that_names_them(tmp_path: Path) -> N
     )
     with pytest.raises(ConfigError, match="articulation 'a': fix_base false needs one root, got one, two"):
         scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
+
+
+def test_free_base_with_joints_of_its_own_is_an_error_that_names_them(tmp_path: Path) -> None:
+    path = tmp_path / "planar.xml"
+    path.write_text(
+        '<mujoco><worldbody><body name="torso"><joint name="rootx" type="slide"/><joint name="rooty" axis="0 1 0"/>'
+        '<geom size="0.1"/></body></worldbody></mujoco>'
+    )
+    with pytest.raises(ConfigError, match=r"'torso' has joints that move it: rootx, rooty\. Leave fix_base out"):
+        scene(ArticulationCfg(uid="a", fpath=str(path), fix_base=False))
+    assert scene(ArticulationCfg(uid="a", fpath=str(path))).nq == 2

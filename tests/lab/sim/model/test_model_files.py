@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 from pathlib import Path
 
 import mujoco
+import numpy as np
 import pytest
 
 from embodichain.lab.sim.assets import asset_spec
-from embodichain.lab.sim.cfg import ArticulationCfg, SimulationManagerCfg
+from embodichain.lab.sim.cfg import ArticulationCfg, RobotCfg, SimulationManagerCfg
 from embodichain.lab.sim.model.model_files import ModelFile, load_model
 from embodichain.lab.sim.model.scene import SceneBuilder
+from embodichain.lab.sim.model.scene_file import scene_path
 from embodichain.utils import ConfigError
 
 TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
@@ -233,3 +236,48 @@ def test_infinite_range_of_an_mjcf_is_one_line(tmp_path: Path) -> None:
     joint = '<joint name="j" limited="true" range="-inf inf"/>'
     with pytest.raises(ConfigError, match=r"jnt range of 'j' must be finite, got -inf, inf"):
         mjcf(tmp_path, f'<worldbody><body>{joint}<geom size="1"/></body></worldbody>')
+
+
+GYMNASIUMS = sorted(scene_path("gymnasium/ant.xml").parent.glob("*.xml"))
+
+
+@pytest.mark.parametrize("path", GYMNASIUMS, ids=lambda path: path.stem)
+def test_models_of_gymnasium_are_robots_with_their_own_masses(path: Path) -> None:
+    builder = SceneBuilder(SimulationManagerCfg())
+    builder.add_articulation(RobotCfg("robot", fpath=str(path)))
+    scene = builder.compile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated attributes
+        theirs = mujoco.MjModel.from_xml_path(str(path))
+    for model in (scene.model, scene.visual_model):
+        for body in range(1, theirs.nbody):
+            own = model.body(f"robot/{theirs.body(body).name or f'body{body}'}")
+            np.testing.assert_allclose(own.mass, theirs.body(body).mass, rtol=1e-12)
+            np.testing.assert_allclose(own.inertia, theirs.body(body).inertia, rtol=1e-9)
+            np.testing.assert_allclose(own.ipos, theirs.body(body).ipos, atol=1e-12)
+
+
+def test_floor_and_lights_of_a_file_are_left_to_the_scene(tmp_path: Path) -> None:
+    inside = """<worldbody><light name="sun"/><geom name="floor" type="plane" size="1 1 1"/>
+        <geom name="post" size="0.1"/>
+        <body name="a"><light name="lamp"/><joint name="j"/><geom name="g" size="0.1"/></body></worldbody>
+        <contact><pair geom1="floor" geom2="g"/><pair geom1="post" geom2="g"/></contact>"""
+    model = mjcf(tmp_path, inside).spec.compile()
+    assert [model.geom(i).name for i in range(model.ngeom)] == ["post", "g"]
+    assert (model.nlight, model.npair) == (0, 1)
+
+
+def test_warning_of_mujoco_is_one_line_when_the_scene_is_built(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "robot.xml"
+    path.write_text(
+        '<mujoco model="m"><compiler settotalmass="3"/><visual><map znear="0.02"/></visual><worldbody>'
+        '<body name="a" pos="0 0 1"><joint name="j"/><geom size="0.1"/></body></worldbody></mujoco>'
+    )
+    builder = SceneBuilder(SimulationManagerCfg())
+    builder.add_articulation(ArticulationCfg("r", fpath=str(path)))
+    assert capsys.readouterr().err == ""
+    builder.compile()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("[WARNING] articulation 'r': compiler attribute 'settotalmass' is deprecated")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,17 @@ def test_egl_is_chosen_where_it_and_opengl_are_there(
     assert os.environ["MUJOCO_GL"] == expected
 
 
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_other_systems_keep_mujocos_own_opengl(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    # MuJoCo's import fails there with any name of Linux's libraries.
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    gl.choose_gl()
+    assert "MUJOCO_GL" not in os.environ
+    assert "apt-get" not in gl.gl_help()
+
+
 def test_choice_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
@@ -55,4 +67,4 @@ def test_choice_is_made_before_the_engine_is_imported() -> None:
     # Only lab.sim imports the engine (tests/test_import_directions.py), which reads MUJOCO_GL when it is imported.
     here = Path(gl.__file__)
     assert imports(here.parents[1] / "__init__.py")[0] == "embodichain.lab.sim.rendering.gl"
-    assert set(imports(here)) <= {"ctypes", "os"}
+    assert set(imports(here)) <= {"ctypes", "os", "sys"}

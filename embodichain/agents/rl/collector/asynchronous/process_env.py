@@ -30,6 +30,7 @@ from embodichain.agents.rl.vec_env import VecEnv, knows_success
 from embodichain.utils import ConfigError
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.state import freeze, thaw
+from embodichain.utils.system import stop_signals, worker_start_method
 
 MakeEnv = Callable[[], VecEnv]
 _Results = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
@@ -81,9 +82,7 @@ class ProcessEnv:
     single_observation_space: spaces.Dict
 
     def __init__(self, make: MakeEnv, modules: Sequence[str] = ()) -> None:
-        # A server with the imports done forks: the second process starts at once.
-        context = get_context("forkserver")
-        context.set_forkserver_preload([_PRELOAD])
+        context: Any = get_context(worker_start_method([_PRELOAD]))
         self._pipe, theirs = context.Pipe()
         self._writer, self._reader = SlotWriter(), SlotReader()
         self._process = context.Process(
@@ -209,7 +208,7 @@ class ProcessEnv:
 
 def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
     """Answer the calls of the other process, until it closes the environments or ends."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)  # the other side ends the work
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     torch.set_num_threads(1)  # idle workers would take the physics' cores

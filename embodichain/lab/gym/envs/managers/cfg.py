@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat
 from pydantic_core import PydanticCustomError
@@ -89,6 +89,9 @@ Interval = Annotated[tuple[float, float], AfterValidator(_check_interval)]
 class SceneEntityCfg:
     """An entity of the scene, by name."""
 
+    kind: ClassVar[str] = ""
+    """What the entity must be; "": anything."""
+
     uid: str
     """Its name."""
     control_parts: list[str] | str | None = None
@@ -97,6 +100,48 @@ class SceneEntityCfg:
     """Joints of an articulation, by names or regular expressions; None: all."""
     link_names: list[str] | None = None
     """Its links, by names or regular expressions; None: all."""
+
+
+@configclass
+class RigidEntityCfg(SceneEntityCfg):
+    """A rigid object, by name."""
+
+    kind: ClassVar[str] = "rigid object"
+
+
+@configclass
+class GroupEntityCfg(SceneEntityCfg):
+    """A group of rigid objects, by name."""
+
+    kind: ClassVar[str] = "rigid object group"
+
+
+@configclass
+class RobotEntityCfg(SceneEntityCfg):
+    """A robot, by name."""
+
+    kind: ClassVar[str] = "robot"
+
+
+@configclass
+class ArticulationEntityCfg(SceneEntityCfg):
+    """An articulation that is no robot, by name."""
+
+    kind: ClassVar[str] = "articulation"
+
+
+@configclass
+class JointedEntityCfg(SceneEntityCfg):
+    """An articulation or a robot, by name."""
+
+    kind: ClassVar[str] = "articulation or robot"
+
+
+@configclass
+class LightEntityCfg(SceneEntityCfg):
+    """A light, by name."""
+
+    kind: ClassVar[str] = "light"
 
 
 @configclass
@@ -110,12 +155,25 @@ class CameraUid(str):
     __slots__ = ()
 
 
-def _as_camera(cfg: SceneEntityCfg) -> CameraEntityCfg:
-    return CameraEntityCfg(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names)
+def _turned_into(cls: type[SceneEntityCfg]) -> AfterValidator:
+    """Return the validator that makes an entity of any kind one that must be of the class's kind."""
+    return AfterValidator(lambda cfg: cls(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names))
 
 
-CameraEntity = Annotated[SceneEntityCfg, AfterValidator(_as_camera)]
-"""A parameter that must name a camera, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
+RigidEntity = Annotated[SceneEntityCfg, _turned_into(RigidEntityCfg)]
+"""A parameter that must name a rigid object, which :mod:`~embodichain.lab.gym.envs.managers.checks` checks."""
+GroupEntity = Annotated[SceneEntityCfg, _turned_into(GroupEntityCfg)]
+"""The same for a group of rigid objects."""
+RobotEntity = Annotated[SceneEntityCfg, _turned_into(RobotEntityCfg)]
+"""The same for a robot."""
+ArticulationEntity = Annotated[SceneEntityCfg, _turned_into(ArticulationEntityCfg)]
+"""The same for an articulation that is no robot."""
+JointedEntity = Annotated[SceneEntityCfg, _turned_into(JointedEntityCfg)]
+"""The same for an articulation or a robot."""
+LightEntity = Annotated[SceneEntityCfg, _turned_into(LightEntityCfg)]
+"""The same for a light."""
+CameraEntity = Annotated[SceneEntityCfg, _turned_into(CameraEntityCfg)]
+"""The same for a camera."""
 CameraName = Annotated[str, AfterValidator(CameraUid)]
 """The same for a parameter that is a name."""
 

@@ -18,7 +18,7 @@ from embodichain.lab.gym.envs.managers.affordances import (
     register_info_to_env,
 )
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import Range3, SceneEntityCfg, Vec3
+from embodichain.lab.gym.envs.managers.cfg import GroupEntity, Range3, RigidEntity, Vec3
 from embodichain.lab.gym.envs.managers.randomization.draws import draw
 from embodichain.lab.gym.envs.managers.randomization.physics import entity_uid
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -56,7 +56,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
         sim.add_mesh_variants(entity_uid(params["entity_cfg"]), _meshes(params["folder_path"]))
 
     @override
-    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, folder_path: str) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, folder_path: str) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         # The configured mesh, number 0, is not of the folder.
         count = physics.num_variants - 1
@@ -67,7 +67,7 @@ class replace_assets_from_group(Functor):  # noqa: N801 (named like a function, 
 def drop_rigid_object_group_sequentially(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: GroupEntity,
     drop_position: Vec3 = (0.0, 0.0, 1.0),
     position_range: Range3 = ((-0.1, -0.1, 0.0), (0.1, 0.1, 0.0)),
     physics_step: NonNegativeInt = 2,

@@ -19,7 +19,14 @@ from embodichain.lab.gym.envs.managers.camera_observations import (
     get_sensor_intrinsics,
     get_sensor_pose_in_robot_frame,
 )
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, Interval, JointIds, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    FunctorCfg,
+    Interval,
+    JointedEntity,
+    JointIds,
+    RigidEntity,
+    SceneEntityCfg,
+)
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, target_pose
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.math import row_from_pose
@@ -45,7 +52,7 @@ __all__ = [
 ]
 
 
-def get_rigid_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = True) -> Tensor:
+def get_rigid_object_pose(env: TermEnv, entity_cfg: RigidEntity, to_matrix: bool = True) -> Tensor:
     """Return a rigid body's pose in the environment's frame.
 
     Args:
@@ -67,7 +74,7 @@ def get_object_pose(env: TermEnv, entity_cfg: SceneEntityCfg, to_matrix: bool = 
     return asset.get_local_pose(to_matrix)
 
 
-def get_rigid_object_velocity(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_rigid_object_velocity(env: TermEnv, entity_cfg: RigidEntity) -> Tensor:
     """Return a rigid body's linear (m/s) and angular (rad/s) velocity in the environment's frame, [N, 6].
 
     Args:
@@ -101,7 +108,7 @@ def target_position(env: TermEnv, target_pose_key: str = "goal_pose") -> Tensor:
     return target_pose(env, target_pose_key)[:, :3, 3]
 
 
-def offset_from_eef(env: TermEnv, entity_cfg: SceneEntityCfg, part_name: str = "arm") -> Tensor:
+def offset_from_eef(env: TermEnv, entity_cfg: RigidEntity, part_name: str = "arm") -> Tensor:
     """Return the vector from a control part's tool centre point to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
@@ -111,7 +118,7 @@ def offset_from_eef(env: TermEnv, entity_cfg: SceneEntityCfg, part_name: str = "
     return env.sim.get_rigid_object(entity_cfg.uid).pos - env.robot.get_eef_pose(part_name)[:, :3, 3]
 
 
-def offset_from_target(env: TermEnv, entity_cfg: SceneEntityCfg, target_pose_key: str = "goal_pose") -> Tensor:
+def offset_from_target(env: TermEnv, entity_cfg: RigidEntity, target_pose_key: str = "goal_pose") -> Tensor:
     """Return the vector from a target pose to a rigid body, in the environment's frame, [N, 3], m.
 
     Args:
@@ -162,7 +169,7 @@ class normalize_robot_joint_data(Functor):  # noqa: N801 (named like a function,
         return torch.addcmul(self._offset, data, self._scale)
 
 
-def get_object_body_scale(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
+def get_object_body_scale(env: TermEnv, entity_cfg: RigidEntity) -> Tensor:
     """Return the size of a rigid body as a factor of the configured one along its axes, [N, 3].
 
     Args:
@@ -182,7 +189,7 @@ def get_object_uid(env: TermEnv, entity_cfg: SceneEntityCfg) -> Tensor:
     return asset.get_user_ids()
 
 
-def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: RigidEntity) -> dict[str, Tensor]:
     """Return the physical attributes of a rigid body, as a group of entries.
 
     ``mass`` [N, 1] kg, ``friction`` [N, 1] (sliding coefficient), ``damping`` [N, 1] (decay of the linear velocity,
@@ -200,7 +207,7 @@ def get_rigid_object_physics_attributes(env: TermEnv, entity_cfg: SceneEntityCfg
     }
 
 
-def get_articulation_joint_drive(env: TermEnv, entity_cfg: SceneEntityCfg) -> dict[str, Tensor]:
+def get_articulation_joint_drive(env: TermEnv, entity_cfg: JointedEntity) -> dict[str, Tensor]:
     """Return the drives of an articulation or robot, as a group of entries, [N, J] each.
 
     ``stiffness`` (N/m or Nm/rad), ``damping`` (N s/m or Nm s/rad), ``max_effort`` (N or Nm), ``max_velocity`` (m/s or

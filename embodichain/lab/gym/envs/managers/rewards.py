@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, JointIds, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import FunctorCfg, JointIds, RigidEntity
 from embodichain.lab.gym.envs.managers.targets import offset_to_target, range_to_target
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.utils.constants import constant
@@ -37,8 +37,8 @@ def distance_between_objects(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: SceneEntityCfg,
-    target_entity_cfg: SceneEntityCfg,
+    source_entity_cfg: RigidEntity,
+    target_entity_cfg: RigidEntity,
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
 ) -> Tensor:
@@ -60,7 +60,7 @@ def distance_to_target(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: SceneEntityCfg,
+    source_entity_cfg: RigidEntity,
     target_pose_key: str = "goal_pose",
     exponential: bool = False,
     sigma: PositiveFloat = 1.0,
@@ -84,8 +84,8 @@ def orientation_alignment(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    source_entity_cfg: SceneEntityCfg,
-    target_entity_cfg: SceneEntityCfg,
+    source_entity_cfg: RigidEntity,
+    target_entity_cfg: RigidEntity,
 ) -> Tensor:
     """Return the cosine of the angle between two rigid bodies' orientations: 1 where they agree, -1 half a turn off.
 
@@ -131,7 +131,7 @@ class incremental_distance_to_target(Functor):  # noqa: N801 (named like a funct
         obs: TensorDict,
         action: Tensor,
         info: dict[str, Any],
-        source_entity_cfg: SceneEntityCfg,
+        source_entity_cfg: RigidEntity,
         target_pose_key: str = "goal_pose",
         tanh_scale: float = 10.0,
         positive_weight: float = 1.0,
@@ -151,7 +151,7 @@ def reaching_behind_object(
     obs: TensorDict,
     action: Tensor,
     info: dict[str, Any],
-    object_cfg: SceneEntityCfg,
+    object_cfg: RigidEntity,
     target_pose_key: str = "goal_pose",
     behind_offset: float = 0.015,
     height_offset: float = 0.015,

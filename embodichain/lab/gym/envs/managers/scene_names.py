@@ -24,12 +24,26 @@ from embodichain.lab.sim.model.drives import match_names
 from embodichain.utils.errors import collected, nearest
 
 
+class EntityUid(str):
+    """The name of an entity that must be of a kind."""
+
+    kind: str
+
+    @classmethod
+    def of(cls, entity: SceneEntityCfg) -> EntityUid:
+        """Return an entity's name with its kind."""
+        name = cls(entity.uid)
+        name.kind = entity.kind
+        return name
+
+
 @dataclass(frozen=True)
 class SceneNames:
     """The names that terms may use. A set is None if it is only known once the environment is built.
 
     Attributes:
         uids: of all entities.
+        kinds: those of each kind of entity (``SceneEntityCfg.kind``).
         parts: the control parts of each robot, by its uid.
         entries: the base observation's, by slash-separated name.
         cameras: the uids of cameras.
@@ -47,6 +61,7 @@ class SceneNames:
     cameras: frozenset[str] | None = None
     contact_sensors: frozenset[str] | None = None
     commands: frozenset[str] | None = None
+    kinds: Mapping[str, frozenset[str]] | None = None
     robot: str | None = None
     joints: Mapping[str, Sequence[str]] = field(default_factory=dict)
     links: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -64,6 +79,7 @@ class SceneNames:
             frozenset(sim.sensors),
             frozenset(sim.contact_sensors),
             frozenset(env.cfg.commands),
+            sim.uids_by_kind(),
             env.robot.uid if sim.robots else None,
             {uid: articulation.joint_names for uid, articulation in jointed.items()},
             {uid: articulation.link_names for uid, articulation in jointed.items()},
@@ -98,11 +114,13 @@ def _unknown_entities(params: Mapping[str, Any], place: str, names: SceneNames) 
             what, of = "control part", f"robot '{robot or next(iter(names.parts), '')}'"
         elif key == "robot_uid" and names.parts is not None:
             known, what, of = frozenset(names.parts), "robot", "scene"
+        elif isinstance(value, EntityUid) and names.kinds is not None:
+            known, what, of = names.kinds[value.kind], value.kind, "scene"
         elif names.uids is not None:
             known, what, of = names.uids, "", "scene"
         else:
             continue
-        if value not in known and value != GROUND_UID:
+        if value not in known and (value != GROUND_UID or isinstance(value, EntityUid)):
             there = ", ".join(sorted(known)) or "none"
             yield f"{path}: no {what and what + ' '}'{value}' in the {of}.{nearest(value, known)} There are: {there}"
 
@@ -115,7 +133,7 @@ def _mentions(params: Mapping[str, Any], place: str) -> Iterator[tuple[str, str,
             if isinstance(item, CameraEntityCfg):
                 yield f"{path}.uid", key, CameraUid(item.uid)
             elif isinstance(item, SceneEntityCfg):
-                yield f"{path}.uid", key, item.uid
+                yield f"{path}.uid", key, EntityUid.of(item) if item.kind else item.uid
             elif isinstance(item, dict):
                 yield from ((f"{path}.{uid}", key, uid) for uid in item if isinstance(uid, CameraUid))
             elif isinstance(item, ContactSensorUid | CommandKey) or _is_name(key, item):

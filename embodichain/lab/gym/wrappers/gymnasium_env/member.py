@@ -23,6 +23,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
 from embodichain.utils.module_utils import folder_on_path
+from embodichain.utils.system import stop_signals
 
 SUCCESS_KEYS = ("is_success", "success")
 """Entries of ``info`` that say whether an episode is a success."""
@@ -95,7 +96,7 @@ class MakeMember:
     def __call__(self) -> Member:
         """Return the environment."""
         if parent_process() is not None:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in stop_signals():
                 signal.signal(number, signal.SIG_IGN)  # the training ends the process
         with folder_on_path(self.folder):
             # One check of the environment's own mistakes is enough.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import traceback
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member import MakeMember
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, with_python
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import folder_on_path
+from embodichain.utils.system import worker_start_method
 
 _PRELOAD = "embodichain.lab.gym.wrappers.gymnasium_env.member"
 
@@ -36,9 +36,8 @@ def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
             return gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)
         if cfg.vectorization == "sync":
             return SyncVectorEnv(members, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-        # A server with the imports done forks: a fork of this process would inherit the locks of its threads.
-        multiprocessing.get_context("forkserver").set_forkserver_preload([_PRELOAD])
-        return AsyncVectorEnv(members, copy=False, context="forkserver", autoreset_mode=AutoresetMode.DISABLED)
+        method = worker_start_method([_PRELOAD])
+        return AsyncVectorEnv(members, copy=False, context=method, autoreset_mode=AutoresetMode.DISABLED)
 
 
 @contextmanager

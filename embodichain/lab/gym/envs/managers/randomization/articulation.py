@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import JointRange, PositiveRange, Range1, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import JointedEntity, JointRange, PositiveRange, Range1, Range3, RobotEntity
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number, draw_pose
 from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -67,7 +67,7 @@ def randomize_base_pose(
 
 
 def randomize_joint_velocity(
-    env: TermEnv, env_ids: Tensor, qvel_range: JointRange, entity_cfg: SceneEntityCfg | None = None
+    env: TermEnv, env_ids: Tensor, qvel_range: JointRange, entity_cfg: RobotEntity | None = None
 ) -> None:
     """Draw the velocities of a robot's joints.
 
@@ -81,7 +81,7 @@ def randomize_joint_velocity(
 
 
 def randomize_link_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mass_range: Range1, relative: bool = True
+    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, mass_range: Range1, relative: bool = True
 ) -> None:
     """Draw the masses of links, each by itself; their moments of inertia follow in proportion.
 
@@ -99,7 +99,7 @@ def randomize_link_mass(
 
 
 def randomize_link_center_of_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, com_pos_offset_range: Range3
+    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, com_pos_offset_range: Range3
 ) -> None:
     """Draw the centres of mass of links, each by itself.
 
@@ -115,7 +115,7 @@ def randomize_link_center_of_mass(
 
 
 def randomize_link_friction(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, friction_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, friction_range: Range1, relative: bool = False
 ) -> None:
     """Draw the sliding friction coefficient of links' collision shapes, one for all of an environment.
 
@@ -135,7 +135,7 @@ def randomize_link_friction(
 
 
 def randomize_motor_strength(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, strength_range: PositiveRange
+    env: TermEnv, env_ids: Tensor, entity_cfg: JointedEntity, strength_range: PositiveRange
 ) -> None:
     """Draw a factor of each motor's effort limit, stiffness and damping; the factors of ``randomize_joint_drive`` stay.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import Range, Range1, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import JointedEntity, Range, Range1, Range3, RigidEntity, SceneEntityCfg
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim import SimulationManager
@@ -21,7 +21,7 @@ from embodichain.lab.sim.objects import Articulation
 
 
 def randomize_rigid_object_mass(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mass_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, mass_range: Range1, relative: bool = False
 ) -> None:
     """Draw the mass of a dynamic body; its moments of inertia and its damping follow in proportion.
 
@@ -51,13 +51,13 @@ class randomize_rigid_object_center_of_mass(Functor):  # noqa: N801 (named like 
         sim.vary_inertia(entity_uid(params["entity_cfg"]))
 
     @override
-    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, com_pos_offset_range: Range3) -> None:
+    def __call__(self, env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, com_pos_offset_range: Range3) -> None:
         physics = env.sim.get_rigid_object(entity_cfg.uid).physics
         physics.set_center_of_mass_offset(draw(env, env_ids, com_pos_offset_range, 3), env_ids)
 
 
 def randomize_rigid_object_friction(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, friction_range: Range1, relative: bool = False
+    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, friction_range: Range1, relative: bool = False
 ) -> None:
     """Draw the sliding friction coefficient of a body; of two touching bodies the larger counts.
 
@@ -76,7 +76,7 @@ def randomize_rigid_object_friction(
 def randomize_joint_drive(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: JointedEntity,
     stiffness_range: Range1 = (1.0, 1.0),
     damping_range: Range1 = (1.0, 1.0),
 ) -> None:
@@ -99,7 +99,7 @@ def randomize_joint_drive(
 def randomize_rigid_object_scale(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: RigidEntity,
     scale_factor_range: Range,
     same_scale_all_axes: bool = True,
 ) -> None:
@@ -120,7 +120,7 @@ def randomize_rigid_object_scale(
 def randomize_rigid_objects_scale(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfgs: list[SceneEntityCfg],
+    entity_cfgs: list[RigidEntity],
     scale_factor_range: Range,
     same_scale_all_axes: bool = True,
     shared_sample: bool = False,

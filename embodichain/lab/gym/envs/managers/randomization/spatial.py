@@ -11,7 +11,15 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from embodichain.lab.gym.envs.managers.cfg import JointIds, JointRange, Range2, Range3, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    ArticulationEntity,
+    JointIds,
+    JointRange,
+    Range2,
+    Range3,
+    RigidEntity,
+    RobotEntity,
+)
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_pose, euler_degrees
 from embodichain.lab.gym.envs.managers.randomization.physics import named_joints
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
@@ -23,7 +31,7 @@ from embodichain.utils.constants import constant
 def randomize_rigid_object_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: RigidEntity,
     position_range: Range3 | None = None,
     rotation_range: Range3 | None = None,
     relative_position: bool = True,
@@ -48,7 +56,7 @@ def randomize_rigid_object_pose(
 def randomize_articulation_root_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: ArticulationEntity,
     position_range: Range3 | None = None,
     rotation_range: Range3 | None = None,
     relative_position: bool = True,
@@ -80,7 +88,7 @@ def randomize_target_pose(
     position_range: Range3,
     rotation_range: Range3 | None = None,
     relative_position: bool = False,
-    reference_entity_cfg: SceneEntityCfg | None = None,
+    reference_entity_cfg: RigidEntity | None = None,
     store_key: str = "target_pose",
 ) -> None:
     """Draw a target pose and store it as ``env.<store_key>``, [N, 4, 4].
@@ -113,7 +121,7 @@ def randomize_robot_qpos(
     qpos_range: JointRange,
     joint_ids: JointIds | None = None,
     relative_qpos: bool = True,
-    entity_cfg: SceneEntityCfg | None = None,
+    entity_cfg: RobotEntity | None = None,
 ) -> None:
     """Put the robot's joints at random positions within their limits, drives' targets included, and at rest.
 
@@ -138,7 +146,7 @@ def randomize_robot_qpos(
 def randomize_robot_eef_pose(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: RobotEntity,
     position_range: Range3 | None = None,
     rotation_range: Range3 | None = None,
 ) -> None:

@@ -13,7 +13,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.managers.base import Functor
-from embodichain.lab.gym.envs.managers.cfg import GROUND_UID, CameraEntity, FunctorCfg, SceneEntityCfg
+from embodichain.lab.gym.envs.managers.cfg import (
+    GROUND_UID,
+    CameraEntity,
+    FunctorCfg,
+    GroupEntity,
+    LightEntity,
+    RigidEntity,
+    SceneEntityCfg,
+)
 from embodichain.lab.gym.envs.managers.randomization.draws import draw, draw_number
 from embodichain.lab.gym.envs.managers.term_env import TermEnv
 from embodichain.lab.sim.cfg import EmissionLightCfg, VisualMaterialCfg
@@ -32,7 +40,7 @@ _ANY_COLOR: Range3 = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 def randomize_light(
     env: TermEnv,
     env_ids: Tensor,
-    entity_cfg: SceneEntityCfg,
+    entity_cfg: LightEntity,
     position_range: Range3 | None = None,
     color_range: Range3 | None = None,
     intensity_range: Range1 | None = None,
@@ -138,7 +146,7 @@ def randomize_camera_extrinsics(
 
 
 def set_rigid_object_visual_material(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: RigidEntity, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give a rigid body a colour.
 
@@ -152,7 +160,7 @@ def set_rigid_object_visual_material(
 
 
 def set_rigid_object_group_visual_material(
-    env: TermEnv, env_ids: Tensor, entity_cfg: SceneEntityCfg, mat_cfg: VisualMaterialCfg
+    env: TermEnv, env_ids: Tensor, entity_cfg: GroupEntity, mat_cfg: VisualMaterialCfg
 ) -> None:
     """Give all members of a group of rigid bodies a colour.
 

@@ -26,6 +26,7 @@ class OpenDrawerEnv(EmbodiedEnv):
     """
 
     base_entries = (*EmbodiedEnv.base_entries, "task/drawer")
+    needed_uids = {"cabinet": "articulation"}
     joint: str = "drawer_top_joint"
     handle: str = "drawer_top_handle"
     success_opening: float = 0.2

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
 from embodichain.lab.gym.envs.tasks.rl.grasps import is_gripped
 from embodichain.lab.gym.registry import register_env
@@ -39,6 +42,7 @@ class PickCubeEnv(EmbodiedEnv):
     """
 
     base_entries = (*EmbodiedEnv.base_entries, "task/cube")
+    needed_uids = {"cube": "rigid object"}
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
     """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
     success_height: float = 0.2
@@ -51,6 +55,16 @@ class PickCubeEnv(EmbodiedEnv):
     """Least force on each finger along the line between them, N."""
     shaped_reward: bool = True
     """Whether the reward shows the way to success; else it has the config's terms alone."""
+
+    @classmethod
+    @override
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        given = [] if cfg.robot is None else cfg.robot.sense_contacts
+        fingers = cfg.extensions.get("fingers", cls.fingers)
+        if not isinstance(fingers, list | tuple) or [type(link) for link in fingers] != [str, str]:
+            return [f"env.extensions.fingers: must be two links of the robot, got {fingers!r}"]
+        missing = [link for link in fingers if not any(re.fullmatch(pattern, link) for pattern in given)]
+        return [f"robot.sense_contacts: '{link}' is missing, whose grip {cls.__name__} measures" for link in missing]
 
     def _init_sim_state(self) -> None:
         self.cube = self.sim.get_rigid_object("cube")

@@ -24,6 +24,7 @@ class PushCubeEnv(EmbodiedEnv):
     """
 
     added_uids = ("goal",)
+    needed_uids = {"cube": "rigid object"}
     success_threshold: float = 0.05
     goal_pose: Tensor
     """[N, 4, 4], stored by the event ``randomize_target_pose``."""

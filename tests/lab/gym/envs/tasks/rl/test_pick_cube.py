@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from embodichain.lab.gym.config.env_config import parse_env
 from embodichain.lab.gym.envs.tasks.rl import PickCubeEnv
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -304,3 +306,26 @@ def test_run_is_the_same_at_any_number_of_threads_and_environments() -> None:
     one, two, fewer = (state(env) for env in envs)
     assert torch.equal(one, two)
     assert torch.equal(one[:2], fewer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems"),
+    [
+        ({}, []),
+        ({"sense": ["gripper_finger1_link"]}, ["robot.sense_contacts: 'gripper_finger2_link' is missing"]),
+        ({"sense": ["gripper_finger._link"]}, []),
+        ({"fingers": ["left", "right"]}, ["robot.sense_contacts: 'left' is", "robot.sense_contacts: 'right' is"]),
+        ({"fingers": 3}, ["env.extensions.fingers: must be two links of the robot, got 3"]),
+    ],
+)
+def test_fingers_whose_contacts_are_not_sensed_are_refused_when_the_config_is_read(
+    changes: dict[str, Any], problems: list[str]
+) -> None:
+    data = load_json(CONFIG)
+    if "sense" in changes:
+        data["robot"]["sense_contacts"] = changes["sense"]
+    if "fingers" in changes:
+        data["env"].setdefault("extensions", {})["fingers"] = changes["fingers"]
+    found = parse_env(data).problems
+    assert len(found) == len(problems)
+    assert all(line.startswith(start) for line, start in zip(found, problems, strict=True))

@@ -1,0 +1,309 @@
+"""Loggers that a config names. The fakes have what MLflow 3.17 and trackio 0.43 have of what is called."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import types
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
+from embodichain.agents.rl.metrics.loggers import (
+    FoundLogger,
+    LoggedRun,
+    LoggerSink,
+    MLflowLogger,
+    TrackioLogger,
+    find_loggers,
+    start_logger,
+)
+from embodichain.agents.rl.metrics.sinks import RunLog
+from embodichain.utils import ConfigError
+
+RUN = LoggedRun("cart_1", Path("outputs/cart_1"), {"trainer": {"seed": 3}, "gym_config": {"id": "CartPoleRL"}})
+RESUMED = LoggedRun(RUN.name, RUN.folder, RUN.config, last_step=16)
+CONFIG = {"env_id": "CartPoleRL", "trainer.seed": 3}
+
+
+class PlainLogger:
+    """A user's, without videos."""
+
+    def __init__(self, run: LoggedRun, file: str, mode: str = "w") -> None:
+        self.rows: list[Any] = [run.name, file, mode]
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        self.rows.append((step, scalars))
+
+    def close(self) -> None:
+        self.rows.append("closed")
+
+
+class HalfLogger:
+    def write(self, scalars: dict[str, float], step: int) -> None: ...
+
+
+def make_anything(run: LoggedRun, **options: Any) -> PlainLogger:
+    if "port" in options:
+        raise ConnectionError(f"no server at port {options['port']}\nsecond line")
+    return PlainLogger(run, str(options))
+
+
+HERE = __name__
+
+
+@pytest.fixture(autouse=True)
+def this_module_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[HERE])
+
+
+def problems_of(func: str, **params: Any) -> list[str]:
+    problems: list[str] = []
+    find_loggers([LoggerCfg(func=func, params=params)], [HERE], problems)
+    return problems
+
+
+def test_users_logger_gets_the_run_its_parameters_and_the_metrics(tmp_path: Path) -> None:
+    problems: list[str] = []
+    (found,) = find_loggers([LoggerCfg(func=f"{HERE}.PlainLogger", params={"file": "a.csv"})], [HERE], problems)
+    assert problems == []
+    sink = start_logger(found, RUN)
+    log = RunLog([sink])
+    log.write({"a": 1.0}, 8)
+    log.write_videos([tmp_path / "main_cam_step_8.mp4"], 8)  # which it does not take
+    log.close()
+    logger: Any = sink._logger
+    assert logger.rows == ["cart_1", "a.csv", "w", (8, {"a": 1.0}), "closed"]
+
+
+@pytest.mark.parametrize(
+    ("func", "params", "problem"),
+    [
+        (
+            "MLflow",
+            {},
+            "func: unknown logger 'MLflow'. Did you mean 'MLflowLogger'? Known: MLflowLogger, TrackioLogger",
+        ),
+        ("elsewhere.Writer", {}, "func: 'elsewhere.Writer' is in a module that is not allowed. "),
+        (f"{HERE}.Nothing", {}, f"func: unknown function '{HERE}.Nothing'. The module has: "),
+        (f"{HERE}.HalfLogger", {}, f"func: '{HERE}.HalfLogger' is no logger: it has no method close"),
+        (f"{HERE}.PlainLogger", {}, "params.file: required, but missing"),
+        (f"{HERE}.PlainLogger", {"file": "a", "mod": "b"}, "params.mod: unknown parameter. Did you mean 'mode'? "),
+        (f"{HERE}.PlainLogger", {"file": "a", "run": "b"}, "params.run: unknown parameter."),
+        ("TrackioLogger", {"name": "x"}, "params.name: unknown parameter. Known: project, space_id"),
+    ],
+)
+def test_wrong_entry_is_one_line_with_its_place(func: str, params: dict[str, Any], problem: str) -> None:
+    (line,) = problems_of(func, **params)
+    assert line.startswith(f"trainer.loggers[0].{problem}")
+
+
+def test_function_that_takes_any_parameter_is_given_all() -> None:
+    assert problems_of(f"{HERE}.make_anything", colour="red", size=3) == []
+
+
+def test_logger_that_cannot_begin_is_one_line() -> None:
+    with pytest.raises(ConfigError) as caught:
+        start_logger(FoundLogger("make_anything", make_anything, {"port": 80}), RUN)
+    assert str(caught.value) == "trainer.loggers: make_anything cannot begin: ConnectionError: no server at port 80"
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "install"),
+    [
+        ("mlflow", "MLflowLogger", r"pip install 'embodichain-mujoco\[mlflow\]'"),
+        ("trackio", "TrackioLogger", "pip install trackio"),
+    ],
+)
+def test_missing_package_is_an_error_that_says_what_to_install(
+    package: str, name: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    (found,) = find_loggers([LoggerCfg(func=name)], [], [])
+    with pytest.raises(ConfigError, match=rf"^trainer.loggers: {name}: .*: {install}"):
+        start_logger(found, RUN)
+
+
+# --- MLflow ---
+
+
+class Metric(NamedTuple):
+    key: str
+    value: float
+    timestamp: int
+    step: int
+
+
+class Param(NamedTuple):
+    key: str
+    value: str
+
+
+class FakeMlflow(types.ModuleType):
+    """A tracking store with its client."""
+
+    def __init__(self) -> None:
+        super().__init__("mlflow")
+        self.entities = types.SimpleNamespace(Metric=Metric, Param=Param)
+        self.uri: str | None = None
+        self.experiments: dict[str, str] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+
+    def MlflowClient(self, tracking_uri: str | None) -> FakeMlflow:  # noqa: N802 (MLflow's class)
+        self.uri = tracking_uri
+        return self
+
+    def get_experiment_by_name(self, name: str) -> types.SimpleNamespace | None:
+        known = self.experiments.get(name)
+        return None if known is None else types.SimpleNamespace(experiment_id=known)
+
+    def create_experiment(self, name: str) -> str:
+        return self.experiments.setdefault(name, f"e{len(self.experiments)}")
+
+    def create_run(self, experiment_id: str, run_name: str) -> types.SimpleNamespace:
+        name = f"r{len(self.runs)}"
+        self.runs[name] = {"name": run_name, "status": "RUNNING", "metrics": [], "params": {}, "artifacts": []}
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=name))
+
+    def search_runs(self, experiment_ids: list[str], filter_string: str) -> list[types.SimpleNamespace]:
+        found = [key for key, run in self.runs.items() if filter_string == f"attributes.run_name = '{run['name']}'"]
+        return [types.SimpleNamespace(info=types.SimpleNamespace(run_id=key)) for key in reversed(found)]
+
+    def update_run(self, run_id: str, status: str) -> None:
+        self.runs[run_id]["status"] = status
+
+    def log_batch(self, run_id: str, metrics: list[Metric] = [], params: list[Param] = []) -> None:  # noqa: B006
+        assert len(params) <= 100
+        self.runs[run_id]["metrics"] += [(metric.key, metric.value, metric.step) for metric in metrics]
+        self.runs[run_id]["params"] |= {param.key: param.value for param in params}
+
+    def log_artifact(self, run_id: str, local_path: str, artifact_path: str) -> None:
+        self.runs[run_id]["artifacts"].append((local_path, artifact_path))
+
+    def set_terminated(self, run_id: str) -> None:
+        self.runs[run_id]["status"] = "FINISHED"
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
+    fake = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    return fake
+
+
+def test_mlflow_gets_metrics_videos_and_hyperparameters(mlflow: FakeMlflow, tmp_path: Path) -> None:
+    logger = MLflowLogger(RUN, "sqlite:///runs.db", "arms")
+    logger.write({"train/loss": 0.5, "eval/success_rate": 1.0}, 8)
+    logger.write_video("videos/main_cam", tmp_path / "a.mp4", 8)
+    assert mlflow.runs["r0"]["status"] == "RUNNING"
+    logger.close()
+    assert (mlflow.uri, list(mlflow.experiments)) == ("sqlite:///runs.db", ["arms"])
+    assert mlflow.runs == {
+        "r0": {
+            "name": "cart_1",
+            "status": "FINISHED",
+            "metrics": [("train/loss", 0.5, 8), ("eval/success_rate", 1.0, 8)],
+            "params": {name: str(value) for name, value in CONFIG.items()},
+            "artifacts": [(f"{tmp_path}/a.mp4", "videos/main_cam")],
+        }
+    }
+
+
+def test_mlflow_takes_more_than_a_hundred_hyperparameters(mlflow: FakeMlflow) -> None:
+    MLflowLogger(LoggedRun("many", Path(), {"policy": {f"p{i}": i for i in range(250)}}))
+    assert len(mlflow.runs["r0"]["params"]) == 250
+
+
+def test_resumed_run_continues_its_mlflow_run_without_what_that_has(mlflow: FakeMlflow) -> None:
+    first = MLflowLogger(RUN)
+    first.write({"a": 1.0}, 16)
+    first.close()
+    second = MLflowLogger(RESUMED)
+    assert mlflow.runs["r0"]["status"] == "RUNNING"
+    second.write({"a": 1.0}, 16)
+    second.write({"a": 2.0}, 24)
+    assert mlflow.runs["r0"]["metrics"] == [("a", 1.0, 16), ("a", 2.0, 24)]
+    assert len(mlflow.runs) == 1
+
+
+def test_resumed_run_that_mlflow_does_not_have_begins_there(mlflow: FakeMlflow) -> None:
+    MLflowLogger(RESUMED)
+    assert [run["name"] for run in mlflow.runs.values()] == ["cart_1"]
+
+
+def test_real_mlflow_has_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # it has a newer store, of files it warns
+    uri = (tmp_path / "store").as_uri()
+    (tmp_path / "a.mp4").write_bytes(b"a video")
+    for run, step in ((RUN, 16), (RESUMED, 24)):
+        logger = MLflowLogger(run, uri)
+        logger.write({"train/loss": 0.5}, step)
+        logger.write_video("videos/main_cam", tmp_path / "a.mp4", step)
+        logger.close()
+    client = real.MlflowClient(uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("embodichain").experiment_id])
+    history = client.get_metric_history(found.info.run_id, "train/loss")
+    assert [(metric.value, metric.step) for metric in history] == [(0.5, 16), (0.5, 24)]
+    assert found.data.params == {name: str(value) for name, value in CONFIG.items()}
+    assert found.info.status == "FINISHED"
+    assert [path.name for path in tmp_path.rglob("videos/main_cam/*")] == ["a.mp4"]
+
+
+# --- trackio ---
+
+
+class FakeTrackio(types.ModuleType):
+    """The part of the package that is used."""
+
+    def __init__(self) -> None:
+        super().__init__("trackio")
+        self.calls: list[Any] = []
+
+    def init(self, project: str, name: str, **options: Any) -> FakeTrackio:
+        self.calls.append((project, name, options))
+        return self
+
+    def Video(self, path: str) -> str:  # noqa: N802 (trackio's class)
+        return f"video {path}"
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
+        self.calls.append((step, metrics))
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+
+def test_trackio_gets_metrics_videos_and_hyperparameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeTrackio()
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    logger = TrackioLogger(RESUMED, "arms")
+    for step in (16, 24):
+        logger.write({"a": 1.0}, step)
+        logger.write_video("videos/main_cam", Path("a.mp4"), step)
+    logger.close()
+    assert fake.calls == [
+        ("arms", "cart_1", {"space_id": None, "config": CONFIG, "resume": "allow"}),
+        (24, {"a": 1.0}),
+        (24, {"videos/main_cam": "video a.mp4"}),
+        "finish",
+    ]
+
+
+def test_real_trackio_has_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported
+    pytest.importorskip("trackio")
+    for run, step in ((RUN, 16), (RESUMED, 24)):
+        logger = TrackioLogger(run)
+        logger.write({"train/loss": 0.5}, step)
+        logger.close()
+    with closing(sqlite3.connect(tmp_path / "embodichain.db")) as store:
+        rows = store.execute("select run_name, step, metrics from metrics order by step").fetchall()
+    assert rows == [("cart_1", step, b'{"train/loss":0.5}') for step in (16, 24)]
+
+
+def test_sink_of_a_logger_without_videos_takes_them_without_an_error() -> None:
+    LoggerSink("a", PlainLogger(RUN, "f")).write_video("videos/a", Path("a.mp4"), 8)
