@@ -70,4 +70,3 @@ class FeatureStatistics:
         arrays = {"min": self.low, "max": self.high, "mean": self.mean, "std": std, "count": np.array([self.count])}
         arrays |= dict(zip(_QUANTILES, self.quantiles, strict=True))
         return {name: array.tolist() for name, array in arrays.items()}
-

@@ -13,10 +13,10 @@ from embodichain.datasets.lerobot_dataset import LeRobotWriter
 
 pytest.importorskip("lerobot", reason="needs LeRobot")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from lerobot.datasets.compute_stats import compute_episode_stats  # noqa: E402
-from lerobot.datasets.dataset_tools import delete_episodes  # noqa: E402
-from lerobot.datasets.lerobot_dataset import LeRobotDataset  # noqa: E402
-from PIL import Image  # noqa: E402
+from lerobot.datasets.compute_stats import compute_episode_stats
+from lerobot.datasets.dataset_tools import delete_episodes
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from PIL import Image
 
 NUMBERS: dict[str, Any] = {
     "observation.state": {"dtype": "float32", "shape": [3], "names": ["a", "b", "c"]},

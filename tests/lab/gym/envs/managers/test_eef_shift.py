@@ -93,5 +93,7 @@ def test_tool_moves_in_space_by_scale_times_the_action_and_keeps_its_orientation
 
 
 def test_bounds_in_space_without_room_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"params\.low: must be below 'high' in x, y and z, got \[-0\.9, -0\.5, 0\.3\]"):
+    with pytest.raises(
+        ConfigError, match=r"params\.low: must be below 'high' in x, y and z, got \[-0\.9, -0\.5, 0\.3\]"
+    ):
         make_in_space(low=[-0.9, -0.5, 0.3])

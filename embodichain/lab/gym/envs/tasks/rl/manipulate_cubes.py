@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm, GripperTerm
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
-from embodichain.lab.gym.envs.tasks.rl.grasps import is_gripped
+from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import ConfigError
@@ -56,6 +58,11 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     """Steps on end that the tool must stay, or the cube be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""
+
+    @classmethod
+    @override
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        return finger_problems(cfg, cls.fingers, cls.__name__)
 
     def _init_sim_state(self) -> None:
         self.held_steps = torch.zeros(self.num_envs, len(self.added_uids), dtype=torch.int64, device=self.device)
@@ -166,7 +173,9 @@ class ManipulateCubesEnv(ColoredCubesEnv):
             )
         assert isinstance(terms[0], EefPositionTerm)
         tool, cube = self.robot.get_eef_pose()[:, :3, 3], self.of_named(self.positions())
-        places = torch.stack((cube + cube.new_tensor([0.0, 0.0, self.reach_height]), *self._waypoints(tool, cube)), dim=1)
+        places = torch.stack(
+            (cube + cube.new_tensor([0.0, 0.0, self.reach_height]), *self._waypoints(tool, cube)), dim=1
+        )
         place = places.gather(1, self.skill.view(-1, 1, 1).expand(-1, 1, 3)).squeeze(1)
         move = (_GAIN * (place - tool) / terms[0].scale).clamp(-1.0, 1.0)
         is_around = torch.linalg.vector_norm(tool - cube, dim=1) < _AROUND
