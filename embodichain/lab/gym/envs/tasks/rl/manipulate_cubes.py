@@ -34,9 +34,9 @@ _OPEN, _CLOSED = -1.0, 1.0
 class ManipulateCubesEnv(ColoredCubesEnv):
     """One of three cubes, the one that the instruction names, is to be reached, pushed or picked up, as it says.
 
-    Success, of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
-    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: it is
-    held between the fingers at ``pick_height`` or higher for ``hold_steps`` steps.
+    Success of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
+    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: the
+    named cube is held between the fingers at ``pick_height`` or higher for ``hold_steps`` steps.
 
     Failure: a cube has moved by ``max_disturbance`` that is not to, or has risen by as much and is not to be picked up;
     or the tool has stayed above another cube as it should above the named one.
@@ -112,9 +112,9 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure, and metrics.
 
-        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped`` (0, 1), and
-        for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give its success
-        rate.
+        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped``
+        (0, 1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give
+        its success rate.
         """
         is_held, disturbed = self.held_steps >= self.hold_steps, self.disturbance()
         held, pushed = self.of_named(is_held), self.of_named(self.displacement())
