@@ -24,7 +24,7 @@ def keys_of(heading: str) -> set[str]:
 
 def test_commands_name_configs_that_are_there() -> None:
     paths = re.findall(r"configs/\S+\.json", PAGE)
-    assert len(set(paths)) == 2
+    assert len(set(paths)) == 4
     assert all((REPOSITORY / path).is_file() for path in paths)
 
 

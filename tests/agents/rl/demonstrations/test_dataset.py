@@ -275,7 +275,7 @@ def test_columns_of_the_observation_have_names() -> None:
             "episode 0, frame 0: next.reward[0] is nan; all numbers must be finite. Remove or repair the episode",
         ),
         (
-            {"action": lambda values: values[:, [0, 0]]},
+            {"action": lambda values: values[:, None].repeat(2, axis=1)},
             "episode 0: action has 2 numbers, this environment's 1",
         ),
         ({"next__reward": None}, "has no feature 'next.reward'; it has observation.state, action, "),

@@ -130,7 +130,7 @@ def test_task_without_an_expert_is_told_before_anything_is_built(
         load_run_config(path)
     assert str(error.value) == (
         "algorithm.cfg.demonstrations: 'expert': CartPoleRL has no scripted expert (a method expert_action). With one: "
-        "PickCubeRL, PushColoredCubeRL; or name a dataset's folder"
+        "ManipulateCubesRL, PickCubeRL, PushColoredCubeRL; or name a dataset's folder"
     )
 
 

@@ -51,7 +51,7 @@ def test_each_episode_is_written_with_states_before_and_rewards_after_each_actio
     # the third episode is environment 0's second
     frames = read(tmp_path / "data/chunk-000/file-002.parquet")
     assert torch.equal(torch.tensor(frames["observation.state"]), torch.stack([s[0] for s in states[3:6]]))
-    assert torch.equal(torch.tensor(frames["action"]), actions[3:6, 0])
+    assert torch.equal(torch.tensor(frames["action"]), actions[3:6, 0, 0])
     assert torch.equal(torch.tensor(frames["next.reward"]), torch.stack([r[0] for r in rewards[3:6]]))
     assert frames["next.done"] == [False, False, True]
     assert (frames["index"], frames["frame_index"], frames["episode_index"]) == ([6, 7, 8], [0, 1, 2], [2, 2, 2])
@@ -73,7 +73,7 @@ def test_episode_has_the_instruction_and_the_state_that_its_environment_had(
         env.step(action)
     assert read(tmp_path / "meta/tasks.parquet")["__index_level_0__"] == ["lean left", "balance"]
     assert json.loads((tmp_path / "meta/info.json").read_text())["features"]["observation.state"]["shape"] == [1]
-    assert read(tmp_path / "data/chunk-000/file-001.parquet")["observation.state"] == [[2.0]] * 3
+    assert read(tmp_path / "data/chunk-000/file-001.parquet")["observation.state"] == [2.0] * 3
 
 
 def test_statistics_are_of_all_frames(tmp_path: Path) -> None:

@@ -69,3 +69,31 @@ def test_a_robot_is_told_the_change_of_the_tools_place() -> None:
     assert found is not None
     assert (found.names, found.meaning) == (["x", "y"], "change of the tool's target: m")
     assert (found.offset + found.factor * torch.tensor([1.0, -2.0])).tolist() == pytest.approx([0.05, -0.1])
+
+
+def make_in_space(**params: Any) -> EmbodiedEnv:
+    data = load_json(CONFIG.parents[1] / "manipulate_cubes/gym_config.json") | {"sensor": []}
+    data["env"]["actions"]["tool"]["params"] |= params
+    return env_of(data, 2)
+
+
+def test_tool_moves_in_space_by_scale_times_the_action_and_keeps_its_orientation() -> None:
+    env = make_in_space()
+    env.reset(seed=1)
+    before = env.robot.get_eef_pose().clone()
+    for _ in range(3):
+        env.step(torch.tensor([[0.5, 1.0, 0.0, 1.0], [0.0, -1.0, -1.0, 1.0]]))
+    for _ in range(6):  # the drives follow
+        env.step(torch.tensor([[0.0, 0.0, 0.0, 1.0]] * 2))
+    after = env.robot.get_eef_pose()
+    # 3 steps of 0.03 m times (0.5, 1, 0) and (0, -1, -1)
+    expected = torch.tensor([[0.045, 0.09, 0.0], [0.0, -0.09, -0.09]])
+    torch.testing.assert_close(after[:, :3, 3] - before[:, :3, 3], expected, atol=3e-3, rtol=0)
+    torch.testing.assert_close(after[:, :3, :3], before[:, :3, :3], atol=0.01, rtol=0)
+
+
+def test_bounds_in_space_without_room_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"params\.low: must be below 'high' in x, y and z, got \[-0\.9, -0\.5, 0\.3\]"
+    ):
+        make_in_space(low=[-0.9, -0.5, 0.3])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 
 # A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
 _STEEPEST = 2.0
@@ -22,6 +25,21 @@ def is_gripped(env: EmbodiedEnv, fingers: tuple[str, str], grip_force: float) ->
     line = env.robot.get_eef_pose()[:, :3, 0]
     one, two = fingers
     return _is_pressed(env, one, line, grip_force) & _is_pressed(env, two, -line, grip_force)
+
+
+def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) -> list[str]:
+    """Return why a config does not let :func:`is_gripped` measure a task's grip, a line each.
+
+    Args:
+        fingers: the task's, unless the config's ``extensions`` name others.
+        task: its name, for the message.
+    """
+    given = [] if cfg.robot is None else cfg.robot.sense_contacts
+    named = cfg.extensions.get("fingers", fingers)
+    if not isinstance(named, list | tuple) or [type(link) for link in named] != [str, str]:
+        return [f"env.extensions.fingers: must be two links of the robot, got {named!r}"]
+    missing = [link for link in named if not any(re.fullmatch(pattern, link) for pattern in given)]
+    return [f"robot.sense_contacts: '{link}' is missing, whose grip {task} measures" for link in missing]
 
 
 def _is_pressed(env: EmbodiedEnv, finger: str, outwards: Tensor, grip_force: float) -> Tensor:

@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from typing_extensions import override
 
+from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm, GripperTerm
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.envs.tasks.rl.grasps import is_gripped
+from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.utils import ConfigError
@@ -33,9 +35,9 @@ _OPEN, _CLOSED = -1.0, 1.0
 class ManipulateCubesEnv(ColoredCubesEnv):
     """One of several cubes, the one that the instruction names, is to be reached, pushed or picked up, as it says.
 
-    Success, of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
-    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: it
-    is held between the fingers at ``pick_height`` or higher for ``hold_steps`` steps.
+    Success of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
+    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: the
+    named cube is held between the fingers at ``pick_height`` or higher for ``hold_steps`` steps.
 
     Failure: a cube has moved by ``max_disturbance`` that is not to, or has risen by as much and is not to be picked up;
     or the tool has stayed above another cube as it should above the named one.
@@ -57,6 +59,11 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     """Steps on end that the tool must stay, or the cube be held."""
     grip_force: float = 2.0
     """Least force on each finger along the line between them, N."""
+
+    @classmethod
+    @override
+    def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
+        return finger_problems(cfg, cls.fingers, cls.__name__)
 
     def _init_sim_state(self) -> None:
         self.held_steps = torch.zeros(self.num_envs, len(self.colours), dtype=torch.int64, device=self.device)
@@ -106,9 +113,9 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     def compute_task_state(self, **kwargs: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return success, failure, and metrics.
 
-        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped`` (0,
-        1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give its
-        success rate.
+        They are ``pushed`` and ``lifted`` (the named cube, m), ``disturbed`` (what is not to move, m), ``gripped``
+        (0, 1), and for each skill ``<skill>_asked`` and ``<skill>_success``, flags whose shares of the episodes give
+        its success rate.
         """
         is_held, disturbed = self.held_steps >= self.hold_steps, self.disturbance()
         held, pushed = self.of_named(is_held), self.of_named(self.displacement())

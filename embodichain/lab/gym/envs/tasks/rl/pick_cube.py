@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.envs.tasks.rl.grasps import is_gripped
+from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.lab.sim.objects import cached_per_state
@@ -60,12 +59,7 @@ class PickCubeEnv(EmbodiedEnv):
     @classmethod
     @override
     def config_problems(cls, cfg: EmbodiedEnvCfg) -> list[str]:
-        given = [] if cfg.robot is None else cfg.robot.sense_contacts
-        fingers = cfg.extensions.get("fingers", cls.fingers)
-        if not isinstance(fingers, list | tuple) or [type(link) for link in fingers] != [str, str]:
-            return [f"env.extensions.fingers: must be two links of the robot, got {fingers!r}"]
-        missing = [link for link in fingers if not any(re.fullmatch(pattern, link) for pattern in given)]
-        return [f"robot.sense_contacts: '{link}' is missing, whose grip {cls.__name__} measures" for link in missing]
+        return finger_problems(cfg, cls.fingers, cls.__name__)
 
     def _init_sim_state(self) -> None:
         self.cube = self.sim.get_rigid_object("cube")

@@ -260,6 +260,17 @@ def test_expert_needs_the_terms_that_it_acts_by() -> None:
     )
 
 
+def test_finger_whose_contacts_are_not_sensed_is_a_problem_of_the_config() -> None:
+    data = load_json(CONFIG)
+    del data["robot"]["sense_contacts"]
+    with pytest.raises(ConfigError) as error:
+        env_of(data, 1)
+    assert str(error.value).splitlines() == [
+        f"robot.sense_contacts: 'gripper_finger{i}_link' is missing, whose grip ManipulateCubesEnv measures"
+        for i in (1, 2)
+    ]
+
+
 def test_run_is_the_same_at_any_number_of_environments() -> None:
     envs = [make(4), make(2)]
     for env in envs:
