@@ -100,11 +100,10 @@ def test_folder_without_a_config_does_not_hide_a_shipped_one() -> None:
 def test_unknown_name_is_one_line_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError) as caught:
         find_config("push_cub")
+    tasks = ", ".join(sorted({config.task for config in shipped_configs()}))
     assert str(caught.value) == (
         "'push_cub': no such file or folder, and no shipped config of this name. Did you mean 'push_cube'? Shipped: "
-        "cart_pole, g1_flat, go2_flat, go2_rough, half_cheetah, half_cheetah_native, hopper_native, open_drawer, "
-        "pendulum, pick_cube, push_colored_cube, push_cube, reach, walker2d_native; 'embodichain list envs' says how "
-        "to train each task"
+        f"{tasks}; 'embodichain list envs' says how to train each task"
     )
 
 
