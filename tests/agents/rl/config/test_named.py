@@ -64,7 +64,7 @@ def test_every_shipped_config_is_found_by_its_own_name() -> None:
 
 def test_config_for_cloning_has_its_tasks_name_too() -> None:
     assert find_config("push_colored_cube", BC) == TASK_CONFIGS / "push_colored_cube/bc_config.json"
-    with pytest.raises(ConfigError, match=r"no shipped config of this name.* Shipped: pick_cube, push_colored_cube;"):
+    with pytest.raises(ConfigError, match=r"no shipped config of this name\. Shipped: .*push_colored_cube; "):
         find_config("reach", BC)
 
 
@@ -100,11 +100,10 @@ def test_folder_without_a_config_does_not_hide_a_shipped_one() -> None:
 def test_unknown_name_is_one_line_with_the_nearest_one() -> None:
     with pytest.raises(ConfigError) as caught:
         find_config("push_cub")
+    tasks = ", ".join(sorted({config.task for config in shipped_configs()}))
     assert str(caught.value) == (
         "'push_cub': no such file or folder, and no shipped config of this name. Did you mean 'push_cube'? Shipped: "
-        "cart_pole, g1_flat, go2_flat, go2_rough, half_cheetah, half_cheetah_native, hopper_native, open_drawer, "
-        "pendulum, pick_cube, push_colored_cube, push_cube, reach, walker2d_native; 'embodichain list envs' says how "
-        "to train each task"
+        f"{tasks}; 'embodichain list envs' says how to train each task"
     )
 
 
