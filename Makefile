@@ -18,7 +18,7 @@ INSTALL_TORCH = sh scripts/setup_torch.sh $(BIN)/python $(TORCH_INDEX)
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --no-index --editable .
 
 .DEFAULT_GOAL := help
-.PHONY: help train test bench check check-systems format schema docs setup setup-dev sbom lock clean
+.PHONY: help train test bench check check-systems format schema docs setup setup-dev wheel sbom lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ $(VENV)/.installed-dev: pyproject.toml requirements/run.txt requirements/torch.t
 $(VENV)/.installed-docs: $(VENV)/.installed requirements/docs.txt
 	$(INSTALL_LOCKED) --requirement requirements/docs.txt
 	@touch $@
+
+wheel: setup ## Build the wheel into dist/: the package with the shipped configs, for an installation without the checkout
+	rm -rf build
+	$(BIN)/python -m pip wheel --disable-pip-version-check --no-deps --no-build-isolation --no-index --wheel-dir dist .
 
 sbom: setup ## Write sbom.cdx.json: the packages installed in the virtual environment, in the CycloneDX format
 	@sh scripts/sbom.sh $(VENV)

@@ -37,6 +37,7 @@ SUCCESS_BAR = 0.9
 BARS: dict[str, tuple[str, float]] = {
     "g1_flat/train_config_quickstart.json": ("success_rate", 0.75),
     "gymnasium/pendulum/train_config_ppo.json": ("avg_reward", -200.0),
+    "gymnasium/pendulum/train_config_sac.json": ("avg_reward", -200.0),
     "gymnasium/half_cheetah/train_config_ppo.json": ("avg_reward", 1000.0),
     "gymnasium/half_cheetah_native/train_config_ppo.json": ("avg_reward", 1000.0),
     "gymnasium/hopper_native/train_config_ppo.json": ("avg_reward", 500.0),

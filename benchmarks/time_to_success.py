@@ -6,8 +6,9 @@
 
 A variant is a name and, after a colon, overrides of the config. Each training is a separate process with one thread,
 ``--jobs`` of them side by side; it ends after ``--steps`` environment steps, with the learning rate's schedule over all
-of them. After every ``--every`` steps the policy is evaluated on 200 fixed episodes. Time is CPU time, without the
-evaluations: it does not depend on other load, and with two threads the wall time is a little more than half of it.
+of them. After every ``--every`` steps the policy is evaluated on 200 fixed episodes. Time is CPU time, with the playing
+of demonstrations and without the evaluations: it does not depend on other load, and with two threads the wall time is a
+little more than half of it.
 
 Success is reached at the first of two evaluations in a row at ``--success`` or above. The table has the median over the
 seeds of the steps and seconds until then, and the last evaluation's median. Below it, every other variant is compared
@@ -36,7 +37,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.build import build_envs, build_learner
+from embodichain.agents.rl.demonstrations.load import load_demonstrations
 from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
@@ -76,6 +79,8 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
     with TemporaryDirectory() as folder:
         evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
         evaluator.seconds = time.process_time()
+        if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
+            algorithm.use_demonstrations(load_demonstrations(run, Path(folder), env, policy.obs_keys, False))
         trainer = Trainer(
             policy,
             env,

@@ -118,6 +118,14 @@ NEEDED = {
 NEEDED_OF_CHUNKS = {"trainer.buffer_size": "cannot be divided into chunks of 5 actions"}
 
 
+def needed_of_images(policy: dict[str, Any]) -> dict[str, str]:
+    """Return the needed keys of networks that read images."""
+    readers = [name for name in ("encoder", "actor", "critic") if "keys" in policy.get(name, {})]
+    keys = {f"policy.{name}.keys": f"policy.{name}.keys: required, but missing" for name in readers}
+    typed = [name for name in readers if "type" in policy[name]]
+    return keys | {f"policy.{name}.type": "object that does not say of which type it is" for name in typed}
+
+
 def keys_in(node: Any, *path: str | int) -> Iterator[tuple[str | int, ...]]:
     """Yield the path of every key inside a config, at any depth."""
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
@@ -149,7 +157,7 @@ def without_one(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 def test_every_key_with_a_default_may_be_left_out(path: Path, tmp_path: Path) -> None:
     config = load_json(path)
     config["trainer"]["device"] = "cpu"
-    needed = NEEDED
+    needed = NEEDED | needed_of_images(config["policy"])
     if config["policy"]["name"] == "vla":
         config["policy"]["vla_config"]["model_path"] = None
         needed = NEEDED | NEEDED_OF_CHUNKS
@@ -179,7 +187,7 @@ IS_NEEDED = re.compile(
     r"|unknown (entry|joint)|no '\w+' in the scene|no command|no contact sensor|no control part|needs an arm"
     r"|has \d+ values for \d+ joints|no joint \d+\. There are"
     r"|extract tag using discriminator '(shape_type|kind)'|does not say of which type it is"
-    r"|eye and target belong together|or an object with one of|whose grip \w+ measures"
+    r"|eye and target belong together|or an object with one of|whose grip \w+ measures|needs an? [a-z ]+ '\w+'"
 )
 
 

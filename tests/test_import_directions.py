@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 LAYERS: list[tuple[str, list[str], list[str]]] = [
     # layer            modules                                            may import
-    ("root", ["="], []),
+    ("root", ["=", "conflict"], []),
     ("utils", ["utils"], ["root"]),
     ("datasets", ["datasets"], ["root", "utils"]),
     # The simulator: configs and maths, the model made of them, engines, rendering, what is in the scene, its manager.
@@ -95,6 +95,8 @@ LAYERS: list[tuple[str, list[str], list[str]]] = [
             *("rl", "rl *", "report"),
         ],
     ),
+    # The learner under its newer name.
+    ("newer paths", ["learning"], ["root", "rl", "rl *", "build"]),
     ("tools", ["tools", "schema"], ["*"]),
     ("commands", ["commands", "cli"], ["*"]),
 ]

@@ -21,6 +21,7 @@ PATHS = {
     "embodichain.agents.rl.collector": "BaseCollector SyncCollector AsyncCollector",
     "embodichain.agents.rl.utils": "AlgorithmCfg dict_to_tensordict flatten_dict_observation",
     "embodichain.agents.rl.utils.trainer": "Trainer",
+    "embodichain.learning.rl": "algo buffer collector models train utils",
     "embodichain.lab.sim": "SimulationManager SimulationManagerCfg",
     "embodichain.lab.sim.objects": "Robot RigidObject Articulation",
     "embodichain.lab.sim.cfg": """RobotCfg RigidObjectCfg ArticulationCfg JointDrivePropertiesCfg
@@ -62,6 +63,17 @@ def test_documented_names_are_where_users_import_them_from(module: str) -> None:
     found = importlib.import_module(module)
     missing = [name for name in PATHS[module].split() if not hasattr(found, name)]
     assert missing == []
+
+
+@pytest.mark.parametrize("module", ["", ".algo", ".algo.ppo", ".buffer", ".collector", ".train", ".utils.trainer"])
+def test_newer_paths_are_the_same_modules(module: str) -> None:
+    newer = importlib.import_module(f"embodichain.learning.rl{module}")
+    assert newer is importlib.import_module(f"embodichain.agents.rl{module}")
+
+
+def test_newer_path_of_the_policies_is_that_of_the_models() -> None:
+    policies = importlib.import_module("embodichain.learning.rl.policies")
+    assert policies is importlib.import_module("embodichain.agents.rl.models")
 
 
 def test_older_name_of_the_vla_policy_is_there_with_a_warning() -> None:

@@ -13,6 +13,10 @@ from typing import Any
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
 
+CONFIG_HELP = (
+    "training config: a file (JSON or YAML), a folder with one, or the name of a shipped one such as push_cube, "
+    "push_cube/grpo or PushCubeRL ('embodichain list envs')"
+)
 RUN_HELP = (
     "a run's folder (its latest checkpoint; with /best its best one), a checkpoint's file, or 'latest' or 'best' of "
     "the run in ./outputs that saved last"

@@ -15,7 +15,7 @@ from embodichain.utils.module_utils import add_allow_import, allowed_imports
 from embodichain.utils.printing import discard_unwritten_output, printing_may_fail
 
 EXAMPLES = (
-    "configs/agents/rl/push_colored_cube/bc_config.json steps=500",
+    "push_colored_cube steps=500",
     "--resume outputs/push_colored_cube_bc",
 )
 EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted (--resume continues)"
@@ -24,7 +24,12 @@ _NOT_BOTH = "CONFIG and --resume: a resumed cloning uses its own config; give ch
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="config of the cloning, JSON or YAML")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG",
+        help="config of the cloning: a file (JSON or YAML), or a shipped task's name such as push_colored_cube",
+    )
     parser.add_argument(
         "--resume",
         type=Path,

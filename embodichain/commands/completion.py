@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 
 EXAMPLES = ("bash > ~/.local/share/bash-completion/completions/embodichain", "zsh > ~/.zfunc/_embodichain")
 
@@ -22,9 +23,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         import shtab  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
-        raise ConfigError(
-            "completion: the package shtab is not installed: pip install 'embodichain-mujoco[completion]'"
-        ) from error
+        hint = install_extra("completion")
+        raise ConfigError(f"completion: the package shtab is not installed: {hint}") from error
     for command in _commands(args.parser):
         for action in command._actions:
             if action.metavar in _FILES:

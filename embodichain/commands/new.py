@@ -8,6 +8,7 @@ from pathlib import Path
 
 from embodichain.commands.arguments import output_folder
 from embodichain.tools.new import write_task
+from embodichain.utils.extras import install_command
 
 EXAMPLES = ("task lift_cube", "task my_reach --into projects")
 
@@ -26,6 +27,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")
     print(f"  embodichain train {name}/train.json --allow-import {name}")
     print(f"  embodichain play {name}/train.json --agent random --allow-import {name}")
-    install = "" if importlib.util.find_spec("pytest") else "python -m pip install pytest && "
+    install = "" if importlib.util.find_spec("pytest") else f"{install_command('pytest')} && "
     print(f"  {install}python -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0

@@ -17,7 +17,9 @@ _EPISODES = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config's file")
+    parser.add_argument(
+        "target", metavar="RUN", help=f"{RUN_HELP}; with --agent: a training config, by file, folder or name"
+    )
     add_overrides(parser)
     parser.add_argument("--agent", choices=list(AGENTS), help="what acts instead of a policy, in a new environment")
     parser.add_argument("--viewer", action="store_true", help="in the browser, until Ctrl-C, instead of a video")

@@ -7,7 +7,7 @@ import sys
 
 from embodichain.agents.rl.config.arguments import add_training_device, all_overrides
 from embodichain.agents.rl.distributed.stop import InterruptedTraining
-from embodichain.commands.arguments import add_json, output_folder, print_result, whole_number
+from embodichain.commands.arguments import CONFIG_HELP, add_json, output_folder, print_result, whole_number
 from embodichain.tools.sweep import format_sweep, sweep
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
 
@@ -19,7 +19,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", metavar="CONFIG", help="training config")
+    parser.add_argument("config", metavar="CONFIG", help=CONFIG_HELP)
     parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="values in place of the config's")
     parser.add_argument(
         "--param",

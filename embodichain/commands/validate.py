@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embodichain.agents.rl.run_config import RunConfig
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
-from embodichain.commands.arguments import add_overrides
+from embodichain.commands.arguments import CONFIG_HELP, add_overrides
 from embodichain.tools.validate import format_config, read_config
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
 
@@ -21,7 +21,7 @@ EXIT_CODES = "exit codes: 0 the config is right, 2 it is not"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="JSON or YAML")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help=f"{CONFIG_HELP}; or an environment config's file")
     add_overrides(parser)
     add_import(parser)
     add_allow_import(parser)

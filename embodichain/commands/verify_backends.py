@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from embodichain.commands.arguments import add_json, whole_number
+from embodichain.commands.arguments import CONFIG_HELP, add_json, whole_number
 from embodichain.lab.sim.backend import WARP_ON_CPU
 from embodichain.tools.verify import format_verdict, verify_backends
 from embodichain.utils.module_utils import add_allow_import, allowed_imports
@@ -21,7 +21,7 @@ EXIT_CODES = "exit codes: 0 they agree, 1 they do not, 2 wrong usage or config"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", metavar="CONFIG", help="a training config; its environment is compared")
+    parser.add_argument("config", metavar="CONFIG", help=f"{CONFIG_HELP}; its environment is compared")
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="a policy to act and to evaluate")
     parser.add_argument(
         "--device",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.image import imsave
 
-from embodichain.commands.arguments import add_overrides, check_viewer, output_file, whole_number
+from embodichain.commands.arguments import CONFIG_HELP, add_overrides, check_viewer, output_file, whole_number
 from embodichain.tools.view import format_spaces, opened_scene, render_scene, show_scene
 from embodichain.utils import ConfigError
 from embodichain.utils.module_utils import add_allow_import, add_import, allowed_imports, import_named_modules
@@ -21,7 +21,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="training config or environment config")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help=f"{CONFIG_HELP}; or an environment config's file")
     add_overrides(parser)
     parser.add_argument(
         "--viewer", action="store_true", help="in the browser, with a slider for each number of the action"

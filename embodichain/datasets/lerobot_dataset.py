@@ -16,6 +16,7 @@ import numpy as np
 
 from embodichain.datasets.statistics import FeatureStatistics
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from embodichain.utils.video import VideoWriter
 
 _CHUNK_SIZE = 1000
@@ -30,7 +31,7 @@ def check_parquet() -> None:
         ConfigError: pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError("LeRobot datasets need pyarrow: pip install 'embodichain-mujoco[lerobot]'")
+        raise ConfigError(f"LeRobot datasets need pyarrow: {install_extra('lerobot')}")
 
 
 class LeRobotWriter:

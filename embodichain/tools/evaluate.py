@@ -10,6 +10,7 @@ import numpy as np
 
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.gymnasium_checks import with_scene
+from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.nan_guard.nonfinite import non_finite_entries
 from embodichain.agents.rl.run_config import TaskCfg
 from embodichain.agents.rl.trainer.evaluation import EpisodeTable, Evaluator, means_of, wilson_interval
@@ -112,7 +113,8 @@ def play_episodes(
         if broken := non_finite_entries(opened.policy):
             raise BrokenPolicyError(f"{saved.checkpoint}: not finite in the policy: {', '.join(broken)}")
         evaluator = Evaluator(opened.env, episodes, seed, opened.device, Path())
-        evaluator.run(opened.policy, "", deterministic=deterministic)
+        log = EvaluationLog()
+        evaluator.run(opened.policy, "", deterministic=deterministic, on_step=lambda: log.update(*evaluator.progress()))
     return evaluator.table
 
 

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
+from embodichain.agents.rl.config.named import BC, shipped_configs, shipped_names
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
+from embodichain.lab.gym.config.env_config import TaskDefaults
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
-from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids
+from embodichain.lab.gym.registry import EnvSpec, get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Row = dict[str, Any]
 
+_OTHER_TASK = "half_cheetah_native"  # a config that trains any task whose environment needs no config
+
 
 def _envs() -> list[Row]:
     specs = [get_env_spec(env_id) for env_id in get_registered_env_ids()]
     return [
-        {"name": spec.env_id, "about": first_line(spec.cls), "max_episode_steps": spec.max_episode_steps}
+        {
+            "name": spec.env_id,
+            "about": first_line(spec.cls),
+            "max_episode_steps": spec.max_episode_steps,
+            "configs": (configs := [config.name for config in shipped_configs() if config.env_id == spec.env_id]),
+            "train": _train_command(spec, configs),
+        }
         for spec in specs
     ]
+
+
+def _train_command(spec: EnvSpec, configs: Sequence[str]) -> str | None:
+    """Return the command that trains a task, or None where it needs a config of the user's."""
+    if configs:
+        cloning = f"embodichain bc {configs[0]} && " if configs[0] in shipped_names(BC) else ""
+        return f"{cloning}embodichain train {configs[0]}"
+    if isinstance(spec.default_cfg, TaskDefaults):
+        return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
+    return None
 
 
 def _algos() -> list[Row]:
@@ -52,12 +72,20 @@ def _terms() -> list[Row]:
     return rows
 
 
+def _training_lines(row: Row, indent: str) -> list[str]:
+    """Return the lines below a task that say how to train it."""
+    if row["train"] is None:
+        return [f"{indent}no shipped config: name it in the trainer.gym_config of your own"]
+    others = f"{indent}also: {', '.join(row['configs'][1:])}"
+    return [indent + row["train"], *([others] if row["configs"][1:] else [])]
+
+
 LISTS: dict[str, Callable[[], list[Row]]] = {"envs": _envs, "algos": _algos, "policies": _policies, "terms": _terms}
 """Functions by kind of list; each row has ``name`` and ``about``."""
 
 
 def format_rows(rows: list[Row]) -> str:
-    """Return a line for each row, terms below their blocks' names."""
+    """Return a line for each row, terms below their blocks' names, and below a task how it is trained."""
     width = max((len(row["name"]) for row in rows), default=0) + 2
     lines: list[str] = []
     block = None
@@ -66,4 +94,5 @@ def format_rows(rows: list[Row]) -> str:
             block = row["block"]
             lines += ["", f"env.{block}"] if lines else [f"env.{block}"]
         lines.append(f"{row['name']:{width}}{row['about']}")
+        lines += _training_lines(row, " " * width) if "train" in row else []
     return "\n".join(lines)

@@ -13,6 +13,7 @@ import torch
 from embodichain.agents.rl.build import TaskEnv, build_task
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
 from embodichain.agents.rl.gymnasium_checks import with_scene
+from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import TaskCfg, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluator
@@ -80,8 +81,22 @@ def play_video(
         evaluator = Evaluator(env, episodes, seed + _SEED_OFFSET, torch.device(played.device), path.parent)
         with _writing(path), closing(VideoWriter(path, *camera.size, 1.0 / env.step_dt)) as video:
             logger.log_info(f"playing {episodes} episodes")
-            evaluator.run(policy, "", on_step=lambda: video.write(camera.render()))
+            _film(evaluator, policy, camera, video)
     return evaluator.table.columns(), path
+
+
+def _film(evaluator: Evaluator, policy: Policy, camera: Camera, video: VideoWriter) -> None:
+    """Play the episodes, with an image after each step."""
+    log, num_frames = EvaluationLog("playing"), 0
+
+    def on_step() -> None:
+        nonlocal num_frames
+        video.write(camera.render())
+        num_frames += 1
+        total, ended, _ = evaluator.progress()
+        log.update(total, ended, num_frames)
+
+    evaluator.run(policy, "", on_step=on_step)
 
 
 def _with_images(cfg: TaskCfg) -> TaskCfg:

@@ -23,6 +23,7 @@ from embodichain.tools.compare import final_score
 from embodichain.tools.report.run_data import read_run
 from embodichain.tools.statistics import interquartile_mean
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
 from embodichain.utils.system import forward_signal
@@ -148,9 +149,7 @@ def _open_study(folder: Path, name: str) -> Any:
         from optuna.storages import JournalStorage  # noqa: PLC0415
         from optuna.storages.journal import JournalFileBackend  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            "sweep: the package optuna is not installed: pip install 'embodichain-mujoco[sweep]'"
-        ) from error
+        raise ConfigError(f"sweep: the package optuna is not installed: {install_extra('sweep')}") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(folder / "study.jsonl")))

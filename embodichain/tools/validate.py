@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
+from embodichain.agents.rl.config.named import find_config
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
+from embodichain.lab.gym.config.dialects import modernise_env
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.registry import get_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
@@ -32,11 +34,16 @@ def read_config(
     Raises:
         ConfigError: with every mistake, a line each.
     """
+    path = find_config(path)
     data = load_config_file(path)
     if not is_env_config(data):
         on_device = [] if device is None else [f"trainer.device={device}"]
         return load_run_config(path, [*on_device, *overrides], allowed_imports)
     problems: list[str] = []
+    if not is_gymnasium_id(data["id"]):
+        with placed(f"{path}: "):
+            data = modernise_env(data, problems)  # before the overrides, which have our paths
+            raise_problems(problems)
     apply_overrides(data, overrides, problems)
     raise_problems(problems)
     with placed(f"{path}: "):

@@ -15,13 +15,14 @@ from pydantic_core import PydanticCustomError
 
 from embodichain.utils.configclass import is_required
 from embodichain.utils.errors import raise_problems, unknown_key
+from embodichain.utils.extras import install_extra
 
 T = TypeVar("T")
 
 
 def _has_ray_tracer(value: bool) -> bool:
     if value and importlib.util.find_spec("mujoco_warp") is None:
-        problem = "ray tracing needs the package mujoco_warp: pip install 'embodichain-mujoco[raytrace]'"
+        problem = f"ray tracing needs the package mujoco_warp: {install_extra('raytrace')}"
         raise PydanticCustomError("ray_tracing", "{problem}", {"problem": problem})
     return value
 

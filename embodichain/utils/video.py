@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,23 @@ _LONGEST_LINE = 100  # bytes of a line of an image's header
 _LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
 _GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
 _BACK, _TEXT = (20, 20, 20), (245, 245, 245)
+
+
+@dataclass(frozen=True)
+class Footage:
+    """What has been recorded.
+
+    Attributes:
+        frames: number of images.
+        seconds: time that rendering and writing them took, s.
+    """
+
+    frames: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Footage) -> Footage:
+        """Return the sum of both."""
+        return Footage(self.frames + other.frames, self.seconds + other.seconds)
 
 
 class VideoWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from embodichain.cli import COMMANDS, main, make_parser
 
 # What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
+    "demo": (["trainer.sed=1"], 2, "trainer.sed: unknown key. Did you mean 'seed'?"),
     "train": (["absent.json"], 2, "absent.json: no such file"),
     "resume": (["absent"], 2, "--resume absent: must be a run's folder"),
     "bc": (["absent.json"], 2, "absent.json: no such file"),
@@ -94,6 +96,17 @@ def test_help_and_wrong_usage_do_not_wait_for_torch() -> None:
         command = [sys.executable, "-c", code, word]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert (done.returncode, "AssertionError" in done.stderr) == (exit_code, False), done.stderr
+
+
+def test_terminal_says_what_is_loading_until_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "absent.json") == 2
+    assert "loading" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run("train", "absent.json") == 2
+    assert capsys.readouterr().err.startswith("loading PyTorch and MuJoCo ...\r\x1b[Kerror: absent.json: no such file")
+    assert gc.isenabled()
 
 
 def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:

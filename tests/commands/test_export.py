@@ -128,4 +128,5 @@ def test_missing_extra_is_named(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["export", "latest", "--observations", "8"]) == 2
-    assert "pip install 'embodichain-mujoco[export]'" in capsys.readouterr().err
+    assert "Install: uv pip install --python" in (err := capsys.readouterr().err)  # pip is missing, too
+    assert "'onnx>=" in err

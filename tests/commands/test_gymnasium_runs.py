@@ -52,6 +52,17 @@ def test_evaluation_says_nothing_of_success(capsys: pytest.CaptureFixture[str]) 
     assert "\nreturn " in out
 
 
+def test_summary_of_a_task_without_success_begins_with_the_return(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = {"id": "InvertedPendulumV5RL", "max_episode_steps": 6}
+    assert main(["train", write_config(tmp_path, tiny_config(trainer__gym_config=env))]) == 0
+    out = capsys.readouterr().out
+    assert "success" not in out
+    assert out.index("\nreturn          ") < out.index("\ntraining time")
+
+
 @needs_gl
 def test_a_run_is_played_into_a_video_of_the_environments_own_size(
     run_folder: Path, capsys: pytest.CaptureFixture[str]

@@ -25,6 +25,7 @@ from embodichain.tools.agents import HandAgent, ZeroAgent
 from embodichain.tools.live import LiveTask
 from embodichain.tools.validate import read_config
 from embodichain.utils.configclass import replace
+from embodichain.utils.extras import install_extra
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.lab.legs import legs_env
 
@@ -154,9 +155,8 @@ def test_what_does_not_go_together_or_is_missing_is_said(
     assert "error: --out: nothing is written with --viewer" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "viser", None)
     assert main([*command, "--viewer"]) == 2
-    assert "error: --viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'" in (
-        capsys.readouterr().err
-    )
+    hint = install_extra("viewer")
+    assert f"error: --viewer: the package viser is not installed: {hint}" in capsys.readouterr().err
 
 
 # --- in a browser ---

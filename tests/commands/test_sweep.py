@@ -163,4 +163,4 @@ def test_no_evaluation_to_go_by_and_a_missing_extra_are_errors(
     assert "trainer.enable_eval is false" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert main(argv) == 2
-    assert "pip install 'embodichain-mujoco[sweep]'" in capsys.readouterr().err
+    assert "-m pip install 'optuna" in capsys.readouterr().err

@@ -34,6 +34,27 @@ def test_lists_have_what_is_registered_with_a_line_about_each(capsys: pytest.Cap
     assert algos["ppo"]["about"].startswith("Clipped PPO")
 
 
+def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "envs"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    at = next(i for i, line in enumerate(lines) if line.startswith("PushCubeRL"))
+    assert lines[at + 1 : at + 3] == [
+        "embodichain train push_cube",
+        "also: push_cube/train_config, push_cube/grpo, push_cube/sac",
+    ]
+    assert "embodichain bc push_colored_cube && embodichain train push_colored_cube" in lines
+    at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
+    assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
+
+
+def test_listed_command_trains_a_task_without_a_config_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = (row for row in listed(capsys, "envs") if row["name"] == "AntV5RL")
+    command, *arguments = row["train"].split()[1:]
+    assert (command, arguments[0]) == ("train", "half_cheetah_native")
+    assert main(["validate", *arguments]) == 0
+    assert "ppo with the policy actor_critic on AntV5RL" in capsys.readouterr().out
+
+
 def test_list_of_terms_is_headed_by_the_blocks_of_a_config(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "terms"]) == 0
     out = capsys.readouterr().out
@@ -133,7 +154,7 @@ def test_completion_without_its_extra_names_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
-    assert "pip install 'embodichain-mujoco[completion]'" in capsys.readouterr().err
+    assert "-m pip install 'shtab" in capsys.readouterr().err
 
 
 def test_training_goes_on_by_resume(

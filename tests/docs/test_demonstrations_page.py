@@ -18,6 +18,7 @@ from embodichain.utils.validation import from_dict
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs/demonstrations.md").read_text(encoding="utf-8")
 CONFIG = "configs/agents/rl/pick_cube/train_config_sac_sparse.json"
+IMAGE_CONFIG = "configs/agents/rl/push_colored_cube/train_config_sac_images.json"
 
 
 def test_table_has_the_settings_with_their_defaults() -> None:
@@ -30,9 +31,8 @@ def test_table_has_the_settings_with_their_defaults() -> None:
 
 def test_commands_name_configs_that_are_there() -> None:
     paths = set(re.findall(r"configs/\S+\.json", PAGE))
-    assert CONFIG in paths
+    assert {CONFIG, IMAGE_CONFIG} <= paths
     assert all((REPOSITORY / path).is_file() for path in paths)
-    assert (REPOSITORY / CONFIG).is_file()
 
 
 def test_recorders_block_is_a_valid_one() -> None:

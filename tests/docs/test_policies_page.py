@@ -17,6 +17,7 @@ from gymnasium import spaces
 from embodichain.agents.rl.algo import PPO, PPOCfg
 from embodichain.agents.rl.collector import SyncCollector
 from embodichain.agents.rl.models import CNNNetworkCfg, NetworkCfg, build_policy, get_registered_policy_names
+from embodichain.agents.rl.models.cnn import ImageEncoderCfg
 from embodichain.agents.rl.models.registry import _POLICIES, get_policy_cfg_class, parse_policy_block
 from tests.agents.rl.probes import ColourEnv
 
@@ -54,7 +55,7 @@ def test_every_example_is_a_block_that_builds(block: dict[str, Any]) -> None:
 def test_every_built_in_policy_has_an_example_and_every_key_is_explained() -> None:
     names = [name for name in get_registered_policy_names() if get_policy_cfg_class(name) is not None]
     assert {block["name"] for block in BLOCKS} == set(names)
-    classes = [get_policy_cfg_class(name) for name in names] + [NetworkCfg, CNNNetworkCfg]
+    classes = [get_policy_cfg_class(name) for name in names] + [NetworkCfg, CNNNetworkCfg, ImageEncoderCfg]
     keys = {f.name for cfg_class in classes for f in dataclasses.fields(cfg_class)}  # type: ignore[arg-type]
     assert [key for key in keys if f"`{key}`" not in PAGE and f"`network_cfg.{key}`" not in PAGE] == []
 

@@ -70,7 +70,7 @@ def test_modules_that_are_not_allowed_are_refused_all_at_once(modules: list[str]
 
 def test_public_names_follow_the_modules_in_their_order() -> None:
     names = public_names(["embodichain.utils.utility", "embodichain.lab.gym.utils.registration"])
-    assert names == ["load_config_file", "load_json", "make", "register_env"]
+    assert names == ["CONFIG_SUFFIXES", "load_config_file", "load_json", "make", "register_env"]
 
 
 TERMS = """

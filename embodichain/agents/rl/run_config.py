@@ -15,6 +15,7 @@ from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
     name_overrides,
@@ -27,6 +28,7 @@ from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
 from embodichain.agents.rl.sim_device import choose_sim_device
 from embodichain.agents.rl.train_source import TrainSource, read_source
+from embodichain.lab.gym.config.dialects import modernise_env, refuse_other_products
 from embodichain.lab.gym.config.env_config import TERM_BLOCKS, TOP_KEYS, ParsedEnv, parse_env, terms_to_cfg
 from embodichain.lab.gym.config.inline_env import InlineEnv, read_inline_env
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -80,7 +82,8 @@ def load_run_config(
     """Read and check a training config and the environment config that it names; nothing is built.
 
     Args:
-        source: the path of a training config or of a run's ``config.json``; what such a file contains; or typed.
+        source: a training config as ``find_config`` takes it, or a run's ``config.json``; what such a file contains;
+            or typed.
         overrides: ``trainer.num_envs=256``, ``env.rewards.reach.weight=2`` and the like: dotted paths in the training
             config or the environment's.
         allowed_imports: prefixes of the modules that the config may name, in ``trainer.import_modules`` and in dotted
@@ -90,6 +93,8 @@ def load_run_config(
         ConfigError: with every error found, a line each.
     """
     data, name, folder = read_source(source)
+    with placed(f"{name}: "):
+        refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     problems: list[str] = []
@@ -257,11 +262,7 @@ def _read_env(trainer: TrainerCfg, folder: Path) -> _EnvFile:
     name = trainer.gym_config
     if isinstance(name, dict):
         return _EnvFile(name, folder=folder)
-    places = [place / name for place in (Path(), folder, *folder.absolute().parents)]
-    path = next((path for path in places if path.is_file()), None)
-    if path is None:
-        here, beside = (place.absolute() for place in places[:2])
-        raise ConfigError(f"trainer.gym_config: no such file: {here} or {beside}, nor in a folder above it")
+    path = find_named_file(name, folder, "trainer.gym_config")
     data = {key: value for key, value in load_config_file(path).items() if key != "$schema"}
     return _EnvFile(data, str(path), f"{path}: ", path.parent)
 
@@ -274,7 +275,11 @@ def _parse_env(
     problems: list[str],
 ) -> ParsedEnv | ParsedGymnasiumEnv:
     """Return the environment's typed config without its wrong values, whose errors are added to ``problems``."""
-    data, wrong = file.data, list[str]()
+    wrong: list[str] = []
+    if not is_gymnasium_id(file.data.get("id")):
+        with placed(file.place):
+            file.data = modernise_env(file.data, wrong)  # before the overrides, which have our paths
+    data = file.data
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     env: ParsedEnv | ParsedGymnasiumEnv
     if is_gymnasium_id(data.get("id")):

@@ -247,6 +247,8 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
         "metrics": result.metrics if result else {},
         "train_seconds": round(trainer.train_seconds, 2),
         "wall_seconds": round(wall_seconds, 2),
+        "eval_seconds": 0.0 if trainer.evaluator is None else round(trainer.evaluator.seconds, 2),
+        "render_seconds": 0.0 if trainer.evaluator is None else round(trainer.evaluator.footage.seconds, 2),
         "env_steps": trainer.global_step,
         "peak_memory_mb": None if peak is None else round(peak / 2**20, 1),
         "run_folder": str(folder.path),
@@ -269,6 +271,9 @@ def print_summary(summary: dict[str, Any]) -> None:
     print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
     if "wall_seconds" in summary:  # runs of older versions have none
         print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
+    if summary.get("eval_seconds"):  # runs of older versions have none
+        rendering = f", of which {summary['render_seconds']:.1f} s for videos" if summary["render_seconds"] else ""
+        print(f"evaluations     {summary['eval_seconds']:.1f} s{rendering}")
     print(f"peak memory     {format_megabytes(summary['peak_memory_mb'])}")
     # A failed recorder has warned.
     no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"

@@ -12,6 +12,7 @@ from embodichain.lab.sim.backend import has_warp, parse_sim_device
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected
+from embodichain.utils.extras import install_extra
 
 
 def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[str]) -> str:
@@ -26,7 +27,7 @@ def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[s
         if name != "cpu" and trainer.device == "auto" and not has_warp():
             logger.log_warning(
                 f"the learner runs on {name}, the physics on the processor: for physics on the GPU, "
-                "pip install 'embodichain-mujoco[gpu]'"
+                f"{install_extra('gpu')}"
             )
             name = "cpu"
     if name.startswith("cuda") and trainer.device == "cpu" and not torch.cuda.is_available():

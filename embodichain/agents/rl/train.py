@@ -16,7 +16,7 @@ if __name__ == "__main__":
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -58,8 +58,8 @@ def train_from_config(
     """Train as a config says.
 
     Args:
-        config_path: of the training config's file; or what such a file contains, as a dictionary or a ``TrainCfg``;
-            None: the config of the run to be resumed.
+        config_path: of the training config's file or folder, or the name of a shipped one; or what such a file
+            contains, as a dictionary or a ``TrainCfg``; None: the config of the run to be resumed.
         distributed: several processes; None: as the config says. In each process of a launcher such as torchrun, this
             function is called; without one, it starts them itself where there are several GPUs.
         overrides: ``trainer.num_envs=256`` and the like.
@@ -110,20 +110,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return train_as_command(parse_args(argv))
 
 
-def train_as_command(args: argparse.Namespace) -> int:
-    """Train with the arguments of ``parse_args``, and print the summary; return the exit code.
+def train_as_command(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] | None = None) -> int:
+    """Train with the arguments of ``parse_args``; return the exit code.
 
     Failed output never ends the training. The training ends with its parent process, if that is one of ours.
+
+    Args:
+        show: prints the summary; None: ``print_summary``.
     """
     open_closed_descriptors()
     end_with_parent()
     with printing_may_fail():
-        code = _exit_code(args)
+        code = _exit_code(args, show)
     discard_unwritten_output()
     return code
 
 
-def _exit_code(args: argparse.Namespace) -> int:
+def _exit_code(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] | None) -> int:
     try:
         summary = train_from_config(
             args.config,
@@ -141,7 +144,7 @@ def _exit_code(args: argparse.Namespace) -> int:
         print("interrupted", file=sys.stderr)
         return interrupt.exit_code if isinstance(interrupt, InterruptedTraining) else 130
     if int(os.environ.get("RANK", "0")) == 0 and not hand_back(summary):
-        print_summary(summary)
+        (show or print_summary)(summary)
     return 0
 
 

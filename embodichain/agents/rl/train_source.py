@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.config.named import find_config
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
@@ -16,7 +17,7 @@ from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
 
 TrainSource = str | Path | Mapping[str, Any] | TrainCfg
-"""A training config: the path of its file, what such a file contains, or typed."""
+"""A training config: the path of its file or folder, or a shipped one's name; what such a file contains; or typed."""
 
 
 def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
@@ -26,7 +27,8 @@ def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
         ConfigError: the file cannot be read, or Python's objects hold what no file can.
     """
     if isinstance(source, (str, Path)):
-        return load_config_file(source), str(source), Path(source).parent
+        path = find_config(source)
+        return load_config_file(path), str(path), path.parent
     data = to_dict(source) if isinstance(source, TrainCfg) else dict(source)
     plain = as_json(data, name := "the config")
     with placed(f"{name}: "):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from embodichain.agents.rl.config.overrides import apply_overrides, name_overrides
-from embodichain.utils import ConfigError, configclass
+from embodichain.utils import configclass
 from embodichain.utils.configclass import MayChange, changeable
 from embodichain.utils.errors import collected, placed, raise_problems
 from embodichain.utils.plain_data import check_plain
@@ -101,16 +101,3 @@ def _check(data: dict[str, Any], overrides: Sequence[str]) -> BCCfg:
     raise_problems(name_overrides(problems, overrides))
     assert cfg is not None
     return cfg
-
-
-def find_train_config(cfg: BCCfg, folder: Path) -> Path:
-    """Return the path of the training config, relative to the working directory or the config's folder.
-
-    Raises:
-        ConfigError: there is no such file.
-    """
-    candidates = [Path(cfg.train_config), folder / cfg.train_config]
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise ConfigError(f"train_config: no such file: {candidates[0].absolute()} or {candidates[1].absolute()}")

@@ -21,6 +21,7 @@ from embodichain.agents.rl.checkpoint.cloned import CLONING, check_cloned
 from embodichain.agents.rl.checkpoint.content import loading
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import RunLock, check_links
+from embodichain.agents.rl.config.named import BC, find_config, find_named_file
 from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
 from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
@@ -35,7 +36,7 @@ from embodichain.lab.gym.envs.managers.cfg import DatasetCfg
 from embodichain.lab.gym.envs.managers.datasets import LeRobotRecorder
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.tools.cloning.cloning import Cloning, check_can_be_cloned
-from embodichain.tools.cloning.config import BCCfg, change_bc_config, find_train_config, load_bc_config
+from embodichain.tools.cloning.config import BCCfg, change_bc_config, load_bc_config
 from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert, from_rollouts
 from embodichain.tools.cloning.folder import made_folder, out_folder, place
 from embodichain.utils import ConfigError, logger
@@ -81,6 +82,7 @@ def clone_from_config(
     """Train a policy by behaviour cloning, and write its model.
 
     Args:
+        path: of the config or of its folder, or the name of a shipped one.
         overrides: ``steps=500`` and the like.
         allowed_imports: prefixes of the modules that the training config may name.
         allowed_writes: folders outside ``outputs`` that the config may name for model and dataset.
@@ -93,8 +95,10 @@ def clone_from_config(
         InterruptedTraining: on SIGINT or SIGTERM; the steps so far are saved.
         NonFiniteError: loss or parameters are not finite.
     """
+    path = find_config(path, BC)
     cfg = load_bc_config(path, overrides)
-    run = load_run_config(find_train_config(cfg, Path(path).parent), _on_device(cfg), allowed_imports)
+    train_config = find_named_file(cfg.train_config, path.parent, "train_config")
+    run = load_run_config(train_config, _on_device(cfg), allowed_imports)
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")

@@ -83,7 +83,7 @@ def temperature_holds_the_entropy(patient: Patient) -> None:
         abs(found - _TARGET_ENTROPY) < _CLOSE,
         f"an entropy near target_entropy = {_TARGET_ENTROPY}",
         f"{found:.2f}",
-        "the temperature's loss has the wrong sign, or no step: it is -alpha (log pi(a|s) + target entropy)"
+        "the temperature's loss has the wrong sign, or no step: it is -log alpha (log pi(a|s) + target entropy)"
         if found > _TARGET_ENTROPY
         else "the temperature falls below the target entropy, too: log pi(a|s) is not that of the actor's new actions",
     )

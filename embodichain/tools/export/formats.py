@@ -23,6 +23,7 @@ from torch.jit._trace import TracerWarning
 from embodichain.tools.export.module import DeployedPolicy
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError
+from embodichain.utils.extras import install_extra
 
 Spec = Mapping[str, Any]
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -56,9 +57,7 @@ def _write_onnx(module: DeployedPolicy, spec: Spec, path: Path) -> None:
     """
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(
-            f"--format onnx: not installed: {', '.join(missing)}. Install: pip install 'embodichain-mujoco[export]'"
-        )
+        raise ConfigError(f"--format onnx: not installed: {', '.join(missing)}. Install: {install_extra('export')}")
     with _tracing(module, "onnx"):
         program = torch.onnx.export(
             _exported(module),

@@ -49,7 +49,7 @@ def export_lerobot(
         )
         model = _without_adapters(cast("VLAPolicy", opened.policy))
         spaces = entry_spaces(opened.env.single_observation_space)
-        shapes = {entry: cast("tuple[int, ...]", spaces[entry].shape) for entry in entries.values()}
+        shapes = {entry: spaces[entry].shape for entry in entries.values()}
         try:
             files = write_lerobot_folder(folder, model, source, entries, shapes)
             largest = _compare(model, folder, entries, steps)

@@ -9,6 +9,7 @@ import pytest
 from embodichain.agents.rl.train import train_from_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+PENDULUM = REPOSITORY / "configs/agents/rl/gymnasium/pendulum"
 CART_POLE = REPOSITORY / "configs/agents/rl/basic/cart_pole"
 
 
@@ -34,3 +35,13 @@ def test_cart_pole_learns_to_hold_the_pole_without_a_critic(tmp_path: Path, monk
     )
     assert summary["episodes"] >= 100
     assert summary["success_rate"] >= 0.9
+
+
+@pytest.mark.learning
+def test_sac_learns_to_swing_gymnasiums_pendulum_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Four fifths of the shipped config's steps: seed 42 has -158 then, and seeds 1, 2 and 3 had passed -155 before.
+    shorter = ["trainer.iterations=64", "trainer.eval_freq=1000 it"]
+    summary = train_from_config(str(PENDULUM / "train_config_sac.json"), overrides=shorter)
+    assert summary["episodes"] == 100
+    assert summary["avg_reward"] >= -200

@@ -113,6 +113,8 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     low, high = summary["success_interval_95"]
     assert low <= summary["success_rate"] <= high
     assert 0 < summary["train_seconds"] < summary["wall_seconds"] < 60
+    assert 0 < summary["eval_seconds"] < summary["wall_seconds"]
+    assert summary["render_seconds"] == 0  # it has no video
     assert 50 < summary["peak_memory_mb"] < 20_000
     assert summary["run_folder"] == str(folder)
     assert summary["video"] is None
@@ -140,6 +142,7 @@ def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture
     for text in ("iteration 2/2", "success rate", "training time", "tiny_step_16.pt", "learning_curve.png"):
         assert text in printed.out
     assert f"report          {folder}/report.html\n" in printed.out
+    assert f"evaluations     {summary['eval_seconds']:.1f} s\n" in printed.out
     assert "success of 3 episodes" in (folder / "report.html").read_text(encoding="utf-8")
     assert json.loads((folder / "machine.json").read_text(encoding="utf-8"))["cores"] >= 1
 

@@ -19,7 +19,8 @@ TINY = {"channels": [4, 4, 4], "width": 8, "depth": 1, "heads": 2, "chunk_length
 _LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 16}
 _LANGUAGE = {**_LAYERS, "vocab_size": 64, "num_key_value_heads": 2}
 _LARGER: dict[str, dict[str, Any]] = {
-    "SmolVLA": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 8}, "scale_factor": 2, "denoising_steps": 3},
+    "SmolVLA": {"vision": {**_LAYERS, "image_size": 32, "patch_size": 8}, "scale_factor": 2, "denoising_steps": 3}
+    | {"gradient_checkpointing": True, "cache_vision": True},
 }
 
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -11,11 +10,11 @@ import torch
 from embodichain.lab.gym import registry as registration
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
-from embodichain.lab.gym.envs.tasks.rl.defaults import CONFIG_FOLDER
 from embodichain.lab.gym.registry import get_env_spec, get_registered_env_ids, make, register_env
 from embodichain.utils import ConfigError
-from embodichain.utils.utility import load_json
 from tests.lab.scenes import cart_cfg
+
+TASKS = "embodichain.lab.gym.envs.tasks.rl."
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +67,21 @@ def test_environment_made_by_gymnasium_steps_in_batches_and_resets_itself() -> N
     assert torch.as_tensor(reward).shape == torch.as_tensor(terminated).shape == (3,)
 
 
-@pytest.mark.parametrize(("env_id", "config"), [("CartPoleRL", "basic/cart_pole"), ("PushCubeRL", "push_cube")])
-def test_packaged_config_is_the_one_that_users_copy(env_id: str, config: str) -> None:
-    folder = Path(__file__).parents[3] / "configs" / "agents" / "rl" / config
-    shown, packaged = load_json(folder / "gym_config.json"), load_json(CONFIG_FOLDER / f"{Path(config).name}.json")
-    assert packaged == {key: value for key, value in shown.items() if key != "$schema"}, "copy it into the package"
+def test_every_shipped_task_but_the_one_for_a_file_of_the_users_is_made_by_its_name_alone() -> None:
+    shipped = [env_id for env_id in get_registered_env_ids() if get_env_spec(env_id).cls.__module__.startswith(TASKS)]
+    assert {"ReachRL", "OpenDrawerRL", "PickCubeRL", "PushColoredCubeRL", "HopperV5RL"} < set(shipped)
+    for env_id in shipped:
+        cfg = get_env_spec(env_id).default_cfg
+        assert cfg is not None, env_id
+        assert cfg().num_envs > 0
+
+
+@pytest.mark.parametrize("env_id", ["ReachRL", "OpenDrawerRL", "PickCubeRL", "PushColoredCubeRL"])
+def test_task_made_by_gymnasium_by_its_name_alone_steps(env_id: str) -> None:
+    envs = gym.make_vec(env_id, num_envs=2, flat=True)
+    envs.reset(seed=0)
+    assert envs.step(envs.action_space.sample())[1].shape == (2,)
+    envs.close()
 
 
 def test_task_without_a_config_of_its_own_says_so() -> None:

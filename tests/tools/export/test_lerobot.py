@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from embodichain.agents.rl.models import ActorCriticCfg, SmolVLA, VLAPolicy, VLAPolicyCfg, load_vla_model
+from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
 from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
@@ -86,10 +87,9 @@ def test_trained_policy_is_written_as_a_folder_that_is_read_again(
 
 @needs_gl
 def test_folder_with_other_actions_is_deleted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = lerobot.write_lerobot_folder
 
     def spoil(out: Path, *args: Any) -> list[Path]:
-        files = write(out, *args)
+        files = write_lerobot_folder(out, *args)
         shutil.copy(FIXTURE / "model.safetensors", out / "model.safetensors")
         return files
 

@@ -45,6 +45,11 @@ _LAYERS = {"intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads
 _VISION = {**_LAYERS, "image_size": 16, "patch_size": 8}
 _LANGUAGE = {**_LAYERS, "vocab_size": 32, "num_key_value_heads": 1}
 _SMOLVLA = {"denoising_steps": 3, "scale_factor": 2}
+ENCODER = {
+    "keys": ["sensor/cam/color"],
+    "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [4]},
+    "num_features": 5,
+}
 LIMIT = 0.0625
 ACTIONS = spaces.Box(-LIMIT, LIMIT, (3,))
 BLOCKS: dict[str, dict[str, Any]] = {
@@ -53,6 +58,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "asymmetric": {"name": "actor_critic", "actor": NET, "critic": NET, "obs_groups": {"actor": ["robot/*"]}},
     "actor-only": {"name": "actor_only", "actor": NET, "normalize_obs": True},
     "soft": {"name": "soft_actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
+    "encoder": {"name": "soft_actor_critic", "actor": NET, "critic": NET, "encoder": ENCODER, "normalize_obs": True},
     "CNN": {"name": "actor_critic", "actor": CNN, "critic": NET, "normalize_obs": True},
     "GRU": {"name": "actor_critic_recurrent", "actor": NET, "critic": NET, "hidden_size": 8, "normalize_obs": True},
     "chunks": {"name": "actor_critic", "actor": NET, "critic": NET, "chunk_length": 2},

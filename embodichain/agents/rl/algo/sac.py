@@ -107,7 +107,8 @@ class SAC(BaseAlgorithm):
     - critics: mean (Q_i(s, a) - y)^2, summed over the critics, with the target
       y = r + discount (Q_target(s', a') - alpha log pi(a'|s'));
     - actor: mean alpha log pi(a|s) - Q(s, a), a reparameterised from the policy;
-    - temperature: mean -alpha (log pi(a|s) + target entropy);
+    - temperature: mean -log alpha (log pi(a|s) + target entropy), with log alpha in the place of the paper's alpha: the
+      gradient does not depend on alpha then, and Adam moves log alpha down as fast as up, whatever its step size;
     - target critics: Q_target + tau (Q - Q_target).
 
     With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
@@ -137,7 +138,9 @@ class SAC(BaseAlgorithm):
         self.target_critics: nn.ModuleList = deepcopy(self.policy.critics).requires_grad_(False)
         critic_rate = cfg.critic_learning_rate or cfg.learning_rate
         self.actor_optimizer = self.make_optimizer(list(self.policy.actor.parameters()), eps=1e-8)
-        self.critic_optimizer = self.make_optimizer(list(self.policy.critics.parameters()), rate=critic_rate, eps=1e-8)
+        encoder = [] if self.policy.encoder is None else list(self.policy.encoder.parameters())
+        of_critics = [*encoder, *self.policy.critics.parameters()]
+        self.critic_optimizer = self.make_optimizer(of_critics, rate=critic_rate, eps=1e-8)
         self.temperature_optimizer = self.make_optimizer(list(self.temperature.parameters()), eps=1e-8)
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None
@@ -195,10 +198,11 @@ class SAC(BaseAlgorithm):
         for _ in range(int(self._owed)):
             with section("replay"):
                 batch = self._sample(self.replay)
+            batch = self.policy.encode(batch)
             critic_means.add(self._improve_critics(batch))
             self._num_updates += 1
             if self._num_updates % cfg.policy_delay == 0:
-                actor_means.add(self._improve_actor(batch))
+                actor_means.add(self._improve_actor(batch.detach()))  # no gradient reaches the encoder
             self._move_targets()
         self._owed %= 1
         of_actor = {"actor_grad_norm" if name == "grad_norm" else name: x for name, x in actor_means.read().items()}
@@ -246,26 +250,27 @@ class SAC(BaseAlgorithm):
     @torch.no_grad()
     def _target(self, batch: TensorDict) -> torch.Tensor:
         """Return the critics' targets y, [B]."""
-        action, log_prob = self.policy.sample(batch["next"])
-        next_value = self._reduce(self.policy.action_values(batch["next"], action, self.target_critics))
+        following = self.policy.encode(batch["next"])
+        action, log_prob = self.policy.sample(following)
+        next_value = self._reduce(self.policy.action_values(following, action, self.target_critics))
         bonus = -self.temperature() * log_prob if self.cfg.entropy_in_targets else 0.0
         return soft_target(batch["reward"], batch["discount"], next_value, bonus)
 
     def _improve_actor(self, batch: TensorDict) -> dict[str, torch.Tensor]:
         """Make a gradient step of the actor, and one of the temperature; return their metrics."""
         action, log_prob = self.policy.sample(batch)
-        temperature = self.temperature()
+        temperature = self.temperature().detach()
         self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
         value = self._reduce(self.policy.action_values(batch, action))
         self.policy.critics.requires_grad_(True)
-        norm = self._step(self.actor_optimizer, loss := (temperature.detach() * log_prob - value).mean())
+        norm = self._step(self.actor_optimizer, loss := (temperature * log_prob - value).mean())
         log_prob = log_prob.detach()
-        self._step(self.temperature_optimizer, -(temperature * (log_prob + self.target_entropy)).mean())
+        self._step(self.temperature_optimizer, -(self.temperature.log * (log_prob + self.target_entropy)).mean())
         return {
             "grad_norm": norm,
             "actor_loss": loss.detach(),
             "entropy": -log_prob.mean(),
-            "temperature": temperature.detach(),
+            "temperature": temperature,
         }
 
     def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:

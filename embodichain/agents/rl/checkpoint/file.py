@@ -9,7 +9,7 @@ import hashlib
 import io
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 
@@ -26,9 +26,49 @@ class DamagedCheckpointError(ConfigError):
     """A checkpoint cannot be read; another one may be whole."""
 
 
+class _HashedFile:
+    """A file to write an archive into, without its last two bytes, the length of its comment.
+
+    Large models are written as they are: their archive is never whole in the memory.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._last = b""  # two bytes that may be the last
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write and hash all but the last two bytes."""
+        size = len(data)
+        if size < 2:
+            data = self._last + bytes(data)
+        else:
+            self._put(self._last)
+        self._put(data[:-2])
+        self._last = bytes(data[-2:])
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: torch.save calls it."""
+
+    def digest(self) -> str:
+        """Return the SHA-256 of what was written."""
+        return self._sha256.hexdigest()
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._file.write(data)
+        self._sha256.update(data)
+
+
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint; see :func:`write_atomically`."""
-    write_packed(path, *pack(content))
+
+    def write(file: IO[bytes]) -> None:
+        hashed = _HashedFile(file)
+        torch.save({"format_version": FORMAT_VERSION, **content}, cast("IO[bytes]", hashed))  # it only writes
+        _write_comment(file, hashed.digest())
+
+    write_atomically(path, write)
 
 
 def pack(content: dict[str, Any]) -> tuple[memoryview, str]:
@@ -41,13 +81,18 @@ def pack(content: dict[str, Any]) -> tuple[memoryview, str]:
 
 def write_packed(path: Path, archive: memoryview, digest: str) -> None:
     """Write what :func:`pack` returned; see :func:`write_atomically`."""
-    comment = _MARK + digest.encode()
 
     def write(file: IO[bytes]) -> None:
         file.write(archive)
-        file.write(len(comment).to_bytes(2, "little") + comment)
+        _write_comment(file, digest)
 
     write_atomically(path, write)
+
+
+def _write_comment(file: IO[bytes], digest: str) -> None:
+    """Write the last part of an archive: the length of its comment, and the comment."""
+    comment = _MARK + digest.encode()
+    file.write(len(comment).to_bytes(2, "little") + comment)
 
 
 def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", sha256: str | None = None) -> dict[str, Any]:

@@ -1,12 +1,21 @@
-"""Converts older layouts of the training config to the present one, before the parse."""
+"""Converts other layouts of the training config to ours, before the parse: our older ones, and those of EmbodiChain.
+
+EmbodiChain 0.1 is ours. What 0.2.0 to 0.3.2 write otherwise is in the tables and small functions of the second half;
+an environment config's part is in ``embodichain/lab/gym/config/dialects.py``.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from embodichain.utils import logger
+from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import collected
+from embodichain.utils.translation import Translation
 
 OLD_PATHS = {
     "runtime": "trainer",
@@ -18,19 +27,35 @@ OLD_PATHS = {
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
+_THEIR_ALGORITHMS = ("ppo", "grpo")
 
 
 def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
-    """Return a training config's plain data in the present layout; each older key is named in a warning.
+    """Return a training config's plain data in the present layout; warnings name what stood elsewhere.
 
     An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
 
     Args:
         data: the file's content; not changed.
-        problems: lines about keys in both layouts are added; the present one counts.
+        problems: lines about what cannot be read are added, such as keys in both layouts; the present one counts.
+
+    Raises:
+        ConfigError: it is of a part of EmbodiChain that this package does not have.
     """
-    block = "trainer" if "trainer" in data else "runtime"  # as the file has it
     data = copy.deepcopy(data)
+    _read_older(data, problems)
+    translation = Translation(data, problems)
+    _read_trainer(translation)
+    if translation.get("policy.name") in _OLD_POLICIES:
+        _read_policy(translation)
+    _read_algorithm(translation)
+    translation.report("training config")
+    return data
+
+
+def _read_older(data: dict[str, Any], problems: list[str]) -> None:
+    """Convert the layouts that this package's own configs had."""
+    block = "trainer" if "trainer" in data else "runtime"  # as the file has it
     if "runtime" in data:
         _move(data, "runtime", "trainer", problems)
     trainer = data["trainer"] if isinstance(data.get("trainer"), dict) else {}
@@ -56,7 +81,6 @@ def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
             for key in ("hidden_sizes", "activation"):
                 if isinstance(policy.get(network), dict) and key in policy[network]:
                     _move(data, f"policy.{network}.{key}", f"policy.{network}.network_cfg.{key}", problems)
-    return data
 
 
 def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written: str | None = None) -> None:
@@ -75,3 +99,222 @@ def _move(data: dict[str, Any], old: str, new: str, problems: list[str], written
         return
     logger.log_warning(f"{written}: deprecated, write '{new}'")
     node[name] = value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# EmbodiChain 0.2.0 to 0.3.2. A null is what its own default is.
+
+_UNUSED = {  # without an effect on what is learned; trainer.renderer since 0.2.0, the others since 0.2.4
+    "trainer.renderer": "trainer.enable_rt chooses ray tracing",
+    "trainer.eval_seed": "the episodes of evaluations follow from trainer.seed",
+    "trainer.best_eval_metric": "the best checkpoint has the highest success rate, then return",
+    "trainer.best_eval_mode": "the best checkpoint has the highest success rate, then return",
+}
+_SAME = {
+    "trainer.best_eval_metric": "eval/success_rate",
+    "trainer.best_eval_mode": "max",
+    "trainer.save_frequency_updates": 0,
+}
+_RENAMED = {
+    "policy.initial_log_std": "policy.init_log_std",  # 0.2.4
+    **{
+        f"policy.{role}.network_cfg.{old}": f"policy.{role}.network_cfg.{new}"
+        for role in ("actor", "critic")
+        for old, new in (("use_layernorm", "layer_norm"), ("dropout_p", "dropout"))
+    },
+}
+_FIXED = {  # 0.3: what PPO here always has, and why
+    "algorithm.cfg.minimum_learning_rate": ((1e-5,), "the adapted learning rate is between 1e-05 and 0.01"),
+    "algorithm.cfg.maximum_learning_rate": ((1e-2,), "the adapted learning rate is between 1e-05 and 0.01"),
+    "algorithm.cfg.action_bound_coef": ((0.0,), "there is no such loss; 'policy.squash' keeps actions within bounds"),
+}
+_CHOICES: dict[str, tuple[str, dict[Any, Any]]] = {  # 0.3: our path, and our value for each of theirs
+    "algorithm.cfg.schedule": ("algorithm.cfg.lr_schedule", {"fixed": "constant", "adaptive": "adaptive"}),
+    "algorithm.cfg.normalize_advantage_per_mini_batch": (
+        "algorithm.cfg.normalize_advantages",
+        {True: "minibatch", False: "rollout"},
+    ),
+}
+# Gains of orthogonal weights: of the hidden layers, and of the last one by network, as in models/mlp.py and block.py.
+_HIDDEN_GAIN, _OUTPUT_GAINS = math.sqrt(2), {"actor": 0.01, "critic": 1.0}
+
+
+def _read_trainer(translation: Translation) -> None:
+    for path, same in _SAME.items():
+        if translation.get(path) == same:
+            translation.take(path)
+    for path, reason in _UNUSED.items():
+        translation.skip(path, reason)
+    _read_learning_env(translation)
+    _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
+    if translation.get("trainer.total_timesteps") is not None:
+        translation.take("trainer.iterations")  # as theirs does
+    _convert(
+        translation,
+        "trainer.total_timesteps",
+        "trainer.iterations",
+        lambda steps: math.ceil(_count(steps) / _rollout_size(translation, "trainer.iterations")),
+    )
+
+
+def _read_learning_env(translation: Translation) -> None:
+    """Read an environment that is named with arguments; EmbodiChain's own is differentiable, and refused."""
+    if (block := translation.take("trainer.learning_env")) is None:
+        return
+    env_id, cfg = (block.get("name"), block.get("cfg", {})) if isinstance(block, dict) else (block, {})
+    if env_id == "PointMassRL":
+        raise ConfigError(
+            "trainer.learning_env: 'PointMassRL' belongs to EmbodiChain's differentiable training, which this package "
+            "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole"
+        )
+    translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
+
+
+def _read_policy(translation: Translation) -> None:
+    for old, new in _RENAMED.items():
+        translation.move(old, new)
+    _convert(translation, "policy.initial_action_std", "policy.init_log_std", _log)
+    _convert(translation, "policy.action_std_range", "policy.log_std_range", _logs)
+    _read_normalization(translation)
+    for role, gain in _OUTPUT_GAINS.items():
+        _read_gains(translation, f"policy.{role}.network_cfg.orthogonal_init", gain)
+
+
+def _read_normalization(translation: Translation) -> None:
+    """Read the two normalisers of actor and critic, which are one here."""
+    paths = [f"policy.{role}_obs_normalization" for role in ("actor", "critic")]
+    actor, critic = (translation.take(path) for path in paths)
+    if actor is None and critic is None:
+        return
+    if translation.get("policy.critic") is not None and bool(actor) != bool(critic):
+        translation.refuse(
+            paths[0], f"must be as '{paths[1]}': here both networks read the same normalised observation"
+        )
+    else:
+        translation.put("policy.normalize_obs", bool(actor), paths[0])
+
+
+def _read_gains(translation: Translation, path: str, output_gain: float) -> None:
+    """Read gains by layer; here orthogonal weights have the usual ones."""
+    gains = translation.get(path)
+    if gains is None or isinstance(gains, bool):
+        return
+    translation.take(path)
+    if isinstance(gains, list) and _are_close(gains, [_HIDDEN_GAIN] * (len(gains) - 1) + [output_gain]):
+        translation.put(path, True, path, was=gains)
+    else:
+        translation.refuse(
+            path, f"must be the gains {_HIDDEN_GAIN:.3f} and, of the last layer, {output_gain}, got {gains}"
+        )
+
+
+def _read_algorithm(translation: Translation) -> None:
+    if translation.get("algorithm.name") == "apg":
+        raise ConfigError(
+            "algorithm.name: 'apg' differentiates through the simulation, which MuJoCo does not offer: use 'ppo', "
+            "'grpo' or 'sac'"
+        )
+    if translation.get("algorithm.name") not in _THEIR_ALGORITHMS:
+        return
+    _read_optimizer(translation)
+    _read_scheduler(translation)
+    for path, (allowed, reason) in _FIXED.items():
+        translation.require(path, allowed, reason)
+    for path, (new, choices) in _CHOICES.items():
+        _convert(translation, path, new, functools.partial(_choice, choices))
+    if translation.get("algorithm.cfg.desired_kl") is None:
+        translation.take("algorithm.cfg.desired_kl")
+    if translation.take("algorithm.cfg.use_clipped_value_loss"):
+        bound = translation.get("algorithm.cfg.clip_coef") or 0.2  # of both packages, where it is not given
+        translation.put("algorithm.cfg.clip_value_coef", bound, "algorithm.cfg.use_clipped_value_loss", was=True)
+    if translation.get("algorithm.cfg.num_mini_batches") is not None:
+        translation.take("algorithm.cfg.batch_size")  # as theirs does
+    _convert(
+        translation,
+        "algorithm.cfg.num_mini_batches",
+        "algorithm.cfg.batch_size",
+        lambda number: math.ceil(_rollout_size(translation, "algorithm.cfg.batch_size") / _count(number)),
+    )
+
+
+def _read_optimizer(translation: Translation) -> None:
+    """Read the block ``optimizer``, of which only Adam's rate can be chosen here."""
+    path = "algorithm.cfg.optimizer"
+    block = translation.take_object(path)
+    block.require("name", ("adam",), "all algorithms use Adam")
+    block.require("kwargs", ({},), "Adam's other settings cannot be chosen")
+    if (rate := block.take("learning_rate")) is not None:
+        translation.put("algorithm.cfg.learning_rate", rate, f"{path}.learning_rate")
+    _refuse_rest(block)
+
+
+def _read_scheduler(translation: Translation) -> None:
+    """Read the block ``lr_scheduler``."""
+    path = "algorithm.cfg.lr_scheduler"
+    block = translation.take_object(path)
+    kwargs = block.take_object("kwargs")
+    name = block.get("name")
+    block.require("name", ("linear",), "the learning rate is constant without it, or falls linearly to 0")
+    kwargs.require("start_factor", (1.0,), "the learning rate falls from its own value to 0")
+    kwargs.require("end_factor", (0.0,), "the learning rate falls from its own value to 0")
+    _refuse_rest(block)
+    _refuse_rest(kwargs)
+    if name == "linear":
+        translation.put("algorithm.cfg.lr_schedule", "linear", path)
+
+
+def _refuse_rest(block: Translation) -> None:
+    for key, value in block.data.items():
+        block.refuse(key, f"has no counterpart here, got {value!r}")
+
+
+def _convert(translation: Translation, old: str, new: str, convert: Callable[[Any], Any]) -> None:
+    """Put ``convert`` of the value at ``old``, if there is one, at ``new``; its ConfigErrors are problems."""
+    if (value := translation.take(old)) is not None:
+        with collected(translation.problems, f"{old}: "):
+            translation.put(new, convert(value), old, was=value)
+
+
+def _rollout_size(translation: Translation, instead: str) -> int:
+    """Return the transitions of a rollout; ConfigError where the file does not say how many environments there are.
+
+    Args:
+        instead: the key that needs no number of environments.
+    """
+    num_envs = translation.get("trainer.num_envs")
+    if num_envs is None:
+        raise ConfigError(f"needs 'trainer.num_envs' beside it, or write '{instead}'")
+    return _count(num_envs) * _count(translation.get("trainer.buffer_size") or TrainerCfg.buffer_size)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ConfigError(f"must be a whole number above 0, got {value!r}")
+
+
+def _log(value: Any) -> float:
+    if _is_number(value) and value > 0:
+        return math.log(value)
+    raise ConfigError(f"must be a number above 0, got {value!r}")
+
+
+def _logs(values: Any) -> list[float]:
+    if isinstance(values, list):
+        return [_log(value) for value in values]
+    raise ConfigError(f"must be a list of two numbers, got {values!r}")
+
+
+def _choice(choices: Mapping[Any, Any], value: Any) -> Any:
+    if isinstance(value, str | bool) and value in choices:
+        return choices[value]
+    raise ConfigError(f"must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def _are_close(values: Sequence[Any], others: Sequence[float]) -> bool:
+    pairs = zip(values, others, strict=False)
+    return len(values) == len(others) and all(_is_number(a) and abs(a - b) < 0.01 for a, b in pairs)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -13,6 +13,7 @@ from embodichain.agents.rl.config.trainer_cfg import LoggerCfg
 from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, raise_problems, unknown_key, unknown_name
+from embodichain.utils.extras import install_command, install_extra
 from embodichain.utils.module_utils import find_admitted
 
 __all__ = ["MLflowLogger", "TrackioLogger"]
@@ -150,7 +151,7 @@ class MLflowLogger:
             from mlflow import MlflowClient, entities  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
             raise ConfigError(
-                "the package mlflow is not installed: pip install 'embodichain-mujoco[mlflow]', or mlflow itself"
+                f"the package mlflow is not installed: {install_extra('mlflow')}; or mlflow itself"
             ) from error
         self._metric: Any = entities.Metric
         self._client: Any = MlflowClient(tracking_uri)
@@ -208,7 +209,7 @@ class TrackioLogger:
         try:
             import trackio  # noqa: PLC0415 (optional)
         except ImportError as error:
-            raise ConfigError("the package trackio is not installed: pip install trackio") from error
+            raise ConfigError(f"the package trackio is not installed: {install_command('trackio')}") from error
         self._trackio: Any = trackio
         self._run = run
         settings = hyperparameters(run.config)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -14,14 +12,12 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-import embodichain
-from embodichain.utils import ConfigError, logger
-from embodichain.utils.utility import load_config_file
+from embodichain.agents.rl.config.named import quickstart_of
+from embodichain.utils import logger
 
 ITERATIONS_TO_ESTIMATE = 3  # the first one warms up
 HOURS_THAT_ARE_LONG = 2.0
-
-_QUICKSTARTS = "configs/agents/rl/**/train_config_quickstart.json"
+_PERIOD = 5.0  # s between two lines
 
 Rows = list[tuple[str, str]]
 """Pairs of name and text."""
@@ -67,6 +63,16 @@ def make_progress(
     return shown
 
 
+def evaluation_text(
+    num_episodes: int, num_ended: int | None = None, num_frames: int = 0, verb: str = "evaluating"
+) -> str:
+    """Return how far an evaluation is: ``"evaluating 37/200 episodes, video 220 frames"``."""
+    if num_ended is None:
+        return f"{verb} {num_episodes} episodes"
+    video = f", video {num_frames} frames" if num_frames else ""
+    return f"{verb} {num_ended}/{num_episodes} episodes{video}"
+
+
 def panel_rows(scalars: Mapping[str, float]) -> dict[str, Rows]:
     """Return the panel's names and texts by column, of the latest metrics by their tags."""
     rewards = [name for name in scalars if name.startswith("rewards/")]
@@ -98,6 +104,20 @@ def _speed(scalars: Mapping[str, float]) -> Rows:
 _PARTS = {"collect": "collecting", "update": "learning"}
 
 
+class EvaluationLog:
+    """Logs every five seconds how far an evaluation is, or what ``verb`` says is done with the episodes."""
+
+    def __init__(self, verb: str = "evaluating") -> None:
+        self._verb = verb
+        self._next = time.monotonic() + _PERIOD
+
+    def update(self, num_episodes: int, num_ended: int, num_frames: int) -> None:
+        """Log it, if it is time; called after every step."""
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + _PERIOD
+            logger.log_info(evaluation_text(num_episodes, num_ended, num_frames, self._verb))
+
+
 class ProgressDisplay:
     """Shows the progress of a training; this one shows nothing."""
 
@@ -108,8 +128,8 @@ class ProgressDisplay:
         if self.notice is not None:
             self.notice.update(iteration)
 
-    def evaluating(self, num_episodes: int) -> None:
-        """Show that an evaluation has begun."""
+    def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
+        """Show how far an evaluation is; ``num_ended`` is None: it has begun."""
 
     def close(self) -> None:
         """Stop showing."""
@@ -123,6 +143,7 @@ class PlainProgress(ProgressDisplay):
         self._done = done
         self._start = time.monotonic()
         self._next = 0.0
+        self._next_evaluating = 0.0
 
     def update(self, iteration: int, scalars: Mapping[str, float]) -> None:
         """Show the metrics after an iteration; see ``ProgressDisplay``."""
@@ -130,7 +151,7 @@ class PlainProgress(ProgressDisplay):
         elapsed = time.monotonic() - self._start
         if elapsed < self._next and iteration < self._iterations:
             return
-        self._next = elapsed + 5.0
+        self._next = elapsed + _PERIOD
         left = elapsed / (iteration - self._done) * (self._iterations - iteration)
         # Of an evaluation one number: the return where there is no success.
         hidden = "eval/avg_reward" if "eval/success_rate" in scalars else ""
@@ -138,9 +159,12 @@ class PlainProgress(ProgressDisplay):
         shown = "  ".join(f"{label} {text}" for label, text in _formatted(chosen, scalars))
         print(f"iteration {iteration}/{self._iterations}  ETA {left:.0f} s  {shown}", flush=True)
 
-    def evaluating(self, num_episodes: int) -> None:
-        """Show that an evaluation has begun."""
-        print(f"evaluating {num_episodes} episodes", flush=True)
+    def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
+        """Show an evaluation's beginning, and every five seconds how far it is; see ``ProgressDisplay``."""
+        now = time.monotonic()
+        if num_ended is None or now >= self._next_evaluating:
+            self._next_evaluating = now + _PERIOD
+            print(evaluation_text(num_episodes, num_ended, num_frames), flush=True)
 
 
 class LivePanel(ProgressDisplay):
@@ -166,9 +190,10 @@ class LivePanel(ProgressDisplay):
         self._progress.update(self._task, completed=iteration, description="")
         self._live.update(self._draw(scalars))
 
-    def evaluating(self, num_episodes: int) -> None:
-        """Show that an evaluation has begun."""
-        self._progress.update(self._task, description=f"evaluating {num_episodes} episodes")
+    def evaluating(self, num_episodes: int, num_ended: int | None = None, num_frames: int = 0) -> None:
+        """Show how far an evaluation is; see ``ProgressDisplay``."""
+        text = evaluation_text(num_episodes, num_ended, num_frames)
+        self._progress.update(self._task, description=text)
 
     def close(self) -> None:
         """Stop drawing; what was drawn last stays."""
@@ -213,19 +238,6 @@ class SlowRunNotice:
         if hours <= HOURS_THAT_ARE_LONG:
             return
         env_id = self._config.get("gym_config", {}).get("id")
-        quickstart = find_quickstart(env_id)
+        quickstart = quickstart_of(env_id)
         shorter = f". {env_id} in minutes: embodichain train {quickstart}" if quickstart else ""
         logger.log_info(f"at this speed the training takes {hours:.1f} hours on this machine{shorter}")
-
-
-def find_quickstart(env_id: object) -> Path | None:
-    """Return the shipped config that learns a registered task in minutes, if any."""
-    package = Path(embodichain.__file__).parent.parent
-    for root in dict.fromkeys((Path(), package)):
-        for path in sorted(root.glob(_QUICKSTARTS)):
-            # A file in the working directory may be anything.
-            with suppress(ConfigError, KeyError, TypeError):
-                env = load_config_file(root / load_config_file(path)["trainer"]["gym_config"])
-                if env["id"] == env_id:
-                    return path
-    return None

@@ -21,6 +21,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from embodichain.agents.rl.metrics.hyperparameters import hyperparameters
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.extras import install_extra
 from embodichain.utils.system import open_without_links
 from embodichain.utils.video import as_gif
 
@@ -167,7 +168,7 @@ class WandbSink:
             import wandb  # noqa: PLC0415 (an optional extra)
         except ImportError as error:
             raise ConfigError(
-                "trainer.use_wandb: the package wandb is not installed: pip install 'embodichain-mujoco[wandb]', "
+                f"trainer.use_wandb: the package wandb is not installed: {install_extra('wandb')}, "
                 "or add trainer.use_wandb=false to the command line"
             ) from error
         self._make_video: Any = wandb.Video

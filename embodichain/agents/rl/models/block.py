@@ -16,7 +16,7 @@ from pydantic import Discriminator, Field, PositiveInt, Tag, ValidationInfo, fie
 from tensordict import TensorDict
 from torch import nn
 
-from embodichain.agents.rl.models.cnn import CNN, CNNCfg
+from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import ConfigError, configclass
@@ -30,6 +30,7 @@ __all__ = [
     "PolicyCfg",
     "PolicySpaces",
     "RunNetworks",
+    "build_encoder",
     "build_network",
     "group_columns",
     "network_keys",
@@ -167,12 +168,21 @@ def build_network(
     in_dim = given.obs_dim + extra_dim if columns is None else len(columns)
     select = None if columns is None else Columns(columns)
     if isinstance(cfg, CNNCfg):
-        shapes = {key: _image_shape(key, f"policy.{role}.keys", given) for key in cfg.keys}
+        shapes = _image_shapes(cfg.keys, f"policy.{role}.keys", given)
         return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
     if in_dim == 0:
         raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
     mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
     return mlp if select is None else nn.Sequential(select, mlp)
+
+
+def build_encoder(cfg: ImageEncoderCfg, given: PolicySpaces) -> ImageEncoder:
+    """Build what several networks read of images.
+
+    Raises:
+        ConfigError: an entry to read is missing, no image, or too small for the convolutions.
+    """
+    return ImageEncoder(cfg, _image_shapes(cfg.keys, "policy.encoder.keys", given))
 
 
 def group_columns(policy: PolicyCfg, role: Literal["actor", "critic"], given: PolicySpaces) -> torch.Tensor | None:
@@ -213,7 +223,8 @@ RunNetworks = Callable[[Sequence[nn.Module], torch.Tensor, TensorDict], list[tor
 
 def network_keys(*networks: nn.Module) -> tuple[str, ...]:
     """Return the unique entries that networks read beside the flat observation."""
-    return tuple(dict.fromkeys(key for network in networks if isinstance(network, CNN) for key in network.keys))
+    readers = [network for network in networks if isinstance(network, CNN | ImageEncoder)]
+    return tuple(dict.fromkeys(key for network in readers for key in network.keys))
 
 
 class Columns(nn.Module):
@@ -229,6 +240,10 @@ class Columns(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Return the columns."""
         return obs[..., self.columns]
+
+
+def _image_shapes(keys: Sequence[str], place: str, given: PolicySpaces) -> dict[str, tuple[int, int, int]]:
+    return {key: _image_shape(key, place, given) for key in keys}
 
 
 def _image_shape(key: str, place: str, given: PolicySpaces) -> tuple[int, int, int]:

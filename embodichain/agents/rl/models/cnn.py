@@ -6,7 +6,7 @@ Legend: ... any batch dimensions, H height, W width, C channels, O width of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 import torch
@@ -20,8 +20,8 @@ from embodichain.utils.configclass import field
 
 
 @configclass
-class CNNNetworkCfg:
-    """The layers of a CNN; by default those of Mnih et al., "Human-level control ...", Nature 518, 2015."""
+class ConvolutionsCfg:
+    """Convolutions over an image; by default those of Mnih et al., "Human-level control ...", Nature 518, 2015."""
 
     channels: Annotated[list[PositiveInt], Field(min_length=1)] = field(default_factory=lambda: [32, 64, 64])
     """Output channels of the convolutions, from the image on."""
@@ -29,12 +29,10 @@ class CNNNetworkCfg:
     """Edge of each convolution's kernel, pixels; no padding."""
     strides: list[PositiveInt] = field(default_factory=lambda: [4, 2, 1])
     """Stride of each convolution, pixels."""
-    hidden_sizes: list[PositiveInt] = field(default_factory=lambda: [512])
-    """Widths of the hidden layers behind the features of all images and the flat observation."""
     activation: Activation = "relu"
     """After every convolution and every hidden layer."""
     orthogonal_init: bool = False
-    """Orthogonal weights and zero biases, convolutions included, as in ``MLP``."""
+    """Orthogonal weights and zero biases of convolutions and of an MLP behind them, as in ``MLP``."""
 
     @model_validator(mode="after")
     def _of_one_length(self) -> Self:
@@ -43,6 +41,14 @@ class CNNNetworkCfg:
                 "channels, kernel_sizes and strides are of the same convolutions, and must be of one length"
             )
         return self
+
+
+@configclass
+class CNNNetworkCfg(ConvolutionsCfg):
+    """The layers of a CNN."""
+
+    hidden_sizes: list[PositiveInt] = field(default_factory=lambda: [512])
+    """Widths of the hidden layers behind the features of all images and the flat observation."""
 
 
 @configclass
@@ -55,6 +61,45 @@ class CNNCfg:
     """Entries of the observation that are images, such as ``sensor/cam/color``."""
     network_cfg: CNNNetworkCfg = CNNNetworkCfg()
     """Its layers."""
+
+
+@configclass
+class ImageEncoderCfg:
+    """The ``encoder`` block of a policy whose networks share what they read of images."""
+
+    keys: Annotated[list[str], Field(min_length=1)] = field(kw_only=True)
+    """Entries of the observation that are images, such as ``sensor/cam/color``."""
+    network_cfg: ConvolutionsCfg = ConvolutionsCfg()
+    """Its convolutions."""
+    num_features: PositiveInt = 64
+    """Numbers that it makes of all images together."""
+
+
+class ImageEncoder(nn.Module):
+    """Features of images for several networks: convolutions, a linear layer, layer normalisation and tanh.
+
+    The layers behind the convolutions are those of Yarats et al., "Improving Sample Efficiency in Model-Free
+    Reinforcement Learning from Images", 2021: features of one scale, in [-1, 1], whatever the convolutions learn.
+
+    Args:
+        image_shapes: (H, W, C) of each of the block's keys.
+
+    Raises:
+        ConfigError: an image is too small for the convolutions.
+    """
+
+    def __init__(self, cfg: ImageEncoderCfg, image_shapes: Mapping[str, tuple[int, int, int]]) -> None:
+        super().__init__()
+        self.keys = tuple(cfg.keys)
+        self.num_features = cfg.num_features
+        self.encoders = nn.ModuleList(_convolutions(cfg.network_cfg, image_shapes[key][2]) for key in self.keys)
+        width = sum(_num_features(cfg.network_cfg, key, image_shapes[key]) for key in self.keys)
+        self.head = nn.Sequential(nn.Linear(width, cfg.num_features), nn.LayerNorm(cfg.num_features), nn.Tanh())
+
+    def forward(self, entries: TensorDict) -> torch.Tensor:
+        """Return the features [..., num_features] of images [..., H, W, C] by name."""
+        out: torch.Tensor = self.head(_read_images(self.keys, self.encoders, entries))
+        return out
 
 
 class CNN(nn.Module):
@@ -99,12 +144,18 @@ class CNN(nn.Module):
 
     def forward(self, obs: torch.Tensor, entries: TensorDict) -> torch.Tensor:
         """Return the output [..., out_dim] for the flat observation and images [..., H, W, C] by name."""
-        features = [
-            encoder(_channels_first(entries[key])).unflatten(0, obs.shape[:-1])
-            for key, encoder in zip(self.keys, self.encoders, strict=True)
-        ]
-        out: torch.Tensor = self.head(torch.cat((self.select(obs), *features), dim=-1))
+        features = _read_images(self.keys, self.encoders, entries)
+        out: torch.Tensor = self.head(torch.cat((self.select(obs), features), dim=-1))
         return out
+
+
+def _read_images(keys: Sequence[str], encoders: nn.ModuleList, entries: TensorDict) -> torch.Tensor:
+    """Return the outputs of the convolutions over each image [..., H, W, C], joined, [..., features]."""
+    features = [
+        encoder(_channels_first(entries[key])).unflatten(0, entries[key].shape[:-3])
+        for key, encoder in zip(keys, encoders, strict=True)
+    ]
+    return torch.cat(features, dim=-1)
 
 
 def _channels_first(images: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """The policy of soft actor-critic: a squashed Gaussian whose std depends on the state, and critics of actions.
 
-Legend: ... any batch dimensions, O flattened observation size, A action size, E critics.
+Legend: ... any batch dimensions, O flattened observation size, F features of images (0 without an encoder), A action
+size, E critics.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from embodichain.agents.rl.models.block import (
     NetworkBlock,
     PolicyCfg,
     PolicySpaces,
+    build_encoder,
     build_network,
     network_keys,
     run_network,
 )
+from embodichain.agents.rl.models.cnn import ImageEncoder, ImageEncoderCfg
 from embodichain.agents.rl.models.distributions import TanhSquash, bounded, evaluate_gaussian, sample_gaussian
 from embodichain.agents.rl.models.normalizer import RunningNormalizer
 from embodichain.agents.rl.models.policy import Policy
@@ -37,6 +40,9 @@ class SoftActorCriticCfg(PolicyCfg):
     """Network from the observation to mean and log-std of the raw action."""
     critic: NetworkBlock | None = None
     """Network of each critic, from the observation and an action to the action's value."""
+    encoder: ImageEncoderCfg | None = None
+    """What actor and critics share to read images; the critics' loss alone trains it. Null: networks that read images
+    are of type ``cnn``, each with convolutions of its own."""
     num_critics: PositiveInt = 2
     """Critics, which differ in their initial weights."""
 
@@ -56,13 +62,16 @@ def build_soft_actor_critic(
         )
     assert cfg.critic is not None
     squash = TanhSquash(given.action_space, "policy.name: soft_actor_critic")
+    encoder = None if cfg.encoder is None else build_encoder(cfg.encoder, given)
+    num_features = 0 if encoder is None else encoder.num_features
     actor = networks.get("actor")
     if actor is None:
         assert cfg.actor is not None
-        actor = build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim)
-    critics = [build_network(cfg.critic, "critic", cfg, given, 1, given.action_dim) for _ in range(cfg.num_critics)]
+        actor = build_network(cfg.actor, "actor", cfg, given, 2 * given.action_dim, num_features)
+    extra_dim = num_features + given.action_dim
+    critics = [build_network(cfg.critic, "critic", cfg, given, 1, extra_dim) for _ in range(cfg.num_critics)]
     settings = cfg.normalize_obs, cfg.init_log_std, cfg.log_std_range
-    return SoftActorCritic(given.obs_dim, given.action_dim, device, actor, critics, squash, *settings)
+    return SoftActorCritic(given.obs_dim, given.action_dim, device, actor, critics, squash, *settings, encoder)
 
 
 class SoftActorCritic(Policy):
@@ -74,12 +83,14 @@ class SoftActorCritic(Policy):
     Args:
         obs_dim: O.
         action_dim: A.
-        actor: [..., O] -> [..., 2 A], mean of u, and its log-std less ``init_log_std``; a ``CNN`` also gets the images.
-        critics: E networks [..., O + A] -> [..., 1]; likewise.
+        actor: [..., O + F] -> [..., 2 A], mean of u, and its log-std less ``init_log_std``; a ``CNN`` also gets the
+            images.
+        critics: E networks [..., O + F + A] -> [..., 1]; likewise.
         squash: maps u into the bounds.
         normalize_obs: normalise observations by their running mean and std before all networks.
         init_log_std: log-std for an output of 0.
         log_std_range: lowest and highest log-std.
+        encoder: makes the F features of images that actor and critics read behind the observation; see ``encode``.
     """
 
     evaluates = ("log_prob", "entropy")
@@ -95,6 +106,7 @@ class SoftActorCritic(Policy):
         normalize_obs: bool,
         init_log_std: float,
         log_std_range: tuple[float, float],
+        encoder: ImageEncoder | None = None,
     ) -> None:
         super().__init__()
         self.obs_dim = obs_dim
@@ -102,12 +114,13 @@ class SoftActorCritic(Policy):
         self.extra_fields = (("raw_action", action_dim),)
         self.has_normalizer = normalize_obs
         self.normalizer: nn.Module = RunningNormalizer(obs_dim) if normalize_obs else nn.Identity()
+        self.encoder = encoder
         self.actor = actor
         self.critics = nn.ModuleList(critics)
         self.squash = squash
         self.init_log_std = init_log_std
         self.log_std_range = log_std_range
-        self.obs_keys = network_keys(actor, *critics)
+        self.obs_keys = network_keys(*([] if encoder is None else [encoder]), actor, *critics)
         self.to(device)
 
     def forward(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
@@ -123,6 +136,13 @@ class SoftActorCritic(Policy):
     def evaluate_actions(self, td: TensorDict) -> TensorDict:
         """Return the actions' log-probability and entropy; see ``Policy.evaluate_actions``. There is no ``value``."""
         return TensorDict(evaluate_gaussian(td, *self._distribution(td), self.squash), batch_size=td.batch_size)
+
+    def encode(self, td: TensorDict) -> TensorDict:
+        """Return ``forward``'s input with the networks' own, ``encoded`` [..., O + F]; ``td`` is not changed.
+
+        ``sample`` and ``action_values`` read ``encoded`` if it is there: images are then encoded once for all networks.
+        """
+        return td.copy().set("encoded", self._encoded(td))
 
     def sample(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
         """Return sampled actions [..., A], and log pi [...] of the actions scaled to [-1, 1], for ``forward``'s input.
@@ -143,7 +163,7 @@ class SoftActorCritic(Policy):
             action: [..., A].
             critics: copies of the policy's, such as target networks; None: its own.
         """
-        given = torch.cat((self.normalizer(td["obs"]), self._unit(action)), dim=-1)
+        given = torch.cat((self._encoded(td), self._unit(action)), dim=-1)
         return torch.stack([run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
 
     def update_normalizer(self, obs: torch.Tensor) -> None:
@@ -157,5 +177,13 @@ class SoftActorCritic(Policy):
 
     def _distribution(self, td: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean and log-std of the raw action, [..., A] each."""
-        mean, log_std = run_network(self.actor, self.normalizer(td["obs"]), td).chunk(2, dim=-1)
+        mean, log_std = run_network(self.actor, self._encoded(td), td).chunk(2, dim=-1)
         return mean, bounded(log_std + self.init_log_std, *self.log_std_range)
+
+    def _encoded(self, td: TensorDict) -> torch.Tensor:
+        """Return what ``encode`` has written, or would write."""
+        known: torch.Tensor | None = td.get("encoded", None)
+        if known is not None:
+            return known
+        obs: torch.Tensor = self.normalizer(td["obs"])
+        return obs if self.encoder is None else torch.cat((obs, self.encoder(td["entries"])), dim=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from embodichain.agents.rl.models import Policy, policy_input
 from embodichain.agents.rl.vec_env import VecEnv, knows_success, step_with
 from embodichain.utils.modes import keeping_modes
 from embodichain.utils.threads import torch_threads
+from embodichain.utils.video import Footage
 
 EVAL_SEED_OFFSET = 1_000_003
 """Added to a run's seed for the evaluation, so that its episodes differ from the training's."""
@@ -31,6 +33,19 @@ class RecordsVideos(Protocol):
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
+
+
+@runtime_checkable
+class CountsFrames(Protocol):
+    """Environments that know what they record; that of others is not shown."""
+
+    def recorded(self) -> Footage:
+        """Return what has been recorded since ``start_recording``."""
+
+
+def footage_of(env: object) -> Footage:
+    """Return what environments have recorded since ``start_recording``, as far as they know."""
+    return env.recorded() if isinstance(env, CountsFrames) else Footage()
 
 
 class EvalEnv(VecEnv, RecordsVideos, Protocol):
@@ -189,6 +204,8 @@ class Evaluator:
 
     Attributes:
         table: the episodes of the last evaluation.
+        seconds: time of all evaluations so far, s.
+        footage: of all their videos.
     """
 
     def __init__(
@@ -203,6 +220,7 @@ class Evaluator:
         self.env = env
         self.table = EpisodeTable(num_episodes)
         self.num_episodes = num_episodes
+        self.seconds, self.footage = 0.0, Footage()
         self._seed = seed
         self._device = device
         self._video_folder = video_folder
@@ -224,7 +242,7 @@ class Evaluator:
             deterministic: take the most likely actions; else explore, as in training.
             on_step: called after every step.
         """
-        env, process_group = self.env, self._process_group or get_process_group()
+        env, process_group, start = self.env, self._process_group or get_process_group(), time.perf_counter()
         try:
             if process_group.is_main:
                 env.start_recording(self._video_folder, label)
@@ -240,21 +258,30 @@ class Evaluator:
         finally:
             with process_group.busy():
                 videos = env.stop_recording() if process_group.is_main else []
+            self.footage += footage_of(env)
+            self.seconds += time.perf_counter() - start
         success, returns, lengths = results.mean(dim=1).tolist()
         rate, interval = (success, wilson_interval(success, self.num_episodes)) if has_success else (None, None)
         return Evaluation(rate, interval, returns, lengths, self.num_episodes, videos, metrics)
+
+    def progress(self) -> tuple[int, int, int]:
+        """Return the numbers of this rank's episodes, of those that have ended, and of recorded images."""
+        return self._num_own(), self.table.num_ended, footage_of(self.env).frames
+
+    def _num_own(self) -> int:
+        process_group = self._process_group or get_process_group()
+        return len(range(process_group.rank, self.num_episodes, process_group.world_size))
 
     def _play(
         self, policy: Policy, check_stop: Callable[[], None], deterministic: bool, on_step: Callable[[], None]
     ) -> None:
         """Play this rank's episodes, each to its end."""
-        env, total, process_group = self.env, self.num_episodes, self._process_group or get_process_group()
+        env, process_group, num_own = self.env, self._process_group or get_process_group(), self._num_own()
         # Number of each environment's present episode.
         episode = torch.arange(env.num_envs, device=env.device) * process_group.world_size + process_group.rank
         obs, _ = env.reset(seed=self._seed, options=_numbering(process_group))
         state = torch.zeros(env.num_envs, policy.state_size, device=self._device) if policy.state_size else None
         take = step_with(env, policy.chunk_length)
-        num_own = len(range(process_group.rank, total, process_group.world_size))
         while self.table.num_ended < num_own:
             step = policy.get_action(policy_input(policy, obs, state, self._device), deterministic)
             obs, reward, terminated, truncated, info = take(step["action"].to(env.device))

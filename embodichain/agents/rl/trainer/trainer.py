@@ -364,10 +364,11 @@ class Trainer:
         return self._run_evaluation(progress)
 
     def _run_evaluation(self, progress: ProgressDisplay) -> dict[str, float]:
-        if self.evaluator is None:
+        if (evaluator := self.evaluator) is None:
             return {}
-        progress.evaluating(self.evaluator.num_episodes)
+        progress.evaluating(evaluator.num_episodes)
+        label, on_step = f"step_{self.global_step}", lambda: progress.evaluating(*evaluator.progress())
         with self.collector.paused():
-            self.last_evaluation = self.evaluator.run(self.policy, f"step_{self.global_step}", self._check_stop)
+            self.last_evaluation = evaluator.run(self.policy, label, self._check_stop, on_step=on_step)
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
         return self.last_evaluation.scalars()

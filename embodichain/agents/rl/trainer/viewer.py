@@ -17,6 +17,7 @@ import rich
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.extras import install_extra
 
 _OWN_NAMES = ("127.0.0.1", "localhost", "::1")
 _SHOWN = 100  # characters of a foreign header at most
@@ -30,7 +31,7 @@ _POLL = 0.1  # s between two looks for a signal while the training is paused
 def check_viewer_is_installed(place: str = "trainer.viewer") -> None:
     """Raise a ConfigError about ``place`` if the extra ``viewer`` is not installed."""
     if importlib.util.find_spec("viser") is None:
-        raise ConfigError(f"{place}: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'")
+        raise ConfigError(f"{place}: the package viser is not installed: {install_extra('viewer')}")
 
 
 class Scene(Protocol):

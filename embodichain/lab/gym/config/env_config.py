@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import PositiveInt
 
+from embodichain.lab.gym.config.dialects import modernise_env
 from embodichain.lab.gym.config.files_beside import find_files_beside
 from embodichain.lab.gym.config.model_names import with_model_names
 from embodichain.lab.gym.config.scene_checks import has_config_robot, names_in_config, needed_problems, scene_problems
@@ -172,7 +173,9 @@ def parse_env(
     folder: Path = Path(),
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
-    problems = [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
+    problems: list[str] = []
+    data = modernise_env(data, problems)
+    problems += [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
         env_class = spec.cls

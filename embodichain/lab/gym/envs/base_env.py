@@ -75,6 +75,7 @@ class BaseEnv(TaskHooks):
     def get_info(self, **kwargs: Any) -> dict[str, Any]:
         """Return ``success``, ``fail``, ``metrics``, ``elapsed_steps`` and an empty ``rewards``."""
         success, fail, metrics = checked_task_state(self.compute_task_state(**kwargs), self.num_envs, type(self))
+        self._has_success = success is not self._never
         fail = fail.clone() if fail is self._never else fail
         flags: dict[str, Any] = {"success": success, "fail": fail, "elapsed_steps": self.elapsed_steps}
         return flags | {"metrics": metrics, "rewards": {}}

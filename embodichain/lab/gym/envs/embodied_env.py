@@ -29,13 +29,14 @@ from embodichain.lab.gym.envs.managers import (
 )
 from embodichain.lab.gym.envs.managers.base import Manager
 from embodichain.lab.gym.envs.managers.cfg import EventCfg, FunctorCfg
-from embodichain.lab.gym.envs.managers.record import record_camera_data
+from embodichain.lab.gym.envs.managers.record import recorders_in
 from embodichain.lab.gym.envs.mirror_map import build_mirror_map
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
+from embodichain.utils.video import Footage
 
 _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
 
@@ -335,8 +336,7 @@ class EmbodiedEnv(BaseEnv):
                 one. Those of mode ``startup`` happen at once.
 
         Raises:
-            ConfigError: with every error, a line each, as for the events of the config; or an event that prepares the
-                scene before it is compiled.
+            ConfigError: with every error, a line each; also an event that prepares the scene before it is compiled.
         """
         self.event_manager.add(cfgs)
         self._has_begun = False
@@ -344,15 +344,16 @@ class EmbodiedEnv(BaseEnv):
 
     def start_recording(self, folder: Path, label: str) -> None:
         """Let the recording events write videos ``<folder>/<name>_<label>.mp4`` from now on."""
-        for recorder in self._recorders():
+        for recorder in recorders_in(self.event_manager.functors):
             recorder.start(folder, label)
 
     def stop_recording(self) -> list[Path]:
         """Finish the videos and return their paths."""
-        return [path for recorder in self._recorders() if (path := recorder.stop()) is not None]
+        return [path for recorder in recorders_in(self.event_manager.functors) if (path := recorder.stop()) is not None]
 
-    def _recorders(self) -> list[record_camera_data]:
-        return [event for event in self.event_manager.functors if isinstance(event, record_camera_data)]
+    def recorded(self) -> Footage:
+        """Return what has been recorded since ``start_recording``."""
+        return sum((recorder.footage for recorder in recorders_in(self.event_manager.functors)), Footage())
 
     @override
     def state_dict(self) -> dict[str, Any]:

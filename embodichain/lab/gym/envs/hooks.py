@@ -58,13 +58,19 @@ class TaskHooks(gym.Env[Any, Any]):
     """Whether an episode ends when the task is achieved."""
     _never: Tensor
     """[N] bool, false everywhere."""
+    _has_success = True
 
     def compute_task_state(self, **kwargs: Any) -> TaskState:
         """Return whether the task is achieved [N] bool, whether it has failed [N] bool, and metrics [N] by name.
 
-        Called once in each control step, and once in each ``reset()``, so counters belong in ``_update_sim_state``.
+        Called once in each control step, and once in each ``reset()``, so counters belong in ``_update_sim_state``. A
+        task that has no success returns ``self._never`` for it, and is then measured by its return.
         """
         return self._never, self._never, {}
+
+    def knows_success(self) -> bool:
+        """Return whether the task has a success, as its ``compute_task_state`` has said."""
+        return self._has_success
 
     def get_reward(self, obs: TensorDict, action: Tensor, info: dict[str, Any]) -> Tensor:
         """Return the reward [N]; ``info["rewards"]`` may be filled with its terms."""

@@ -1,4 +1,4 @@
-"""Our environments as Stable-Baselines3's; needs ``pip install 'embodichain-mujoco[sb3]'``. Shapes: N environments."""
+"""Our environments as Stable-Baselines3's; needs the extra ``sb3``. Shapes: N environments."""
 
 from __future__ import annotations
 

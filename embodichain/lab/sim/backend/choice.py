@@ -13,10 +13,10 @@ import torch
 from embodichain.lab.sim.backend.base import Backend
 from embodichain.lab.sim.backend.mujoco_batch import MujocoBatchBackend
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 
 WARP_ON_CPU = "warp:cpu"
 """The ``sim_device`` of MuJoCo Warp on the CPU: slower than MuJoCo, but the same code as on a GPU."""
-_HELP = "pip install 'embodichain-mujoco[gpu]'"
 
 
 def has_warp() -> bool:
@@ -43,7 +43,8 @@ def parse_sim_device(sim_device: str | torch.device) -> tuple[bool, torch.device
             there = f"there are {count} (cuda:0 to cuda:{count - 1})" if count else "CUDA is not available here"
             raise ConfigError(f"sim_device: '{name}' cannot be used: {there}")
     if not has_warp():
-        raise ConfigError(f"sim_device: '{name}' needs the package mujoco_warp: {_HELP}, or sim_device 'cpu'")
+        hint = f"{install_extra('gpu')}, or sim_device 'cpu'"
+        raise ConfigError(f"sim_device: '{name}' needs the package mujoco_warp: {hint}")
     return True, device
 
 

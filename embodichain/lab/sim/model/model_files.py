@@ -18,6 +18,7 @@ from embodichain.lab.sim.model.checks import MENAGERIE
 from embodichain.lab.sim.model.mujoco_warnings import collecting_warnings
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import nearest
+from embodichain.utils.extras import install_extra
 
 MESH_FORMATS = (".obj", ".stl", ".msh")
 """Of meshes that can be read."""
@@ -134,7 +135,7 @@ def _from_menagerie(name: str, place: str) -> mujoco.MjSpec:
         import mujoco_menagerie  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
-            f"{place}: '{MENAGERIE}{name}' needs the extra: pip install 'embodichain-mujoco[menagerie]'"
+            f"{place}: '{MENAGERIE}{name}' needs mujoco-menagerie: {install_extra('menagerie')}"
         ) from error
     model, _, entry = name.partition("/")
     try:

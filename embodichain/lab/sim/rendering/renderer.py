@@ -15,6 +15,7 @@ from embodichain.lab.sim.rendering.appearance import Appearance
 from embodichain.lab.sim.rendering.opengl import OpenGLDrawer, RenderThreads, opengl_problem
 from embodichain.lab.sim.rendering.shot import Drawer, RenderingUnavailableError, Shot
 from embodichain.utils import logger
+from embodichain.utils.extras import install_extra
 
 _NEAR, _FAR = 0.02, 50.0  # m
 
@@ -93,9 +94,6 @@ class Renderer:
         self._drawer.close()
 
 
-_HELP = "pip install 'embodichain-mujoco[raytrace]'"
-
-
 def make_drawer(backend: Backend, appearance: Appearance, num_threads: int, enable_rt: bool, device: str) -> Drawer:
     """Return the renderer of the cameras that are sensors.
 
@@ -123,7 +121,7 @@ def choose_ray_tracing(enable_rt: bool) -> bool:
     if problem is None:
         return False
     if not has_warp():
-        raise RenderingUnavailableError(f"{problem}; or use ray tracing: {_HELP}") from problem
+        raise RenderingUnavailableError(f"{problem}; or use ray tracing: {install_extra('raytrace')}") from problem
     _say_once("off-screen OpenGL is missing: images are ray-traced, which is slower")
     return True
 
@@ -137,7 +135,7 @@ def ray_tracer(backend: Backend, appearance: Appearance, device: str, num_thread
     try:
         module = import_for_warp("embodichain.lab.sim.rendering.ray_tracer")
     except ModuleNotFoundError as error:
-        raise RenderingUnavailableError(f"ray tracing needs {error.name}: {_HELP}") from error
+        raise RenderingUnavailableError(f"ray tracing needs {error.name}: {install_extra('raytrace')}") from error
     tracer: Drawer = module.RayTracer(backend, appearance, device, num_threads, shadows)
     return tracer
 

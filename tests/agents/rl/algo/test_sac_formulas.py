@@ -197,9 +197,9 @@ def test_gradient_of_actor_and_temperature_by_hand(reduction: Any, w_a: float) -
     assert metrics["actor_grad_norm"] == pytest.approx(math.hypot(of_mean, of_log_std), rel=1e-4)
     assert metrics["entropy"] == pytest.approx(-log_prob, rel=1e-4)
     assert metrics["temperature"] == pytest.approx(0.7)
-    # The target entropy is -A = -1: d/d log alpha of -alpha (log pi - 1)
+    # The target entropy is -A = -1: d/d log alpha of -log alpha (log pi - 1)
     assert sac.temperature.log.grad is not None
-    assert sac.temperature.log.grad.item() == pytest.approx(-0.7 * (log_prob - 1), rel=1e-4)
+    assert sac.temperature.log.grad.item() == pytest.approx(-(log_prob - 1), rel=1e-4)
 
 
 @pytest.mark.parametrize("space", [UNIT, spaces.Box(-100, 500, (1,))])
@@ -222,6 +222,13 @@ def test_temperature_falls_above_the_target_entropy_and_rises_below() -> None:
         sac = make_sac(target_entropy=target, learning_rate=0.1)
         update(sac)
         assert (sac.temperature().item() > 1) is rises
+
+
+def test_temperature_falls_as_fast_as_it_rises() -> None:
+    for target, expected in ((-50.0, -2.0), (50.0, 2.0)):
+        sac = make_sac(target_entropy=target, learning_rate=0.1)
+        update(sac, num_steps=20)
+        assert sac.temperature.log.item() == pytest.approx(expected, rel=0.02)  # 20 steps of 0.1
 
 
 def test_critics_get_no_gradient_from_the_actors_step_and_learn_on_after_it() -> None:

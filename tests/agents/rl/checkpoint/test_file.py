@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import BaseAlgorithm, build_algo
 from embodichain.agents.rl.buffer import allocate_rollout
-from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, save_checkpoint
+from embodichain.agents.rl.checkpoint.file import FORMAT_VERSION, load_checkpoint, pack, save_checkpoint, write_packed
 from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError
 from embodichain.utils.files import remove_unfinished, write_json
@@ -39,6 +39,28 @@ def test_loaded_content_is_what_was_saved(tmp_path: Path) -> None:
     assert (loaded["global_step"], loaded["config"]) == (7, content["config"])
     assert loaded["format_version"] == FORMAT_VERSION
     assert os.listdir(tmp_path) == ["a_step_7.pt"]  # and no temporary file
+
+
+def test_streamed_file_is_that_of_the_packed_archive(tmp_path: Path) -> None:
+    content = {"weight": torch.arange(100.0), "names": ["a", None]}
+    save_checkpoint(tmp_path / "streamed.pt", content)
+    write_packed(tmp_path / "packed.pt", *pack(content))
+    assert (tmp_path / "streamed.pt").read_bytes() == (tmp_path / "packed.pt").read_bytes()
+
+
+def test_archive_is_never_whole_in_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    save = torch.save
+
+    def note(content: Any, file: Any) -> None:
+        written.append(file._file.tell())
+        save(content, file)
+        written.append(file._file.tell())
+
+    monkeypatch.setattr(torch, "save", note)
+    save_checkpoint(tmp_path / "a.pt", {"weight": torch.zeros(100_000)})
+    assert written[0] == 0
+    assert written[1] > 400_000
 
 
 @pytest.mark.parametrize("is_there_already", [False, True])

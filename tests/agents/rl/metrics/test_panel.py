@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from embodichain.agents.rl.metrics.panel import LivePanel, PlainProgress, make_progress, panel_rows
+from embodichain.agents.rl.metrics.panel import EvaluationLog, LivePanel, PlainProgress, make_progress, panel_rows
 
 METRICS = {
     "charts/SPS": 1000.0,
@@ -44,6 +44,10 @@ def test_panel_shows_iteration_and_metrics(width: int) -> None:
     panel._live.refresh()
     if width == 160:
         assert "evaluating 200 episodes" in out.getvalue()
+    panel.evaluating(200, 37, 220)
+    panel._live.refresh()
+    if width == 160:
+        assert "evaluating 37/200 episodes, video 220 frames" in out.getvalue()
     panel.update(3, METRICS)
     panel.close()
     assert "evaluating" not in out.getvalue().rpartition("iteration 3/4")[2]
@@ -69,6 +73,22 @@ def test_where_there_is_no_terminal_lines_are_printed(capsys: pytest.CaptureFixt
     line = capsys.readouterr().out
     assert line.startswith("iteration 1/4  ETA 0 s  ")
     assert line.endswith("steps/s 1,234  return 1.00  eval 95.5%\n")
+
+
+def test_evaluation_says_how_far_it_is_every_five_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("embodichain.agents.rl.metrics.panel.time.monotonic", lambda: clock[0])
+    progress, log = PlainProgress(5), EvaluationLog()
+    progress.evaluating(200)
+    for _ in range(6):  # a step takes 2 s: after 6 s and 12 s there is a line
+        clock[0] += 2.0
+        progress.evaluating(200, 37, 220)
+        log.update(200, 0, 0)
+    out, err = capsys.readouterr()
+    assert out.splitlines() == ["evaluating 200 episodes", *["evaluating 37/200 episodes, video 220 frames"] * 2]
+    assert err.splitlines() == ["[INFO] evaluating 0/200 episodes"] * 2
 
 
 def test_plain_lines_come_every_five_seconds_and_for_the_last_iteration(

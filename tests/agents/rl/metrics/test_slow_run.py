@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.agents.rl.metrics.panel import find_quickstart, make_progress
-from tests.agents.rl.fakes import CONFIGS
+from embodichain.agents.rl.metrics.panel import make_progress
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +32,9 @@ def test_run_of_hours_says_so_once_and_names_the_quickstart_of_its_task(
 ) -> None:
     # After three iterations of 108 s, 100 are left: 10800 s, 3 hours.
     (line,) = notices(108.0, monkeypatch, capsys, env_id="PushCubeRL")
-    quickstart = CONFIGS / "agents/rl/push_cube/train_config_quickstart.json"
     assert line == (
         "[INFO] at this speed the training takes 3.0 hours on this machine. PushCubeRL in minutes: embodichain train "
-        f"{quickstart}"
+        "push_cube"
     )
     # Of a run that is resumed, the time left counts: 50 iterations of 216 s.
     (line,) = notices(216.0, monkeypatch, capsys, done=50, env_id="OwnRL")
@@ -46,24 +44,3 @@ def test_run_of_hours_says_so_once_and_names_the_quickstart_of_its_task(
 
 def test_run_of_two_hours_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert notices(72.0, monkeypatch, capsys, env_id="PushCubeRL") == []  # 100 x 72 s = 2 hours
-
-
-def test_quickstart_is_named_from_the_working_directory_where_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(CONFIGS.parent)
-    for path in CONFIGS.glob("**/train_config_quickstart.json"):
-        assert path.relative_to(CONFIGS.parent) in [find_quickstart(env_id) for env_id in _task_ids()]
-    assert find_quickstart("OwnRL") is None
-    assert find_quickstart(None) is None
-
-
-def _task_ids() -> list[str]:
-    arms = ["CartPoleRL", "OpenDrawerRL", "PickCubeRL", "PushCubeRL", "ReachRL"]
-    return [*arms, "G1FlatRL", "Go2FlatRL", "Go2RoughRL"]
-
-
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"trainer": 3}', '{"trainer": {"gym_config": {}}}'])
-def test_what_else_lies_in_the_working_directory_does_no_harm(text: str) -> None:
-    folder = Path("configs/agents/rl/own")
-    folder.mkdir(parents=True)
-    (folder / "train_config_quickstart.json").write_text(text, encoding="utf-8")
-    assert find_quickstart("CartPoleRL") == CONFIGS / "agents/rl/basic/cart_pole/train_config_quickstart.json"

@@ -10,6 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from embodichain.agents.rl.models import CNN, MLP, CNNCfg, CNNNetworkCfg
+from embodichain.agents.rl.models.cnn import ConvolutionsCfg, ImageEncoder, ImageEncoderCfg
 
 TINY: dict[str, Any] = {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]}
 
@@ -77,3 +78,18 @@ def test_orthogonal_initialisation_covers_the_convolutions() -> None:
 def test_image_smaller_than_the_convolutions_is_refused() -> None:
     with pytest.raises(ValueError, match=r"image 'a' of 3 x 9 pixels is too small .*\[2, 2\]"):
         make_cnn(["a"], {"a": (3, 9, 1)}, channels=[2, 2], kernel_sizes=[2, 2], strides=[2, 2])
+
+
+def test_encoder_joins_all_images_to_features_of_one_scale() -> None:
+    torch.manual_seed(0)
+    network = ConvolutionsCfg(channels=[2], kernel_sizes=[2], strides=[2])
+    cfg = ImageEncoderCfg(keys=["a", "b"], network_cfg=network, num_features=7)
+    encoder = ImageEncoder(cfg, {"a": (4, 6, 3), "b": (2, 2, 1)})
+    assert next(encoder.head.parameters()).shape == (7, 14)  # 2 channels of 2 x 3, 2 of 1 x 1
+    images = TensorDict({"a": 1000 * torch.rand(4, 3, 4, 6, 3), "b": torch.rand(4, 3, 2, 2, 1)}, batch_size=[4, 3])
+    features = encoder(images)
+    assert features.shape == (4, 3, 7)
+    # Normalised over the features, then squashed.
+    raw = features.atanh()
+    torch.testing.assert_close(raw.mean(-1), torch.zeros(4, 3), atol=1e-3, rtol=0)
+    torch.testing.assert_close(raw.std(-1, correction=0), torch.ones(4, 3), atol=1e-2, rtol=0)

@@ -25,6 +25,11 @@ CNN: dict[str, Any] = {
     "keys": ["camera"],
     "network_cfg": {"channels": [2], "kernel_sizes": [2], "strides": [2], "hidden_sizes": [3]},
 }
+ENCODER: dict[str, Any] = {
+    "keys": ["camera"],
+    "network_cfg": {"channels": [2], "kernel_sizes": [2], "strides": [2]},
+    "num_features": 3,
+}
 # The flat observation: a (2 numbers), b (1), in this order; the image is none of it.
 OBSERVATION = spaces.Dict(
     {
@@ -250,6 +255,60 @@ def test_critic_of_images_with_a_group_reads_image_group_and_action() -> None:
     assert inputs_that_matter(values, obs, action) == [[False, False, True], [True, True]]
     chosen = policy.forward(td_of(obs, entries=entries))["action"]
     assert inputs_that_matter(chosen, obs) == [[True] * 3]
+
+
+def td_with_images(*batch_size: int) -> TensorDict:
+    images = torch.randint(256, (*batch_size, 4, 4, 3), dtype=torch.uint8)
+    entries = TensorDict({"camera": images}, batch_size=batch_size)
+    return td_of(torch.randn(*batch_size, 3), entries=entries)
+
+
+@pytest.mark.parametrize("batch_size", [(4,), (4, 5)])
+def test_actor_and_critics_share_the_features_of_an_encoder(batch_size: tuple[int, ...]) -> None:
+    policy = built(OBSERVATION, encoder=ENCODER, obs_groups={"actor": ["b"]}, normalize_obs=True)
+    policy.update_normalizer(3 * torch.randn(50, 3) + 1)
+    assert policy.obs_keys == ("camera",)
+    td = policy.encode(td_with_images(*batch_size))
+    assert td["encoded"].shape == (*batch_size, 3 + 3)
+    torch.testing.assert_close(td["encoded"][..., :3], policy.normalizer(td["obs"]))
+    # The actor reads b and the 3 features; critics all, and 2 actions.
+    assert next(policy.actor.parameters()).shape == (5, 1 + 3)
+    assert [next(critic.parameters()).shape for critic in policy.critics] == [(5, 3 + 3 + 2)] * 2
+    action = torch.rand(*batch_size, 2)
+    plain = td.exclude("encoded")
+    assert torch.equal(policy.action_values(td, action), policy.action_values(plain, action))
+    chosen, mean = policy.get_action(plain.clone(), True)["action"], policy.get_action(td.clone(), True)["action"]
+    assert torch.equal(chosen, mean)
+    assert chosen.shape == (*batch_size, 2)
+    plain["entries", "camera"] = 255 - plain["entries", "camera"]
+    assert not torch.allclose(policy.action_values(plain, action), policy.action_values(td, action))
+    assert not torch.allclose(policy.get_action(plain, True)["action"], chosen)
+
+
+def test_encoding_changes_nothing_of_its_input() -> None:
+    td = td_with_images(4)
+    before = td.clone()
+    built(OBSERVATION, encoder=ENCODER).encode(td)
+    assert set(td.keys()) == set(before.keys())
+    assert (td == before).all()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "message"),
+    [
+        ({"keys": ["camra"]}, "policy.encoder.keys: unknown image 'camra'"),
+        ({"keys": ["a"]}, "policy.encoder.keys: 'a' is no image [height, width, channels]"),
+        ({"keys": []}, "policy.encoder.keys"),
+        ({"network_cfg": {}}, "image 'camera' of 4 x 4 pixels is too small for convolutions"),
+        ({"network_cfg": {"hidden_sizes": [4]}}, "policy.encoder.network_cfg.hidden_sizes: unknown key"),
+        ({"num_features": 0}, "policy.encoder.num_features: Input should be greater than 0, got 0"),
+    ],
+)
+def test_wrong_encoder_is_one_line(encoder: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        built(OBSERVATION, encoder={**ENCODER, **encoder})
+    assert message in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
 
 
 def test_networks_read_normalised_observations() -> None:

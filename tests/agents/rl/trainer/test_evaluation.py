@@ -17,6 +17,7 @@ from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
 from embodichain.utils.utility import load_json
+from embodichain.utils.video import Footage
 from tests.agents.rl.fakes import CART_POLE_ENV, ScriptedEnv, linear_policy
 
 
@@ -105,6 +106,34 @@ def test_video_lasts_as_long_as_the_evaluation() -> None:
     assert env.recordings == [(Path("videos"), "step_8")]
     assert not env.is_recording
     assert result.videos == [Path("videos/step_8.mp4")]
+
+
+class FilmedEnv(ScriptedEnv):
+    """Records an image a step, which takes half a second."""
+
+    def start_recording(self, folder: Path, label: str) -> None:
+        super().start_recording(folder, label)
+        self.actions.clear()
+
+    def recorded(self) -> Footage:
+        return Footage(len(self.actions), 0.5 * len(self.actions))
+
+
+def test_evaluator_knows_how_far_it_is_and_what_its_videos_took() -> None:
+    evaluator = Evaluator(FilmedEnv(2), 4, 5, torch.device("cpu"), Path("videos"))
+    seen: list[tuple[int, int, int]] = []
+    evaluator.run(linear_policy(), "a", on_step=lambda: seen.append(evaluator.progress()))
+    # Two environments play episodes of 1 and 3, and of 2 and 4 steps; one ends after each of the steps 1, 2, 4 and 6.
+    assert seen == [(4, 1, 1), (4, 2, 2), (4, 2, 3), (4, 3, 4), (4, 3, 5), (4, 4, 6)]
+    evaluator.run(linear_policy(), "b")
+    assert evaluator.footage == Footage(12, 6.0)
+    assert 0.0 < evaluator.seconds < 5.0
+
+
+def test_video_of_an_environment_that_does_not_count_is_not_counted() -> None:
+    evaluator = Evaluator(ScriptedEnv(2), 4, 5, torch.device("cpu"), Path("videos"))
+    evaluator.run(linear_policy(), "a")
+    assert (evaluator.progress(), evaluator.footage) == ((4, 4, 0), Footage())
 
 
 @pytest.fixture

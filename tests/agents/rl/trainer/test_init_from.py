@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
+from embodichain.agents.rl.models import SoftActorCriticCfg, build_policy
+from embodichain.agents.rl.models.registry import parse_policy_block
 from embodichain.agents.rl.train import main
+from embodichain.agents.rl.trainer.init_from import init_policy
+from embodichain.utils import ConfigError
 from tests.agents.rl.fakes import assert_same, tiny_config, write_config
 
 GRPO = {"name": "grpo", "cfg": {"n_epochs": 1, "batch_size": 8, "group_size": 2, "kl_coef": 0.1}}
@@ -139,3 +146,24 @@ def test_parameters_that_were_used_in_another_way_are_refused(
         "its policy uses the same parameters in another way: squash False there, True here; "
         "actor.network_cfg.activation 'tanh' there, 'relu' here"
     )
+
+
+def test_another_activation_of_an_encoder_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = {"channels": [2], "kernel_sizes": [2], "strides": [2]}
+    block: dict[str, Any] = {
+        "name": "soft_actor_critic",
+        "actor": {"network_cfg": {"hidden_sizes": [2]}},
+        "critic": {"network_cfg": {"hidden_sizes": [2]}},
+        "encoder": {"keys": ["camera"], "network_cfg": network},
+    }
+    space = spaces.Dict({"camera": spaces.Box(0, 255, (4, 4, 3), np.uint8)})
+    policy = build_policy(block, 0, spaces.Box(-1, 1, (1,)), "cpu", observation_space=space)
+    saved = SimpleNamespace(checkpoint="there.pt", content={"policy": policy.state_dict(), "config": {"policy": block}})
+    monkeypatch.setattr("embodichain.agents.rl.trainer.init_from.find_run", lambda target: saved)
+    cfg = parse_policy_block({**block, "init_from": "there"})
+    init_policy(policy, cfg)
+    assert isinstance(cfg, SoftActorCriticCfg)
+    assert cfg.encoder is not None
+    cfg.encoder.network_cfg.activation = "tanh"
+    with pytest.raises(ConfigError, match=r"another way: encoder\.network_cfg\.activation 'relu' there, 'tanh' here$"):
+        init_policy(policy, cfg)

@@ -143,7 +143,7 @@ def test_best_is_what_succeeds_most_often_and_among_equals_what_has_the_highest_
     run = Run(tmp_path, eval_freq="1 it")
     outcomes = iter([(0.0, -5.0), (0.5, -9.0), (0.5, -4.0), (0.5, math.nan), (0.4, 8.0)])
 
-    def evaluate(*args: Any) -> Evaluation:
+    def evaluate(*args: Any, **kwargs: Any) -> Evaluation:
         success, reward = next(outcomes)
         return Evaluation(success, (0.0, 1.0), reward, 3.0, 3)
 

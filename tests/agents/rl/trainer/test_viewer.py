@@ -24,6 +24,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer import viewer
 from embodichain.agents.rl.trainer.viewer import BrowserViewer, Pause, metrics_html, refusal
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from tests.agents.rl.fakes import tiny_config, write_config
 
 
@@ -104,9 +105,8 @@ def test_missing_extra_is_said_before_anything_is_built(
     monkeypatch.setitem(sys.modules, "viser", None)
     monkeypatch.setattr(build, "build_env", None)  # a call of it would fail
     assert train.main(["--config", write_config(tmp_path, tiny_config(trainer__viewer=True))]) == 2
-    assert "error: trainer.viewer: the package viser is not installed: pip install 'embodichain-mujoco[viewer]'" in (
-        capsys.readouterr().err
-    )
+    hint = install_extra("viewer")
+    assert f"error: trainer.viewer: the package viser is not installed: {hint}" in capsys.readouterr().err
     assert not (tmp_path / "outputs").exists()
 
 

@@ -45,6 +45,22 @@ def test_anything_else_is_named(value: Any, got: str) -> None:
     )
 
 
+class Balance(EmbodiedEnv):
+    """A task with a success, which none of its episodes reaches."""
+
+    def compute_task_state(self, **kwargs: Any) -> Any:
+        return self.elapsed_steps > 1000, self._never, {}
+
+
+@pytest.mark.parametrize(("task", "knows"), [(EmbodiedEnv, False), (Balance, True)])
+def test_task_without_a_success_says_so_even_if_it_never_succeeds(task: type[EmbodiedEnv], knows: bool) -> None:
+    env = task(cart_cfg(2))
+    env.reset()
+    assert env.knows_success() is knows
+    env.step(torch.zeros(2, 1))
+    assert env.knows_success() is knows
+
+
 class Calls(EmbodiedEnv):
     """Lists the calls of its hooks, with the elapsed steps; its episodes have two."""
 

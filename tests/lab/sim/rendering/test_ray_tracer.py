@@ -269,7 +269,7 @@ def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
 
     monkeypatch.delitem(sys.modules, "embodichain.lab.sim.rendering.ray_tracer", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
-    with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: pip install .*\[raytrace\]"):
+    with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: pip install .*'mujoco-warp"):
         make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
 
 

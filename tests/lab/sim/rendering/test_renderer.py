@@ -152,6 +152,6 @@ def test_missing_opengl_is_an_error_that_says_what_to_install(
 
     monkeypatch.setattr(mujoco, "Renderer", fail)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    problem = r"apt-get install libegl1 libgl1 .*eglQueryString.*pip install 'embodichain-mujoco\[raytrace\]'"
+    problem = r"apt-get install libegl1 libgl1 .*eglQueryString.*pip install .*'mujoco-warp"
     with pytest.raises(RenderingUnavailableError, match=problem):
         Renderer(sim.backend, sim.appearance, WIDTH, HEIGHT)

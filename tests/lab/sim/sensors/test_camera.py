@@ -234,7 +234,7 @@ def test_without_opengl_images_are_an_error_that_says_what_to_install(monkeypatc
     monkeypatch.setattr(mujoco, "Renderer", fail)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     sim = scene(CameraCfg("cam", **VIEW))
-    problem = r"sensor 'cam': its images are needed, but .* OpenGL .* apt-get install .*pip install .*\[raytrace\]"
+    problem = r"sensor 'cam': its images are needed, but .* OpenGL .* apt-get install .*pip install .*'mujoco-warp"
     with pytest.raises(ConfigError, match=problem):
         sim.get_sensor("cam").get_data()
     sim.close()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 
 
 def download(repo: str, revision: str | None, patterns: Sequence[str], place: str) -> Path:
@@ -22,8 +23,7 @@ def download(repo: str, revision: str | None, patterns: Sequence[str], place: st
     name = repo if revision is None else f"{repo}@{revision}"
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError(
-            f"{place}: '{name}' is no folder here, and to download it needs huggingface_hub: pip install "
-            "'embodichain-mujoco[vla]'"
+            f"{place}: '{name}' is no folder here, and to download it needs huggingface_hub: {install_extra('vla')}"
         )
     import huggingface_hub  # noqa: PLC0415 (optional extra)
 

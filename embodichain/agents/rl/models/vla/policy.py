@@ -28,8 +28,10 @@ from embodichain.agents.rl.models.vla.loading import (
     find_vla_class,
     read_model_path,
 )
+from embodichain.agents.rl.models.vla.smolvla import SmolVLA
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
+from embodichain.utils.extras import install_extra
 from embodichain.utils.observations import entry_spaces
 
 _LORA = "policy.vla_config.lora"
@@ -220,6 +222,8 @@ def _around(model: nn.Module, config: Mapping[str, Any], vla: VLAConfig, space: 
         ConfigError: the observation lacks an entry that the model reads, or adapters do not fit the model.
     """
     policy = VLAPolicy(model if vla.lora is None else add_lora(model, vla.lora), config)
+    if isinstance(model, SmolVLA):
+        model.check_training()
     there = entry_spaces(space)
     for key in policy.obs_keys:
         if key not in there:
@@ -257,7 +261,7 @@ def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:
             if not any(path == name or path.endswith(f".{name}") for path in paths):
                 raise ConfigError(f"{_LORA}.{key}: {type(model).__name__} has no module whose path ends in '{name}'")
     if importlib.util.find_spec("peft") is None:
-        raise ConfigError(f"{_LORA}: needs peft: pip install 'embodichain-mujoco[vla]'")
+        raise ConfigError(f"{_LORA}: needs peft: {install_extra('vla')}")
     import peft  # noqa: PLC0415 (optional extra)
 
     config = peft.LoraConfig(

@@ -4,8 +4,8 @@ Shukor et al., "SmolVLA: A Vision-Language-Action Model for Affordable and Effic
 that of LeRobot, with transformers' layers. Needs the extra ``vla``.
 
 Legend: B batch, P tokens of the prefix (images, words, state), L those of the instruction, H executed actions of a
-chunk, F predicted ones, A action size, W that of the flow, J size of the state, D width of the language model, E that
-of the expert, G its heads for keys and values, C their size.
+chunk, F predicted ones, A action size, W that of the flow, J size of the state, I tokens of all images, D width of the
+language model, E that of the expert, G its heads for keys and values, C their size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from embodichain.agents.rl.models.vla.gaussian_vla import INSTRUCTION, STATE, GaussianVLA, vla_observation
 from embodichain.agents.rl.models.vla.smolvla_config import (
@@ -32,6 +33,7 @@ from embodichain.agents.rl.models.vla.smolvla_config import (
 from embodichain.agents.rl.models.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
 from embodichain.agents.rl.models.vla.statistics import denormalized, normalized, shift_of
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 from embodichain.utils.validation import from_dict
 
 
@@ -77,6 +79,7 @@ class SmolVLA(GaussianVLA):
     action_mean: torch.Tensor  # [A], if actions are normalised
     action_std: torch.Tensor  # [A]
     flow_shape: tuple[int, int]  # F, W
+    extra_fields: tuple[tuple[str, int], ...]
     read_words: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
     """Turns the observation's instructions [B, L] into the language model's tokens and a mask that is False at
     padding. Unless another function is put here, they are its tokens."""
@@ -87,22 +90,23 @@ class SmolVLA(GaussianVLA):
         self.cfg = cfg
         self.read_words = _own_words
         if importlib.util.find_spec("transformers") is None:
-            raise ConfigError(
-                "policy.vla_config.model_class: SmolVLA needs transformers: pip install 'embodichain-mujoco[vla]'"
-            )
+            raise ConfigError(f"policy.vla_config.model_class: SmolVLA needs transformers: {install_extra('vla')}")
         from transformers import LlamaConfig, LlamaModel, SmolVLMConfig, SmolVLMModel  # noqa: PLC0415
         from transformers.models.smolvlm import SmolVLMVisionConfig  # noqa: PLC0415
 
         self.imitation_length = cfg.flow_length or cfg.chunk_length  # F
         self.flow_shape = (self.imitation_length, cfg.action_width or cfg.action_dim)
         self._state_width = cfg.state_width or cfg.state_dim
-        self.extra_fields = (("noise", math.prod(self.flow_shape)),)
         if cfg.action_normalization != "IDENTITY":
             self.register_buffer("action_mean", torch.zeros(cfg.action_dim))
             self.register_buffer("action_std", torch.ones(cfg.action_dim))
         vision = transformers_config(SmolVLMVisionConfig, "vision", cfg.vision)
         text = transformers_config(LlamaConfig, "language", {"pad_token_id": None} | cfg.language)
         self._image_input, self._head_size = image_input(vision, cfg), text.head_dim
+        patches = self._image_input // vision.patch_size // cfg.scale_factor
+        self._seen_shape = (len(cfg.cameras) * patches * patches, text.hidden_size)
+        fields = [("noise", math.prod(self.flow_shape))]
+        self.extra_fields = (*fields, ("vision", math.prod(self._seen_shape))) if cfg.cache_vision else tuple(fields)
         described = SmolVLMConfig(vision_config=vision, text_config=text, scale_factor=cfg.scale_factor)
         self.vlm = SmolVLMModel(described).requires_grad_(cfg.train_vlm)
         expert = LlamaModel(LlamaConfig(**expert_fields(text, cfg)))
@@ -122,9 +126,7 @@ class SmolVLA(GaussianVLA):
             nn.Linear(text.hidden_size, text.hidden_size), nn.GELU(), nn.Linear(text.hidden_size, 1)
         )
 
-    def forward(
-        self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def forward(self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False) -> tuple[torch.Tensor, ...]:
         """Choose actions.
 
         Args:
@@ -132,28 +134,51 @@ class SmolVLA(GaussianVLA):
             deterministic: zero noise, and the mean instead of a sample.
 
         Returns:
-            Actions [B, H, A], the log-probability of each component [B, H, A], values [B], and the initial noise
-            [B, F W].
+            Actions [B, H, A], the log-probability of each component [B, H, A], values [B], the initial noise [B, F W],
+            and with ``cache_vision`` the features of the images [B, I D].
         """
-        prefix = self._see(obs)
+        images = self._look(obs)
+        prefix = self._see(obs, images)
         shape = (prefix.there.shape[0], *self.flow_shape)
         noise = self.log_std.new_zeros(shape) if deterministic else torch.randn(shape, device=self.log_std.device)
         mean = self._executed(self._carry(noise, prefix))
         action = self._to_actions(self.choose(mean, deterministic)[0])
         # Of the rounded action: evaluate_actions finds the same.
-        return action, self._judge(action, mean)[0], self._value(prefix), noise.flatten(1)
+        result = (action, self._judge(action, mean)[0], self._value(prefix), noise.flatten(1))
+        return (*result, images.float().flatten(1)) if self.cfg.cache_vision else result
 
     def get_value(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
         """Return the values of observations, [B]."""
         return self._value(self._see(obs))
 
     def evaluate_actions(
-        self, obs: Mapping[str, Any] | TensorDict, actions: torch.Tensor, noise: torch.Tensor
+        self,
+        obs: Mapping[str, Any] | TensorDict,
+        actions: torch.Tensor,
+        noise: torch.Tensor,
+        vision: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return log-probabilities and entropies (nats) of actions [B, H, A] from noise [B, F W], and values [B]."""
-        prefix = self._see(obs)
+        """Return log-probabilities and entropies (nats) of actions [B, H, A] from noise [B, F W], and values [B].
+
+        Args:
+            vision: the features that ``forward`` returned, [B, I D].
+        """
+        prefix = self._see(obs, None if vision is None else vision.unflatten(1, self._seen_shape))
         mean = self._executed(self._carry(noise.unflatten(1, self.flow_shape), prefix))
         return *self._judge(actions, mean), self._value(prefix)
+
+    def check_training(self) -> None:
+        """Check what is trained, adapters included.
+
+        Raises:
+            ConfigError: features of images are stored, but will change.
+        """
+        parts = (self.vlm.vision_model, self.vlm.connector)
+        if self.cfg.cache_vision and any(p.requires_grad for part in parts for p in part.parameters()):
+            raise ConfigError(
+                f"{PLACE}.cache_vision: the vision encoder is trained by lora.target_modules; name modules of the "
+                "expert, such as 'expert.0.self_attn.q_proj'"
+            )
 
     def predict(self, obs: Mapping[str, Any] | TensorDict, noise: torch.Tensor) -> torch.Tensor:
         """Return the whole chunk that noise [B, F, W] leads to, [B, F, A]."""
@@ -212,37 +237,47 @@ class SmolVLA(GaussianVLA):
         steps = self.cfg.denoising_steps
         for step in range(steps):
             time = noise.new_full(noise.shape[:1], 1.0 - step / steps)
-            noise = noise - self._velocity(noise, time, prefix) / steps
+            if self.cfg.gradient_checkpointing and torch.is_grad_enabled():
+                velocity = checkpoint(self._velocity, noise, time, prefix, use_reentrant=False)
+            else:
+                velocity = self._velocity(noise, time, prefix)
+            noise = noise - velocity / steps
         return noise
 
-    def _see(self, obs: Mapping[str, Any] | TensorDict) -> _Prefix:
-        """Run the language model over images, words and state; return the expert's input."""
+    def _look(self, obs: Mapping[str, Any] | TensorDict) -> torch.Tensor:
+        """Return the features of the images, [B, I, D]."""
         device = self.log_std.device
-        given = vla_observation(obs, self.observation_keys, device)
+        given = vla_observation(obs, self.image_keys, device)
+        pixels = (fitted_pixels(given[key], self._image_input) for key in self.image_keys)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
+            features = [self.vlm.connector(self.vlm.vision_model(each).last_hidden_state) for each in pixels]
+        return torch.cat(features, dim=1)
+
+    def _see(self, obs: Mapping[str, Any] | TensorDict, images: torch.Tensor | None = None) -> _Prefix:
+        """Run the language model over images, words and state; return the expert's input.
+
+        The state attends to images and words, not they to it. So it goes through the layers beside them, and where the
+        language model is not trained, gradients go through this one token alone.
+
+        Args:
+            images: their features [B, I, D], if they are known.
+        """
+        images = self._look(obs) if images is None else images
+        device = self.log_std.device
+        given = vla_observation(obs, (STATE, INSTRUCTION), device)
         text = self.vlm.text_model
         with torch.autocast(device.type, torch.bfloat16, enabled=self.cfg.bf16):
-            images = [
-                self.vlm.connector(
-                    self.vlm.vision_model(fitted_pixels(given[key], self._image_input)).last_hidden_state
-                )
-                for key in self.image_keys
-            ]
             tokens, is_word = self.read_words(given[INSTRUCTION])
             words = text.get_input_embeddings()(tokens)
-            seen = torch.cat((*images, words), dim=1) * math.sqrt(words.shape[-1])
-            hidden = torch.cat((seen, self.state(self._state(given[STATE])).unsqueeze(1)), dim=1)
-            there = torch.ones(hidden.shape[:2], dtype=torch.bool, device=device)
-            there[:, -1 - words.shape[1] : -1] = is_word
+            context = torch.cat((images, words), dim=1) * math.sqrt(words.shape[-1])
+            state = self.state(self._state(given[STATE])).unsqueeze(1)
+            there = F.pad(is_word, (images.shape[1], 1), value=True)
             places = there.cumsum(1) - 1
-            mask = there.unsqueeze(1).repeat(1, hidden.shape[1], 1)
-            mask[:, :-1, -1] = False  # the state attends to images and words, not they to it
+            context_mask, state_mask = (there[:, None, :-1].expand(-1, context.shape[1], -1), there.unsqueeze(1))
             keys, values = [], []
             for number, layer in enumerate(text.layers):
-                before = layer.input_layernorm(hidden)
-                query = rotated(self._heads(layer.self_attn.q_proj(before)), places)
-                key = rotated(self._heads(layer.self_attn.k_proj(before)), places)
-                value = self._heads(layer.self_attn.v_proj(before))
-                hidden = rest_of_layer(layer, hidden, attend(query, key, value, mask))
+                context, *seen = self._layer(layer, context, places[:, :-1], context_mask)
+                state, key, value = self._layer(layer, state, places[:, -1:], state_mask, *seen)
                 if number % self.cfg.self_attention_every:
                     own = self.expert[number].self_attn
                     key, value = (
@@ -250,8 +285,26 @@ class SmolVLA(GaussianVLA):
                     )
                 keys.append(key)
                 values.append(value)
-            feature = text.norm(hidden[:, -1]).float()
+            feature = text.norm(state[:, 0]).float()
         return _Prefix(keys, values, there, feature)
+
+    def _layer(
+        self, layer: Any, hidden: torch.Tensor, places: torch.Tensor, mask: torch.Tensor, *earlier: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Run a layer of the language model; return its output [B, S, D] and the keys and values that it attended to.
+
+        Args:
+            hidden: its input at positions [B, S].
+            mask: [B, S, R].
+            earlier: keys and values of tokens before these, [B, R - S, G, C].
+        """
+        before = layer.input_layernorm(hidden)
+        query = rotated(self._heads(layer.self_attn.q_proj(before)), places)
+        key = rotated(self._heads(layer.self_attn.k_proj(before)), places)
+        value = self._heads(layer.self_attn.v_proj(before))
+        if earlier:
+            key, value = (torch.cat(pair, dim=1) for pair in zip(earlier, (key, value), strict=True))
+        return rest_of_layer(layer, hidden, attend(query, key, value, mask)), key, value
 
     def _velocity(self, noisy: torch.Tensor, time: torch.Tensor, prefix: _Prefix) -> torch.Tensor:
         """Return the velocity at noisy actions [B, F, W] and times [B], [B, F, W] float32."""

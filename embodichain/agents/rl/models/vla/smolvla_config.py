@@ -51,6 +51,11 @@ class SmolVLACfg(GaussianVLACfg):
     """What the actions' statistics are, if the flow's actions are normalised."""
     periods: tuple[PositiveFloat, PositiveFloat] = (4e-3, 4.0)
     """Shortest and longest period of the time embedding."""
+    gradient_checkpointing: bool = False
+    """Compute each Euler step again for its gradients: a fraction of the memory, a third more time."""
+    cache_vision: bool = False
+    """Store the features of each image in the rollout, instead of computing them again in each update; the vision
+    encoder must not be trained."""
 
     @model_validator(mode="after")
     def _has_places(self) -> Self:
@@ -61,6 +66,8 @@ class SmolVLACfg(GaussianVLACfg):
         ):
             if wide is not None and wide < getattr(self, least):
                 raise ValueError(f"{name} {wide} is below {least} {getattr(self, least)}")
+        if self.cache_vision and self.train_vlm:
+            raise ValueError("cache_vision: only without train_vlm")
         return self
 
 
@@ -96,8 +103,10 @@ def expert_fields(text: Any, cfg: SmolVLACfg) -> dict[str, Any]:
         raise ConfigError(
             f"{PLACE}.expert_width: {cfg.expert_width} of {text.hidden_size} is {width}, it must be an even number"
         )
-    same = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps")
-    same += ("hidden_act", "attention_bias", "mlp_bias")
+    same = [
+        *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "rms_norm_eps"),
+        *("hidden_act", "attention_bias", "mlp_bias"),
+    ]
     return {name: getattr(text, name) for name in same} | {
         "vocab_size": 1,  # it has no words
         "hidden_size": width,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +22,12 @@ from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import logger
 from embodichain.utils.output import FileName, SavePath
-from embodichain.utils.video import BackgroundVideoWriter, VideoWriter, draw_caption
+from embodichain.utils.video import BackgroundVideoWriter, Footage, VideoWriter, draw_caption
 
 __all__ = ["record_camera_data", "record_camera_data_async", "record_trajectory"]
 
 _RESOLUTION = (640, 480)
+_MOST_FRAMES = 250  # of a video, unless its config says another number
 _EYE, _TARGET, _UP = (-1.4, 1.4, 1.2), (0.0, 0.0, 0.0), (0.0, 0.0, 1.0)
 
 # The encoder needs even numbers; the renderer has this limit.
@@ -50,7 +52,8 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         intrinsics: fx, fy, cx, cy in pixels; None: 50 degrees of height, centred.
         save_path: folder of the videos inside the run's folder; None: that of ``start_recording``.
         max_env_num: how many environments, in a grid of images of that resolution.
-        max_frames: images after which a video is complete; None: as long as the recording.
+        max_frames: images after which a video is complete, since rendering takes longer than the simulation; None: as
+            long as the recording.
         caption: write the environment's instruction under each image, if its task has one.
         follow_uid: an entity that the camera moves with, horizontally; eye and target are relative to its position.
     """
@@ -64,8 +67,8 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         self._writer: VideoWriter | None = None
         self._folder: Path | None = None
         self._label = ""
-        self._num_frames = 0
         self._is_available = True
+        self.footage = Footage()  # of the recording that began last
 
     @classmethod
     @override
@@ -77,18 +80,20 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
 
     def start(self, folder: Path, label: str) -> None:
         """Record from now on into ``<folder>/<name>_<label>.mp4``."""
-        self._folder, self._label, self._num_frames = folder, label, 0
+        self._folder, self._label, self.footage = folder, label, Footage()
 
     def stop(self) -> Path | None:
         """Finish the video and return its path, or None when there is none."""
         writer, self._writer, self._folder = self._writer, None, None
         if writer is None:
             return None
+        start = time.perf_counter()
         try:
             writer.close()
         except OSError as error:
             logger.log_warning(f"video {writer.path} could not be written: {error}")
             return None
+        self.footage += Footage(seconds=time.perf_counter() - start)
         return writer.path
 
     @override
@@ -114,13 +119,14 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         intrinsics: Intrinsics | None = None,
         save_path: SavePath | None = None,
         max_env_num: Annotated[int, Field(ge=1, le=64)] = 1,
-        max_frames: PositiveInt | None = None,
+        max_frames: PositiveInt | None = _MOST_FRAMES,
         caption: bool = False,
         follow_uid: str | None = None,
     ) -> None:
         """Record one image, if a recording is active."""
-        if self._folder is None or not self._is_available or self._num_frames == max_frames:
+        if self._folder is None or not self._is_available or self.footage.frames == max_frames:
             return
+        start = time.perf_counter()
         width, height = resolution
         if self._renderer is None:
             try:
@@ -147,7 +153,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
                 height, width, _ = image.shape
                 self._writer = self._writer_class(path, width, height, fps=self._fps())
             self._writer.write(image)
-            self._num_frames += 1
+            self.footage += Footage(1, time.perf_counter() - start)
         except OSError as error:
             logger.log_warning(f"video {path} could not be written: {error}")
             self._writer = self._folder = None  # until the next recording
@@ -161,6 +167,11 @@ class record_camera_data_async(record_camera_data):  # noqa: N801 (named like a 
     """As ``record_camera_data``, encoded in the background."""
 
     _writer_class = BackgroundVideoWriter
+
+
+def recorders_in(functors: Iterable[object]) -> list[record_camera_data]:
+    """Return the recording events among some functors."""
+    return [functor for functor in functors if isinstance(functor, record_camera_data)]
 
 
 def followed(env: TermEnv, pose: CameraPose, uid: str | None, env_id: int) -> CameraPose:

@@ -22,6 +22,7 @@ from embodichain.utils import logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
 from embodichain.utils.random import CounterRandom
+from embodichain.utils.video import Footage
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
@@ -203,6 +204,10 @@ class GymnasiumEnv:
     def stop_recording(self) -> list[Path]:
         """Finish the video and return its path, if there is one."""
         return self._recorder.stop()
+
+    def recorded(self) -> Footage:
+        """Return what has been recorded since :meth:`start_recording`."""
+        return self._recorder.footage
 
     def first_image(self) -> np.ndarray:
         """Return an image [H, W, 3] uint8 of the first environment, as its ``render`` makes it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
 from embodichain.lab.sim.backend.single_data import MuJoCoFatalError
 from embodichain.utils import logger
-from embodichain.utils.video import VideoWriter
+from embodichain.utils.video import Footage, VideoWriter
 
 RENDER_ERRORS = (gym.error.Error, MuJoCoFatalError, ImportError, OSError, RuntimeError)
 """What ``render`` raises where something that it needs is missing: a package, or OpenGL."""
@@ -26,6 +27,9 @@ class EpisodeRecorder:
     Args:
         image: returns an image [H, W, 3] uint8 of the present state.
         fps: images a second.
+
+    Attributes:
+        footage: of the recording that began last.
     """
 
     def __init__(self, image: Callable[[], np.ndarray], fps: float) -> None:
@@ -33,13 +37,13 @@ class EpisodeRecorder:
         self._fps = fps
         self._path: Path | None = None  # while there is something to record
         self._writer: VideoWriter | None = None
-        self._num_images = 0
+        self.footage = Footage()
         self._is_available = True
 
     def start(self, folder: Path, label: str) -> None:
         """Record the next episode into ``<folder>/render_<label>.mp4``."""
         self._path = folder / f"render_{label}.mp4" if self._is_available else None
-        self._num_images = 0
+        self.footage = Footage()
 
     def begin_episode(self) -> None:
         """Add an image of the episode's beginning; if there are images already, end the recording before it."""
@@ -50,8 +54,9 @@ class EpisodeRecorder:
 
     def add_image(self) -> None:
         """Add an image to the episode that is being recorded, if any."""
-        if self._path is None or self._num_images == _MOST_IMAGES:
+        if self._path is None or self.footage.frames == _MOST_IMAGES:
             return
+        start = time.perf_counter()
         try:
             image = even_sized(self._image())
         except RENDER_ERRORS as error:
@@ -63,7 +68,7 @@ class EpisodeRecorder:
                 height, width, _ = image.shape
                 self._writer = VideoWriter(self._path, width, height, self._fps)
             self._writer.write(image)
-            self._num_images += 1
+            self.footage += Footage(1, time.perf_counter() - start)
         except OSError as error:
             logger.log_warning(f"video {self._path} could not be written: {error}")
             self._path = self._writer = None
@@ -73,11 +78,13 @@ class EpisodeRecorder:
         writer, self._writer, self._path = self._writer, None, None
         if writer is None:
             return []
+        start = time.perf_counter()
         try:
             writer.close()
         except OSError as error:
             logger.log_warning(f"video {writer.path} could not be written: {error}")
             return []
+        self.footage += Footage(seconds=time.perf_counter() - start)
         return [writer.path]
 
 

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_command
 from embodichain.utils.module_utils import folder_on_path, import_allowed_modules
 
 _NEAR = 3  # names that a message has
@@ -63,7 +64,7 @@ def find_spec(env_id: str) -> EnvSpec:
 
 def with_python(message: str) -> str:
     """Return a message in which ``pip install`` installs for this Python."""
-    return re.sub(r"(?<!-m )\bpip install", f"{sys.executable} -m pip install", message)
+    return re.sub(r"(?<!-m )\bpip install", lambda _: install_command(), message)
 
 
 def _import(module: str, allowed_imports: Sequence[str]) -> None:

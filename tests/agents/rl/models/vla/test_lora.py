@@ -43,9 +43,7 @@ def inputs(batch: int) -> TensorDict:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(
-        ConfigError, match=r"policy\.vla_config\.lora: needs peft: pip install 'embodichain-mujoco\[vla\]'"
-    ):
+    with pytest.raises(ConfigError, match=r"policy\.vla_config\.lora: needs peft: .*pip install .*'peft"):
         add_lora(tiny(), LoRACfg())
 
 

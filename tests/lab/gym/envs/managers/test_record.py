@@ -150,6 +150,19 @@ def test_video_ends_after_the_pictures_that_it_may_have_and_the_next_begins_anew
             env.step(torch.zeros(1, 1))
         (video,) = env.stop_recording()
         assert imageio_ffmpeg.count_frames_and_secs(str(video))[0] == 3
+        assert env.recorded().frames == 3
+        assert env.recorded().seconds > 0.0
+    env.close()
+
+
+@needs_gl
+def test_video_has_250_images_unless_its_config_says_another_number(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"resolution": [32, 16]}
+    env = cart_with(1, cam=recorder_cfg(**small), whole=recorder_cfg(name="whole", max_frames=None, **small))
+    env.reset()
+    env.start_recording(tmp_path, "a")
+    step(env, 255)
+    assert sorted(len(frames(video, 32, 16)) for video in env.stop_recording()) == [250, 255]
     env.close()
 
 

@@ -14,13 +14,20 @@ from embodichain.utils.validation import from_dict
 
 STATE, ACTION = "observation.state", "action"
 """LeRobot's names of the state and of the actions."""
-OVERRIDES = ("bf16", "chunk_length", "denoising_steps", "init_log_std", "log_std_range", "train_vlm")
+OVERRIDES = (
+    *("bf16", "cache_vision", "chunk_length", "denoising_steps", "gradient_checkpointing", "init_log_std"),
+    *("log_std_range", "train_vlm"),
+)
 """Keys of ``model_config`` that do not follow from the folder, or may differ from it."""
 
-_VISION = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels")
-_VISION += ("image_size", "patch_size", "hidden_act", "layer_norm_eps")
-_LANGUAGE = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
-_LANGUAGE += ("rms_norm_eps", "hidden_act", "attention_bias", "mlp_bias")
+_VISION = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_channels"),
+    *("image_size", "patch_size", "hidden_act", "layer_norm_eps"),
+)
+_LANGUAGE = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"),
+    *("rms_norm_eps", "hidden_act", "attention_bias", "mlp_bias"),
+)
 
 
 @configclass

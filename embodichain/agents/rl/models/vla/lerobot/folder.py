@@ -101,7 +101,7 @@ def build_lerobot_model(
     processors = folder.processors
     state, action = processors.state, processors.action
     cameras = [entry.removeprefix(IMAGE) for entry in entries.values()]
-    config = model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | changes
+    config = model_config(folder.cfg, folder.vlm, cameras, state.kind, action.kind) | dict(changes)
     model = SmolVLA(**config)
     load_weights(model, our_weights(folder.weights()), f"{folder.place}: {folder.path}", _INITIAL)
     model.state_mean.copy_(state.mean)

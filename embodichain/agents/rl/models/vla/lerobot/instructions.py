@@ -33,7 +33,7 @@ class InstructionTokenizer:
         Raises:
             RuntimeError: torch traces the policy, whose file would always read the traced instructions.
         """
-        if torch.jit.is_tracing() or torch.compiler.is_exporting():
+        if torch._C._is_tracing() or torch.compiler.is_exporting():
             raise RuntimeError("its tokenizer is no part of the network; --format lerobot exports it")
         distinct, rows = instruction.unique(dim=0, return_inverse=True)
         found = [self._tokens(tuple(tokens)) for tokens in distinct.tolist()]

@@ -139,6 +139,8 @@ class _Normalizer:
         if key not in found or list(found[key].shape) != [size]:
             got = list(found[key].shape) if key in found else f"only {', '.join(sorted(found))}"
             raise ConfigError(f"{self._place}: statistic '{name}.{key}' [{size}] is needed, got {got}")
+        if not found[key].isfinite().all():
+            raise ConfigError(f"{self._place}: statistic '{name}.{key}' has a number that is not finite")
         return found[key].float()
 
 

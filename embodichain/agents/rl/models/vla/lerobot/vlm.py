@@ -14,6 +14,7 @@ from embodichain.agents.rl.models.vla.hub import download
 from embodichain.agents.rl.models.vla.lerobot.files import find_file, read_object
 from embodichain.agents.rl.models.vla.lerobot.processors import Processors
 from embodichain.utils import ConfigError
+from embodichain.utils.extras import install_extra
 
 _CONFIG = "config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -28,7 +29,7 @@ def check_transformers(place: str) -> None:
         ConfigError: it is not.
     """
     if importlib.util.find_spec("transformers") is None:
-        raise ConfigError(f"{place}: SmolVLA needs transformers: pip install 'embodichain-mujoco[vla]'")
+        raise ConfigError(f"{place}: SmolVLA needs transformers: {install_extra('vla')}")
 
 
 def read_vlm_config(folder: Path, name: str, place: str) -> Any:
@@ -46,7 +47,7 @@ def read_vlm_config(folder: Path, name: str, place: str) -> Any:
     from transformers import SmolVLMConfig  # noqa: PLC0415
 
     try:
-        config = SmolVLMConfig.from_dict(content)
+        config: Any = SmolVLMConfig.from_dict(content)
     except (KeyError, TypeError, ValueError, StrictDataclassError) as error:
         raise ConfigError(f"{place}: {path}: {' '.join(str(error).split())}") from error
     kind = config.text_config.model_type

@@ -13,7 +13,7 @@ from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 
 
-@register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("cart_pole"))
+@register_env("CartPoleRL", max_episode_steps=500, override=True, default_cfg=default_cfg("basic/cart_pole"))
 class CartPoleEnv(EmbodiedEnv):
     """The pole, control part ``hand``, is to stay upright until the time limit.
 

@@ -1,10 +1,11 @@
-"""Three coloured cubes, of which an instruction names one.
+"""Coloured cubes, of which an instruction names one.
 
 Shapes: N environments, n in ``env_ids``, C cubes, S skills, L words.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.sim.cfg import RigidBodyAttributesCfg, RigidObjectCfg
 from embodichain.lab.sim.objects import cached_per_state
 from embodichain.lab.sim.shapes import CubeCfg
+from embodichain.utils import ConfigError
 from embodichain.utils.constants import constant
 from embodichain.utils.instructions import encode_instructions
 
@@ -22,11 +24,26 @@ _COLOURS = {"red": (0.85, 0.12, 0.1, 1.0), "green": (0.1, 0.65, 0.15, 1.0), "blu
 _MASS, _FRICTION, _DAMPING = 0.3, 0.6, 2.0  # kg, coefficient, 1/s
 
 
+def _uid(colour: str) -> str:
+    return f"{colour}_cube"
+
+
+def _check_colours(colours: Sequence[str]) -> Sequence[str]:
+    """Return the cubes' colours; ConfigError if they are not some of ``_COLOURS``."""
+    known = list(_COLOURS)  # colours may be anything, unhashable things included
+    is_some = isinstance(colours, list | tuple) and colours and all(colour in known for colour in colours)
+    if not is_some or len({*colours}) < len(colours):
+        raise ConfigError(
+            f"env.extensions.colours: must be one or several of {', '.join(known)}, each once, got {colours!r}"
+        )
+    return colours
+
+
 class ColoredCubesEnv(EmbodiedEnv):
-    """The scene, instructions and observation of tasks with three cubes; a task writes success and reward.
+    """The scene, instructions and observation of tasks with coloured cubes; a task writes success and reward.
 
     Which cube the instruction names, which of the task's ``skills`` it asks for, which colour stands at which of the
-    three places, and where exactly, is drawn for each episode.
+    places, and where exactly, is drawn for each episode.
 
     The observation is what a robot has: ``image/<camera>`` [N, H, W, 3] uint8, ``state`` [N, J + 3] (positions of the
     arm's joints, rad, and of its tool, m), ``instruction`` [N, L] int64 (tokens of ``embodichain.utils.instructions``),
@@ -38,22 +55,25 @@ class ColoredCubesEnv(EmbodiedEnv):
     """
 
     base_entries = (*EmbodiedEnv.base_entries, "state", "instruction")
-    added_uids = tuple(f"{colour}_cube" for colour in _COLOURS)
+    added_uids = tuple(_uid(colour) for colour in _COLOURS)
     skills: ClassVar[tuple[str, ...]]
     """S beginnings of an instruction: what is to be done with the cube."""
+    colours: Sequence[str] = tuple(_COLOURS)
+    """Of the cubes, each a name of ``_COLOURS``; with a single one the task is to find it."""
     max_disturbance: float = 0.03
     """Of the other cubes, horizontally, m."""
     cube_size: float = 0.05
     """Edge, m."""
     row: tuple[float, float] = (-0.72, -0.164)
-    """x and y of the middle place, m."""
+    """x and y of the middle of the places, m."""
     spacing: float = 0.15
     """Between the places, along y, m."""
     jitter: tuple[float, float] = (0.03, 0.03)
     """Largest random offset of a cube from its place along x and y, m."""
 
     def __init__(self, cfg: EmbodiedEnvCfg) -> None:
-        self.texts = tuple(f"{skill} the {colour} cube" for skill in self.skills for colour in _COLOURS)
+        colours = _check_colours(cfg.extensions.get("colours", type(self).colours))
+        self.texts = tuple(f"{skill} the {colour} cube" for skill in self.skills for colour in colours)
         self._tokens = encode_instructions(self.texts)  # [S C, L]
         super().__init__(cfg)
 
@@ -67,12 +87,13 @@ class ColoredCubesEnv(EmbodiedEnv):
             angular_damping=_DAMPING,
         )
         shape = CubeCfg(size=(self.cube_size,) * 3)
-        for i, (uid, rgba) in enumerate(zip(self.added_uids, _COLOURS.values(), strict=True)):
-            pos = (self.row[0], self.row[1] + (i - 1) * self.spacing, self.cube_size / 2)
+        for i, colour in enumerate(self.colours):
+            pos = (self.row[0], self.row[1] + (i - self._middle) * self.spacing, self.cube_size / 2)
+            uid, rgba = _uid(colour), _COLOURS[colour]
             self.sim.add_rigid_object(RigidObjectCfg(uid, shape=shape, attrs=attrs, rgba=rgba, init_pos=pos))
 
     def _init_sim_state(self) -> None:
-        self.cubes = [self.sim.get_rigid_object(uid) for uid in self.added_uids]
+        self.cubes = [self.sim.get_rigid_object(_uid(colour)) for colour in self.colours]
         self._tokens = self._tokens.to(self.device)
         self.named = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         self.skill = torch.zeros_like(self.named)
@@ -87,7 +108,8 @@ class ColoredCubesEnv(EmbodiedEnv):
             reach = constant(tuple(self.jitter) * count, self.device, torch.float32)
             shift = self.random.uniform(env_ids, -reach, reach, 2 * count).unflatten(1, (count, 2))
             skill = self.random.uniform(env_ids, 0.0, float(len(self.skills)), 1).long().squeeze(1)
-        places = torch.stack((torch.zeros_like(order), order - 1), dim=2) * self.spacing
+        aside = (order - self._middle) * self.spacing
+        places = torch.stack((torch.zeros_like(aside), aside), dim=2)
         begun = constant(tuple(self.row), self.device, torch.float32) + places + shift  # [n, C, 2]
         for i, cube in enumerate(self.cubes):
             pose = torch.cat((cube.initial_pos, cube.initial_quat)).repeat(len(env_ids), 1)
@@ -105,6 +127,11 @@ class ColoredCubesEnv(EmbodiedEnv):
     def _instruction(self) -> Tensor:
         """Return the numbers of the instructions in ``texts``, [N] int64."""
         return self.skill * len(self.cubes) + self.named
+
+    @property
+    def _middle(self) -> float:
+        """The number of the middle place; between two places if there is none."""
+        return (len(self.colours) - 1) / 2
 
     def displacement(self) -> Tensor:
         """Return each cube's horizontal distance from its start, [N, C], m; do not write into it."""

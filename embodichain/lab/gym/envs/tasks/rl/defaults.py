@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from embodichain.lab.gym.config.env_config import ConfigFile
-
-CONFIG_FOLDER = Path(__file__).parent / "configs"
-"""Files of the package; copies for users are in ``configs/``."""
+from embodichain.utils.shipped import TASK_CONFIGS
 
 
 def default_cfg(name: str) -> ConfigFile:
-    """Return the packaged environment config of this name; it is read when called."""
-    return ConfigFile(CONFIG_FOLDER / f"{name}.json")
+    """Return the shipped environment config of a task's folder; it is read when called."""
+    return ConfigFile(TASK_CONFIGS / name / "gym_config.json")

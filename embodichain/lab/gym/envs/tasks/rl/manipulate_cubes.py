@@ -12,6 +12,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import EefPositionTerm, GripperTerm
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
@@ -30,9 +31,9 @@ _GAIN = 0.4
 _OPEN, _CLOSED = -1.0, 1.0
 
 
-@register_env("ManipulateCubesRL", max_episode_steps=40, override=True)
+@register_env("ManipulateCubesRL", max_episode_steps=40, override=True, default_cfg=default_cfg("manipulate_cubes"))
 class ManipulateCubesEnv(ColoredCubesEnv):
-    """One of three cubes, the one that the instruction names, is to be reached, pushed or picked up, as it says.
+    """One of several cubes, the one that the instruction names, is to be reached, pushed or picked up, as it says.
 
     Success of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
     for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: the
@@ -65,7 +66,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         return finger_problems(cfg, cls.fingers, cls.__name__)
 
     def _init_sim_state(self) -> None:
-        self.held_steps = torch.zeros(self.num_envs, len(self.added_uids), dtype=torch.int64, device=self.device)
+        self.held_steps = torch.zeros(self.num_envs, len(self.colours), dtype=torch.int64, device=self.device)
         self._progress = torch.zeros(self.num_envs, device=self.device)  # that was rewarded
         super()._init_sim_state()
 

@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 
@@ -16,7 +17,7 @@ from embodichain.lab.sim.objects import cached_per_state
 _FAST = 0.2
 
 
-@register_env("OpenDrawerRL", max_episode_steps=100, override=True)
+@register_env("OpenDrawerRL", max_episode_steps=100, override=True, default_cfg=default_cfg("open_drawer"))
 class OpenDrawerEnv(EmbodiedEnv):
     """The drawer ``joint`` of articulation ``cabinet`` is to be open by ``success_opening``.
 

@@ -13,6 +13,7 @@ from typing_extensions import override
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.math import matrix_from_euler
@@ -28,7 +29,7 @@ _IK_ITERATIONS = 10
 _OPEN, _CLOSED = -1.0, 1.0
 
 
-@register_env("PickCubeRL", max_episode_steps=80, override=True)
+@register_env("PickCubeRL", max_episode_steps=80, override=True, default_cfg=default_cfg("pick_cube"))
 class PickCubeEnv(EmbodiedEnv):
     """The rigid object ``cube`` is to be held at ``success_height`` between the fingers of the robot's gripper.
 

@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 
 # Of the scripted expert: how far beside a cube's centre the tool may push, and how far behind the row it keeps until
@@ -16,9 +17,9 @@ from embodichain.lab.gym.registry import register_env
 _BESIDE, _BEHIND = 0.012, 0.05
 
 
-@register_env("PushColoredCubeRL", max_episode_steps=40, override=True)
+@register_env("PushColoredCubeRL", max_episode_steps=40, override=True, default_cfg=default_cfg("push_colored_cube"))
 class PushColoredCubeEnv(ColoredCubesEnv):
-    """One of three cubes, the one that the instruction names, is to be pushed away; the others are to stay.
+    """One of several cubes, the one that the instruction names, is to be pushed away; the others are to stay.
 
     Success: the named cube is ``push_distance`` from where it began. Failure: another has moved ``max_disturbance``.
     """

@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
+from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.cfg import MarkerCfg
 from embodichain.lab.sim.math import quat_from_matrix, rotation_vector
@@ -20,7 +21,7 @@ _BAR, _THICKNESS = 0.08, 0.008
 _COLOURS = ((0.85, 0.2, 0.2, 0.9), (0.2, 0.7, 0.25, 0.9), (0.2, 0.35, 0.85, 0.9))
 
 
-@register_env("ReachRL", max_episode_steps=60, override=True)
+@register_env("ReachRL", max_episode_steps=60, override=True, default_cfg=default_cfg("reach"))
 class ReachEnv(EmbodiedEnv):
     """The tool of control part ``arm`` is to come to ``goal_pose``: position and orientation.
 

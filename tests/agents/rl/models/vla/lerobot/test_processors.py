@@ -93,6 +93,9 @@ def test_statistics_of_another_size_are_refused(folder: Path) -> None:
     set_actions(folder, "MEAN_STD", [0.0], [1.0])
     with pytest.raises(ConfigError, match=r"statistic 'action\.mean' \[2\] is needed, got \[1\]"):
         read(folder)
+    set_actions(folder, "MEAN_STD", [0.0, 0.0], [1.0, float("nan")])
+    with pytest.raises(ConfigError, match=r"statistic 'action\.std' has a number that is not finite"):
+        read(folder)
 
 
 def test_processors_with_different_statistics_are_refused(folder: Path) -> None:

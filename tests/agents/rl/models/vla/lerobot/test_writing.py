@@ -68,11 +68,11 @@ def test_weights_that_have_not_changed_keep_their_type(folder: Path, tmp_path: P
     write_safetensors(
         folder / "model.safetensors", {n: v.bfloat16() if ".vlm." in n else v for n, v in weights.items()}
     )
-    model, *rest = build(folder)
+    model, source, entries = build(folder)
     model.state.weight.data.add_(1.0)
     out = tmp_path / "out"
     out.mkdir()
-    write_lerobot_folder(out, model, *rest, SHAPES)
+    write_lerobot_folder(out, model, source, entries, SHAPES)
     written = read_safetensors(out / "model.safetensors")
     assert all((value.dtype == torch.bfloat16) == (".vlm." in name) for name, value in written.items())
     assert torch.equal(written["model.state_proj.weight"], weights["model.state_proj.weight"] + 1.0)

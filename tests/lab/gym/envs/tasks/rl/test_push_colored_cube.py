@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from embodichain.lab.gym.envs.tasks.rl import PushColoredCubeEnv
+from embodichain.utils import ConfigError
 from embodichain.utils.instructions import decode_instruction
 from embodichain.utils.utility import load_json
 from tests.lab.scenes import env_of
@@ -19,8 +20,10 @@ CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/push_colored_c
 needs_gl = pytest.mark.skipif(os.environ.get("MUJOCO_GL") == "disable", reason="needs OpenGL without a screen")
 
 
-def make(num_envs: int, sensor: Any = (), group_size: int = 1) -> PushColoredCubeEnv:
-    env = env_of(load_json(CONFIG) | {"sensor": list(sensor)}, num_envs, group_size=group_size)
+def make(num_envs: int, sensor: Any = (), group_size: int = 1, **extensions: Any) -> PushColoredCubeEnv:
+    config = load_json(CONFIG) | {"sensor": list(sensor)}
+    config["env"]["extensions"] |= extensions
+    env = env_of(config, num_envs, group_size=group_size)
     assert isinstance(env, PushColoredCubeEnv)
     return env
 
@@ -85,6 +88,37 @@ def test_colours_places_and_instructions_are_drawn_for_each_episode() -> None:
     assert env.instructions()[0] == f"push the {('red', 'green', 'blue')[int(env.named[0])]} cube"
 
 
+def test_single_cube_stands_around_the_middle_and_is_always_the_one_to_push() -> None:
+    env = make(64, colours=["green"], jitter=[0.03, 0.2])
+    env.reset(seed=1)
+    (cube,) = env.cubes
+    aside = cube.pos[:, 1] + 0.164  # from the middle of the places
+    assert aside.abs().max() <= 0.2 + 1e-6
+    assert aside.min() < -0.15
+    assert aside.max() > 0.15
+    assert env.instructions() == ["push the green cube"] * 64
+    move(env, 0, [[-0.101, 0.0]] * 64)
+    success, fail, metrics = env.compute_task_state()
+    assert success.all()
+    assert not fail.any()
+    assert not metrics["disturbed"].any()
+
+
+def test_two_cubes_stand_on_either_side_of_the_middle() -> None:
+    env = make(8, colours=["blue", "red"], jitter=[0.0, 0.0])
+    env.reset(seed=1)
+    y = torch.stack([cube.pos[:, 1] for cube in env.cubes], dim=1).sort(dim=1).values
+    torch.testing.assert_close(y, torch.tensor([[-0.164 - 0.075, -0.164 + 0.075]] * 8), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("colours", [[], ["pink"], ["red", "red"], "red", [["red"]], None])
+def test_wrong_colours_are_refused_in_one_line(colours: Any) -> None:
+    with pytest.raises(ConfigError) as error:
+        make(1, colours=colours)
+    expected = "env.extensions.colours: must be one or several of red, green, blue, each once, got "
+    assert str(error.value) == f"{expected}{colours!r}"
+
+
 def test_members_of_a_group_get_the_same_scene_and_the_same_instruction() -> None:
     env = make(4, group_size=2)
     env.reset(seed=5)
@@ -110,8 +144,9 @@ def test_observation_is_image_state_and_the_instruction_as_tokens() -> None:
         assert ((one > 1.6 * two) & (one > 1.6 * three)).flatten(1).sum(1).min() >= 4
 
 
-def test_scripted_expert_solves_at_least_nine_episodes_in_ten() -> None:
-    env = make(64)
+@pytest.mark.parametrize("extensions", [{}, {"colours": ["red"], "jitter": [0.03, 0.2]}])
+def test_scripted_expert_solves_at_least_nine_episodes_in_ten(extensions: dict[str, Any]) -> None:
+    env = make(64, **extensions)
     env.reset(seed=3)
     over = torch.zeros(64, dtype=torch.bool)
     solved = torch.zeros(64, dtype=torch.bool)

@@ -1,0 +1,161 @@
+"""Config files by path, by folder, or by name: ``push_cube``, ``push_cube/grpo``, ``PushCubeRL``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import nearest
+from embodichain.utils.shipped import ROOT, TASK_CONFIGS
+from embodichain.utils.utility import load_config_file
+
+TRAIN, BC = "train", "bc_config"
+"""How the names of training configs begin, and of those for behaviour cloning."""
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+_MAIN = "train_config"
+_FIRST = ("quickstart", _MAIN)  # the variants that a task's name alone means, if there
+
+
+@dataclass(frozen=True)
+class ShippedConfig:
+    """A shipped training config.
+
+    Attributes:
+        path: of its file.
+        variant: what its file's name says: ``"quickstart"``, ``"grpo"``; of ``train_config.json`` the whole stem.
+        env_id: the task that it trains.
+        algorithm: its algorithm's name.
+        is_first: whether the task's name alone means it.
+    """
+
+    path: Path
+    variant: str
+    env_id: str
+    algorithm: str
+    is_first: bool
+
+    @property
+    def task(self) -> str:
+        """The name of its folder."""
+        return self.path.parent.name
+
+    @property
+    def name(self) -> str:
+        """The name by which commands take it."""
+        return self.task if self.is_first else f"{self.task}/{self.variant}"
+
+
+def find_config(target: str | Path, kind: str = TRAIN) -> Path:
+    """Return the config file that a user names.
+
+    Args:
+        target: its path, from the working directory or else from where the shipped ones begin; a folder with one such
+            file; or a shipped one's name: that of its folder, alone or with variant or algorithm (``push_cube/grpo``),
+            or with the id of an environment in place of the folder.
+        kind: ``TRAIN`` or ``BC``.
+
+    Raises:
+        ConfigError: there is none, or a folder has several.
+    """
+    path = Path(target)
+    if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists():
+        return _announced(ROOT / path) if (ROOT / path).is_file() else find_config(ROOT / path, kind)
+    if path.is_dir() and (files := _files(path, kind)):
+        return _announced(_only(files, path))
+    if path.suffix in _SUFFIXES or (path.exists() and not path.is_dir()):
+        return path  # its reader says what is wrong with it
+    names = shipped_names(kind)
+    if str(target) in names:
+        return _announced(names[str(target)])
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder without a file {kind}*.json or .yaml")
+    tasks = ", ".join(sorted({found.parent.name for found in names.values()}))
+    raise ConfigError(
+        f"'{target}': no such file or folder, and no shipped config of this name.{nearest(str(target), names)} "
+        f"Shipped: {tasks}; 'embodichain list envs' says how to train each task"
+    )
+
+
+def find_named_file(name: str, folder: Path, place: str) -> Path:
+    """Return the path of a file that a config names.
+
+    Args:
+        name: from the working directory, or else from the config's folder, one above it, or where the shipped configs
+            begin.
+        folder: the config's.
+        place: of the name in the config, for messages.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    places = [place / name for place in (Path(), folder, *folder.absolute().parents, ROOT)]
+    path = next((path for path in places if path.is_file()), None)
+    if path is None:
+        here, beside = (place.absolute() for place in places[:2])
+        raise ConfigError(f"{place}: no such file: {here} or {beside}, nor in a folder above it")
+    return path
+
+
+@cache
+def shipped_configs() -> Sequence[ShippedConfig]:
+    """Return the shipped training configs, each task's first one first."""
+    folders = sorted({path.parent for path in TASK_CONFIGS.rglob("train_config*.json")}, key=lambda path: path.name)
+    return [config for folder in folders for config in _shipped_in(folder)]
+
+
+@cache
+def shipped_names(kind: str) -> dict[str, Path]:
+    """Return the paths of the shipped configs of a kind (``TRAIN``, ``BC``), by all their names."""
+    if kind == BC:
+        return {path.parent.name: path for path in TASK_CONFIGS.rglob(f"{BC}*.json")}
+    names: dict[str, Path] = {}
+    for config in shipped_configs():
+        for task in (config.task, config.path.parent.relative_to(TASK_CONFIGS).as_posix(), config.env_id):
+            for name in (task, f"{task}/{config.variant}", f"{task}/{config.algorithm}"):
+                names.setdefault(name, config.path)
+    return names
+
+
+def quickstart_of(env_id: object) -> str | None:
+    """Return the name of the shipped config that learns a task in minutes, if any."""
+    quick = (config for config in shipped_configs() if config.variant == "quickstart")
+    return next((config.name for config in quick if config.env_id == env_id), None)
+
+
+def _shipped_in(folder: Path) -> list[ShippedConfig]:
+    paths = {_variant(path): path for path in sorted(folder.glob("train_config*.json"))}
+    ordered = [name for name in _FIRST if name in paths] + [name for name in paths if name not in _FIRST]
+    return [_read(paths[variant], variant, is_first=variant == ordered[0]) for variant in ordered]
+
+
+def _variant(path: Path) -> str:
+    return path.stem.removeprefix(f"{_MAIN}_")
+
+
+def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
+    data = load_config_file(path)
+    env: dict[str, Any] | str = data["trainer"]["gym_config"]
+    env_id = (load_config_file(ROOT / env) if isinstance(env, str) else env)["id"]
+    return ShippedConfig(path, variant, env_id, data["algorithm"]["name"], is_first)
+
+
+def _files(folder: Path, kind: str) -> list[Path]:
+    return sorted(path for path in folder.glob(f"{kind}*") if path.suffix in _SUFFIXES)
+
+
+def _only(files: Sequence[Path], folder: Path) -> Path:
+    if len(files) > 1:
+        raise ConfigError(f"{folder}: has several configs, name one: {', '.join(map(str, files))}")
+    return files[0]
+
+
+def _announced(path: Path) -> Path:
+    """Log the path of a file that the user has not named by it; return it from the working directory, if below."""
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    logger.log_info(f"config: {shown}")
+    return shown

@@ -1,0 +1,25 @@
+"""Ends a command where EmbodiChain's own package lies in this folder, too: the two overwrite each other's files.
+
+The command line imports this before anything else. It imports nothing of the package, whose other files may be theirs.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import distributions
+from pathlib import Path
+
+
+def find_conflict(folder: Path) -> str | None:
+    """Return the message for a package folder into which the distribution ``embodichain`` is installed, else None."""
+    for other in distributions(name="embodichain"):
+        if Path(str(other.locate_file("embodichain"))).resolve() == folder:
+            return (
+                f"error: 'embodichain' {other.version} and 'embodichain-mujoco' are both installed into {folder} and "
+                "have overwritten each other's files: remove both (pip uninstall embodichain embodichain-mujoco), then "
+                "install one"
+            )
+    return None
+
+
+if (_PROBLEM := find_conflict(Path(__file__).resolve().parent)) is not None:
+    raise SystemExit(_PROBLEM)

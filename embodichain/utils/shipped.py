@@ -1,0 +1,13 @@
+"""Where the shipped configs lie: at the root of a checkout, or inside the installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent.parent
+
+ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
+"""The folder that paths in shipped configs begin at, such as ``configs/agents/rl/push_cube/gym_config.json``."""
+
+TASK_CONFIGS = ROOT / "configs" / "agents" / "rl"
+"""The configs of the shipped tasks, a folder each."""

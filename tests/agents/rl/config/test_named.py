@@ -1,0 +1,126 @@
+"""Configs by path, folder and name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embodichain.agents.rl.config.named import BC, find_config, find_named_file, quickstart_of, shipped_configs
+from embodichain.utils import ConfigError
+from embodichain.utils.shipped import TASK_CONFIGS
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(*names: str) -> None:
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("{}", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("push_cube", "push_cube/train_config_quickstart.json"),
+        ("push_cube/grpo", "push_cube/train_config_grpo.json"),
+        ("push_cube/train_config", "push_cube/train_config.json"),
+        ("push_cube/ppo", "push_cube/train_config_quickstart.json"),  # the algorithm's first
+        ("reach/sac", "reach/train_config_sac.json"),
+        ("cart_pole", "basic/cart_pole/train_config_quickstart.json"),
+        ("basic/cart_pole/grpo", "basic/cart_pole/train_config_grpo.json"),
+        ("pendulum", "gymnasium/pendulum/train_config_ppo.json"),
+        ("push_colored_cube", "push_colored_cube/train_config.json"),
+        ("PushCubeRL", "push_cube/train_config_quickstart.json"),
+        ("PickCubeRL/sac", "pick_cube/train_config_sac.json"),
+        ("HopperV5RL", "gymnasium/hopper_native/train_config_ppo.json"),
+        ("gymnasium:Pendulum-v1", "gymnasium/pendulum/train_config_ppo.json"),
+    ],
+)
+def test_name_of_a_shipped_config_is_its_file_and_is_logged(
+    name: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert find_config(name) == TASK_CONFIGS / file
+    assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / file}\n"
+
+
+def test_path_of_the_documentation_is_the_shipped_file_where_the_working_directory_has_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = "configs/agents/rl/reach/train_config_sac.json"
+    assert find_config(path) == TASK_CONFIGS / "reach/train_config_sac.json"
+    assert capsys.readouterr().err == f"[INFO] config: {TASK_CONFIGS / 'reach/train_config_sac.json'}\n"
+    write(path)
+    assert find_config(path) == Path(path)
+
+
+def test_every_shipped_config_is_found_by_its_own_name() -> None:
+    assert {find_config(config.name) for config in shipped_configs()} == set(TASK_CONFIGS.rglob("train_config*.json"))
+
+
+def test_config_for_cloning_has_its_tasks_name_too() -> None:
+    assert find_config("push_colored_cube", BC) == TASK_CONFIGS / "push_colored_cube/bc_config.json"
+    with pytest.raises(ConfigError, match=r"no shipped config of this name.* Shipped: pick_cube, push_colored_cube;"):
+        find_config("reach", BC)
+
+
+def test_path_is_itself_and_comes_before_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    write("own", "cart_pole")
+    assert find_config("own") == Path("own")
+    assert find_config("cart_pole") == Path("cart_pole")
+    assert find_config("absent.json") == Path("absent.json")  # reported by whoever reads it
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("file", ["train.json", "train_config.yaml", "train_config_own.yml"])
+def test_folder_is_the_one_training_config_in_it(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write(f"reach/{file}", "reach/gym_config.json", "reach/trained.txt")
+    assert find_config("reach") == Path("reach") / file
+    assert capsys.readouterr().err == f"[INFO] config: reach/{file}\n"
+
+
+def test_folder_with_several_configs_lists_them_and_one_without_any_is_an_error() -> None:
+    write("own/train_config.json", "own/train_config_sac.json", "empty/gym_config.json")
+    listed = r"own: has several configs, name one: own/train_config\.json, own/train_config_sac\.json"
+    with pytest.raises(ConfigError, match=listed):
+        find_config("own")
+    with pytest.raises(ConfigError, match=r"empty: a folder without a file train\*\.json"):
+        find_config("empty")
+
+
+def test_folder_without_a_config_does_not_hide_a_shipped_one() -> None:
+    write("reach/notes.txt")
+    assert find_config("reach") == TASK_CONFIGS / "reach/train_config_quickstart.json"
+
+
+def test_unknown_name_is_one_line_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find_config("push_cub")
+    assert str(caught.value) == (
+        "'push_cub': no such file or folder, and no shipped config of this name. Did you mean 'push_cube'? Shipped: "
+        "cart_pole, g1_flat, go2_flat, go2_rough, half_cheetah, half_cheetah_native, hopper_native, open_drawer, "
+        "pendulum, pick_cube, push_colored_cube, push_cube, reach, walker2d_native; 'embodichain list envs' says how "
+        "to train each task"
+    )
+
+
+def test_file_that_a_config_names_is_looked_for_here_then_beside_it_above_it_and_where_the_shipped_ones_begin() -> None:
+    folder = Path("a/b")
+    write("x.json", "a/x.json", "a/b/x.json", "a/b/y.json", "a/y.json", "a/z.json")
+    assert find_named_file("x.json", folder, "place") == Path("x.json")
+    assert find_named_file("y.json", folder, "place") == Path("a/b/y.json")
+    assert find_named_file("z.json", folder, "place") == Path("a/z.json").absolute()
+    shipped = "configs/agents/rl/reach/gym_config.json"
+    assert json.loads(find_named_file(shipped, folder, "place").read_text(encoding="utf-8"))["id"] == "ReachRL"
+    with pytest.raises(ConfigError, match=r"^place: no such file: .*/absent\.json or .*/a/b/absent\.json"):
+        find_named_file("absent.json", folder, "place")
+
+
+def test_quickstart_is_named_by_its_task() -> None:
+    assert quickstart_of("PushCubeRL") == "push_cube"
+    assert quickstart_of("HopperV5RL") is None
+    assert quickstart_of(None) is None

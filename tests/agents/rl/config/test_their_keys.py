@@ -1,0 +1,216 @@
+"""Single keys of EmbodiChain 0.2.0 to 0.3.2 in a training config: what each becomes, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+
+from embodichain.agents.rl.config.dialects import modernise
+from embodichain.agents.rl.models.block import _OUTPUT_GAINS
+from embodichain.utils import ConfigError
+
+Json = dict[str, Any]
+
+
+def at(path: str, value: Any, algorithm: str = "ppo") -> Json:
+    """Return a training config with one value at a dotted path: 8 environments x 16 steps."""
+    config: Json = {
+        "trainer": {"num_envs": 8, "buffer_size": 16},
+        "policy": {"name": "actor_critic", "actor": {}, "critic": {}},
+        "algorithm": {"name": algorithm, "cfg": {}},
+    }
+    *blocks, key = path.split(".")
+    node = config
+    for block in blocks:
+        node = node.setdefault(block, {})
+    node[key] = value
+    return config
+
+
+def read(config: Json) -> tuple[Json, list[str]]:
+    """Return the config in our layout and its problems."""
+    problems: list[str] = []
+    before = copy.deepcopy(config)
+    found = modernise(config, problems)
+    assert config == before
+    return found, problems
+
+
+@pytest.mark.parametrize(
+    ("theirs", "value", "ours", "expected"),
+    [
+        ("algorithm.cfg.optimizer", {"name": "adam", "learning_rate": 0.01}, "algorithm.cfg.learning_rate", 0.01),
+        ("algorithm.cfg.optimizer", {"learning_rate": 0.01, "kwargs": {}}, "algorithm.cfg.learning_rate", 0.01),
+        ("algorithm.cfg.lr_scheduler", {"name": "linear"}, "algorithm.cfg.lr_schedule", "linear"),
+        (
+            "algorithm.cfg.lr_scheduler",
+            {"name": "linear", "kwargs": {"start_factor": 1.0, "end_factor": 0.0}},
+            "algorithm.cfg.lr_schedule",
+            "linear",
+        ),
+        ("algorithm.cfg.schedule", "fixed", "algorithm.cfg.lr_schedule", "constant"),
+        ("algorithm.cfg.schedule", "adaptive", "algorithm.cfg.lr_schedule", "adaptive"),
+        ("algorithm.cfg.normalize_advantage_per_mini_batch", True, "algorithm.cfg.normalize_advantages", "minibatch"),
+        ("algorithm.cfg.normalize_advantage_per_mini_batch", False, "algorithm.cfg.normalize_advantages", "rollout"),
+        ("algorithm.cfg.use_clipped_value_loss", True, "algorithm.cfg.clip_value_coef", 0.2),
+        # 8 x 16 = 128 transitions in 4 minibatches; 128 in 3 are 43, 43 and 42.
+        ("algorithm.cfg.num_mini_batches", 4, "algorithm.cfg.batch_size", 32),
+        ("algorithm.cfg.num_mini_batches", 3, "algorithm.cfg.batch_size", 43),
+        # 1000 steps are 7.8 rollouts of 128.
+        ("trainer.total_timesteps", 1000, "trainer.iterations", 8),
+        ("trainer.save_frequency_updates", 20, "trainer.save_freq", "20 it"),
+        ("trainer.learning_env", {"name": "X", "cfg": {"a": 1}}, "env", {"id": "X", "cfg": {"a": 1}}),
+        ("trainer.learning_env", "X", "env", {"id": "X", "cfg": {}}),
+        ("policy.initial_log_std", -1.0, "policy.init_log_std", -1.0),
+        ("policy.initial_action_std", 0.5, "policy.init_log_std", math.log(0.5)),
+        ("policy.action_std_range", [0.1, 2], "policy.log_std_range", [math.log(0.1), math.log(2)]),
+        ("policy.actor.network_cfg.use_layernorm", True, "policy.actor.network_cfg.layer_norm", True),
+        ("policy.critic.network_cfg.dropout_p", 0.1, "policy.critic.network_cfg.dropout", 0.1),
+    ],
+)
+def test_their_key_becomes_ours(theirs: str, value: Any, ours: str, expected: Any) -> None:
+    assert read(at(theirs, value)) == (at(ours, expected), [])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("trainer.renderer", "hybrid"),
+        ("trainer.eval_seed", 3),
+        ("trainer.best_eval_metric", "eval/avg_length"),
+        ("trainer.best_eval_mode", "min"),
+        ("trainer.save_frequency_updates", 0),
+        ("algorithm.cfg.lr_scheduler", {"name": None}),
+        ("algorithm.cfg.desired_kl", None),
+        ("algorithm.cfg.num_mini_batches", None),
+        ("algorithm.cfg.minimum_learning_rate", 1e-5),
+        ("algorithm.cfg.action_bound_coef", 0.0),
+        ("algorithm.cfg.use_clipped_value_loss", False),
+    ],
+)
+def test_what_has_no_effect_here_is_left_out(path: str, value: Any) -> None:
+    found, problems = read(at(path, value))
+    assert problems == []
+    assert found == at("trainer.num_envs", 8)
+
+
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_gains_of_our_orthogonal_weights_are_true_and_others_refused(role: str) -> None:
+    path = f"policy.{role}.network_cfg.orthogonal_init"
+    assert read(at(path, [1.414, 1.414, _OUTPUT_GAINS[role]])) == (at(path, True), [])
+    for gains in ([1.0, 1.0, _OUTPUT_GAINS[role]], [1.414, 1.414, 0.5], 1.0, []):
+        (problem,) = read(at(path, gains))[1]
+        assert problem.startswith(f"{path}: must be the gains 1.414 and, of the last layer, ")
+    assert read(at(path, False)) == (at(path, False), [])
+
+
+def test_one_normaliser_is_that_of_both_networks() -> None:
+    config = at("policy.actor_obs_normalization", True)
+    config["policy"]["critic_obs_normalization"] = True
+    assert read(config) == (at("policy.normalize_obs", True), [])
+    del config["policy"]["critic"], config["policy"]["critic_obs_normalization"]
+    assert read(config)[0]["policy"]["normalize_obs"] is True
+
+
+def test_number_of_minibatches_and_total_of_steps_count_more_than_sizes_beside_them() -> None:
+    config = at("algorithm.cfg.num_mini_batches", 4)
+    config["algorithm"]["cfg"]["batch_size"] = 99
+    config["trainer"] |= {"total_timesteps": 256, "iterations": 99}
+    found, problems = read(config)
+    assert problems == []
+    assert (found["algorithm"]["cfg"]["batch_size"], found["trainer"]["iterations"]) == (32, 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        ("algorithm.cfg.optimizer", {"name": "sgd"}, ".name: must be 'adam', got 'sgd': all algorithms use Adam"),
+        (
+            "algorithm.cfg.optimizer",
+            {"kwargs": {"eps": 1.0}},
+            ".kwargs: must be {}, got {'eps': 1.0}: Adam's other settings cannot be chosen",
+        ),
+        ("algorithm.cfg.optimizer", {"lr": 1.0}, ".lr: has no counterpart here, got 1.0"),
+        ("algorithm.cfg.optimizer", 3, ": must be an object, got 3"),
+        (
+            "algorithm.cfg.lr_scheduler",
+            {"name": "linear", "kwargs": {"end_factor": 0.4}},
+            ".kwargs.end_factor: must be 0.0, got 0.4: the learning rate falls from its own value to 0",
+        ),
+        (
+            "algorithm.cfg.lr_scheduler",
+            {"name": "cosine"},
+            ".name: must be 'linear', got 'cosine': the learning rate is constant without it, or falls linearly to 0",
+        ),
+        (
+            "algorithm.cfg.maximum_learning_rate",
+            0.5,
+            ": must be 0.01, got 0.5: the adapted learning rate is between 1e-05 and 0.01",
+        ),
+        ("algorithm.cfg.schedule", "cosine", ": must be 'fixed' or 'adaptive', got 'cosine'"),
+        ("algorithm.cfg.num_mini_batches", 0, ": must be a whole number above 0, got 0"),
+        ("trainer.total_timesteps", "many", ": must be a whole number above 0, got 'many'"),
+        ("trainer.save_frequency_updates", -1, ": must be a whole number above 0, got -1"),
+        ("policy.initial_action_std", 0, ": must be a number above 0, got 0"),
+        ("policy.action_std_range", 2, ": must be a list of two numbers, got 2"),
+        (
+            "policy.actor_obs_normalization",
+            True,
+            ": must be as 'policy.critic_obs_normalization': here both networks read the same normalised observation",
+        ),
+    ],
+)
+def test_what_would_change_the_training_is_refused_in_a_line(path: str, value: Any, problem: str) -> None:
+    assert read(at(path, value))[1] == [path + problem]
+
+
+def test_both_forms_of_one_value_are_refused() -> None:
+    config = at("algorithm.cfg.optimizer", {"learning_rate": 0.1})
+    config["algorithm"]["cfg"]["learning_rate"] = 0.2
+    assert read(config)[1] == [
+        "algorithm.cfg.optimizer.learning_rate: is EmbodiChain's form of 'algorithm.cfg.learning_rate', which is given "
+        "too"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "instead"),
+    [
+        ("trainer.total_timesteps", 10, "trainer.iterations"),
+        ("algorithm.cfg.num_mini_batches", 2, "algorithm.cfg.batch_size"),
+    ],
+)
+def test_size_of_a_rollout_needs_the_number_of_environments(path: str, value: int, instead: str) -> None:
+    config = at(path, value)
+    del config["trainer"]["num_envs"]
+    assert read(config)[1] == [f"{path}: needs 'trainer.num_envs' beside it, or write '{instead}'"]
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (
+            at("trainer.learning_env", {"name": "PointMassRL"}),
+            "trainer.learning_env: 'PointMassRL' belongs to EmbodiChain's differentiable training, which this package "
+            "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole",
+        ),
+        (
+            at("trainer.segment_length", 8, "apg"),
+            "algorithm.name: 'apg' differentiates through the simulation, which MuJoCo does not offer: use 'ppo', "
+            "'grpo' or 'sac'",
+        ),
+    ],
+)
+def test_differentiable_training_is_refused_in_one_line(config: Json, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(config)
+    assert str(caught.value) == line
+
+
+def test_keys_of_users_policies_and_algorithms_are_their_own() -> None:
+    config = at("algorithm.cfg.optimizer", {"name": "lion"}, "mine")
+    config["policy"] = {"name": "theirs", "initial_action_std": 0.5}
+    assert read(config) == (config, [])

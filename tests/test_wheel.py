@@ -1,0 +1,123 @@
+"""The wheel, built and installed without the checkout around it: it does alone what the documentation says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = ("embodichain", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD_PARTY.md")
+TINY = (
+    "trainer.num_envs=2",
+    "trainer.iterations=1",
+    "trainer.buffer_size=4",
+    "trainer.enable_eval=false",
+    "algorithm.cfg.batch_size=8",
+)
+
+
+def call(*command: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    (folder / "source").mkdir()
+    for name in SOURCES:
+        path, target = REPOSITORY / name, folder / "source" / name
+        if path.is_dir():
+            shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, target)
+    offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+    done = call(sys.executable, "-m", "pip", "wheel", *offline, "-w", folder, folder / "source", folder=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel installs; the packages that it needs are those of this Python."""
+    folder = tmp_path_factory.mktemp("site")
+    offline = ("--no-deps", "--no-index", "--disable-pip-version-check")
+    done = call(sys.executable, "-m", "pip", "install", *offline, "--target", folder, wheel, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def embodichain(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    # As in an installation of its own, the folder comes before the checkout, which this Python may know.
+    return call(site / "bin" / "embodichain", *arguments, folder=folder, PYTHONPATH=str(site))
+
+
+def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        there = {name for name in archive.namelist() if ".dist-info/" not in name}
+    package = {path for path in (REPOSITORY / "embodichain").rglob("*") if path.is_file()}
+    wanted = {path.relative_to(REPOSITORY).as_posix() for path in package if "__pycache__" not in path.parts}
+    configs = (path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.json"))
+    assert there == wanted | {f"embodichain/{path}" for path in configs}
+
+
+def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_path: Path) -> None:
+    done = embodichain(site, tmp_path, "train", "push_cube", *TINY)
+    assert done.returncode == 0, done.stderr
+    (summary,) = tmp_path.glob("outputs/push_cube_quickstart_*/summary.json")
+    config = json.loads(summary.with_name("config.json").read_text(encoding="utf-8"))
+    assert config["trainer"]["gym_config"] == str(site / "embodichain/configs/agents/rl/push_cube/gym_config.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
+
+
+def test_tasks_are_listed_with_their_commands_and_a_new_one_is_written(site: Path, tmp_path: Path) -> None:
+    listed = embodichain(site, tmp_path, "list", "envs")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert "embodichain train push_cube\n" in listed.stdout
+    new = embodichain(site, tmp_path, "new", "task", "tidy_up")
+    assert (new.returncode, new.stderr) == (0, "")
+    assert "TidyUpRL" in (tmp_path / "tidy_up/train.json").parent.joinpath("task.py").read_text(encoding="utf-8")
+
+
+def test_other_project_in_the_same_folder_is_named_in_one_line(site: Path, tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    shutil.copytree(site, both)
+    (both / "embodichain-0.2.3.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: embodichain\nVersion: 0.2.3\n"
+    (both / "embodichain-0.2.3.dist-info/METADATA").write_text(metadata, encoding="utf-8")
+    # As the other package leaves it: its own utils, without what ours has.
+    shutil.rmtree(both / "embodichain/utils")
+    done = embodichain(both, tmp_path, "list")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: 'embodichain' 0.2.3 and 'embodichain-mujoco' are both installed into {both / 'embodichain'} and have "
+        "overwritten each other's files: remove both (pip uninstall embodichain embodichain-mujoco), then install one\n"
+    )
+
+
+@pytest.mark.learning
+def test_demo_learns_within_a_minute_and_names_what_there_is_to_see(site: Path, tmp_path: Path) -> None:
+    before = os.times().children_user
+    done = embodichain(site, tmp_path, "demo")
+    assert done.returncode == 0, done.stderr
+    assert os.times().children_user - before < 60  # of the processors: others may use them too
+    (folder,) = tmp_path.glob("outputs/*")
+    assert json.loads((folder / "summary.json").read_text(encoding="utf-8"))["success_rate"] > 0.95
+    assert f"{(folder / 'report.html').as_uri()}\n" in done.stdout
+    assert "embodichain train push_cube" in done.stdout
