@@ -65,7 +65,7 @@ def test_list_of_terms_is_headed_by_the_blocks_of_a_config(capsys: pytest.Captur
 def test_without_a_kind_everything_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     out = capsys.readouterr().out
-    places = [out.index(text) for text in ("# envs", "CartPoleRL", "# algos", "ppo", "# policies", "# terms")]
+    places = [out.index(text) for text in ("# envs", "CartPoleRL", "# algos", "\nppo ", "# policies", "# terms")]
     assert places == sorted(places)
     assert main(["list", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)) == ["envs", "algos", "policies", "terms"]
