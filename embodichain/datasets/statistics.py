@@ -48,8 +48,8 @@ class FeatureStatistics:
         quantiles = np.stack([_LEVELS[(shares >= share).argmax(axis=1)] for share in _QUANTILES.values()])
         low, high = np.where(counts > 0, _LEVELS, 1.0).min(axis=1), np.where(counts > 0, _LEVELS, 0.0).max(axis=1)
         mean, square = ((counts @ values) / counts[0].sum() for values in (_LEVELS, _LEVELS**2))
-        of_channels = (part.reshape(3, 1, 1) for part in (low, high, mean, square))
-        return cls(len(images), *of_channels, quantiles.reshape(-1, 3, 1, 1))
+        low, high, mean, square = (part.reshape(3, 1, 1) for part in (low, high, mean, square))
+        return cls(len(images), low, high, mean, square, quantiles.reshape(-1, 3, 1, 1))
 
     def merged(self, other: FeatureStatistics) -> FeatureStatistics:
         """Return the statistics of both's frames."""
