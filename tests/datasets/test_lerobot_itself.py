@@ -13,9 +13,9 @@ from embodichain.datasets.lerobot_dataset import LeRobotWriter
 
 pytest.importorskip("lerobot", reason="needs LeRobot")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-from lerobot.datasets.compute_stats import compute_episode_stats
-from lerobot.datasets.dataset_tools import delete_episodes
-from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from lerobot.datasets.compute_stats import compute_episode_stats  # type: ignore[import-not-found, unused-ignore]
+from lerobot.datasets.dataset_tools import delete_episodes  # type: ignore[import-not-found, unused-ignore]
+from lerobot.datasets.lerobot_dataset import LeRobotDataset  # type: ignore[import-not-found, unused-ignore]
 from PIL import Image
 
 NUMBERS: dict[str, Any] = {

@@ -216,7 +216,7 @@ def test_instructions_name_each_skill_and_each_colour() -> None:
     expected = {f"{skill} the {colour} cube" for skill in env.skills for colour in ("red", "green", "blue")}
     assert set(env.instructions()) == expected
     i = env.instructions().index("pick up the blue cube")
-    assert (int(env.skill[i]), int(env.named[i])) == (PICK, 2)
+    assert (env.skill[i].item(), env.named[i].item()) == (PICK, 2)
 
 
 @needs_gl
