@@ -29,7 +29,7 @@ train: setup ## Set up, then train PushCube with the quickstart config (CONFIG=.
 
 test: check ## Set up, then lint, types and all tests (ARGS=... goes to pytest)
 	@sh scripts/setup_gl.sh $(BIN)/python
-	$(BIN)/python -m pytest $(ARGS)
+	@sh scripts/run_tests.sh $(BIN)/python $(ARGS)
 
 bench: setup ## Set up, then compare the training speed with other libraries, which it installs (ARGS=...)
 	@sh scripts/setup_gl.sh $(BIN)/python
