@@ -372,7 +372,7 @@ def missing_parameter(train: Config, env: Config) -> tuple[str, str]:
 @mistake
 def entity_that_the_scene_does_not_have(train: Config, env: Config) -> tuple[str, str]:
     params = {"entity_cfg": {"uid": env["robot"]["uid"] + "s"}}
-    env["env"]["observations"]["more"] = {"func": "get_rigid_object_pose", "params": params}
+    env["env"]["observations"]["more"] = {"func": "get_object_pose", "params": params}
     return "env.observations.more.params.entity_cfg.uid", f"Did you mean '{env['robot']['uid']}'?"
 
 

@@ -269,7 +269,7 @@ def test_without_the_extra_ray_tracing_is_an_error_that_names_it(
 
     monkeypatch.delitem(sys.modules, "embodichain.lab.sim.rendering.ray_tracer", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
-    with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: pip install .*'mujoco-warp"):
+    with pytest.raises(RenderingUnavailableError, match=r"ray tracing needs mujoco_warp: .*pip install .*'mujoco-warp"):
         make_drawer(sim.backend, sim.appearance, 1, enable_rt=True, device="cpu")
 
 
@@ -306,6 +306,6 @@ def test_images_of_a_camera_name_what_is_missing(monkeypatch: pytest.MonkeyPatch
     sim = build()
     without_opengl(monkeypatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are needed, but .* apt-get .*\[raytrace\]"):
+    with pytest.raises(ConfigError, match=r"sensor 'cam': its images are needed, .* apt-get .*; or use .*mujoco-warp"):
         sim.get_sensor("cam").get_data()
     sim.close()

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, PositiveFloat
 from pydantic_core import PydanticCustomError
 
 from embodichain.utils import configclass
+from embodichain.utils.configclass import MISSING
 
 __all__ = [
     "GROUND_UID",
@@ -157,7 +158,13 @@ class CameraUid(str):
 
 def _turned_into(cls: type[SceneEntityCfg]) -> AfterValidator:
     """Return the validator that makes an entity of any kind one that must be of the class's kind."""
-    return AfterValidator(lambda cfg: cls(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names))
+
+    def turned(cfg: SceneEntityCfg) -> SceneEntityCfg:
+        if cfg.uid is MISSING:  # reported as such
+            return cfg
+        return cls(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names)
+
+    return AfterValidator(turned)
 
 
 RigidEntity = Annotated[SceneEntityCfg, _turned_into(RigidEntityCfg)]
