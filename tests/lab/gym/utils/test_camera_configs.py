@@ -144,7 +144,7 @@ def test_mistakes_in_terms_of_cameras_are_found_before_anything_is_built(monkeyp
         config_to_cfg(data)
     text = str(caught.value)
     for problem in (
-        "env.events.light.params.entity_cfg.uid: no 'lamp_1' in the scene.",
+        "env.events.light.params.entity_cfg.uid: no light 'lamp_1' in the scene.",
         "env.events.paint.params.mat_cfg.base_color",
         "env.observations.n.name: unknown entry 'sensor/cam_high/colour'. Did you mean 'sensor/cam_high/color'?",
         "env.dataset.lerobot.params.use_video: unknown parameter. Did you mean 'use_videos'?",
