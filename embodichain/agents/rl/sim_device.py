@@ -30,8 +30,7 @@ def choose_sim_device(trainer: TrainerCfg, cfg: EmbodiedEnvCfg, problems: list[s
                 f"{install_extra('gpu')}"
             )
             name = "cpu"
-    is_written_for_gpu = trainer.sim_device is None and name.startswith("cuda")
-    if is_written_for_gpu and trainer.device == "cpu" and not torch.cuda.is_available():
+    if name.startswith("cuda") and trainer.device == "cpu" and not torch.cuda.is_available():
         logger.log_warning(f"{place}sim_device: '{name}' is not here: the physics runs on the processor, too")
         name = "cpu"
     with collected(problems, place):

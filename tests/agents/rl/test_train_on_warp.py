@@ -57,7 +57,7 @@ def test_device_of_the_physics_is_checked_with_the_rest(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    config = write_config(Path(), tiny_config())
+    config = write_config(Path(), tiny_config(trainer__device="auto"))
     assert main(["--config", config, "trainer.sim_device=cuda:0", "algorithm.cfg.gama=1"]) == 2
     error = capsys.readouterr().err
     assert "trainer.sim_device: 'cuda:0' cannot be used: CUDA is not available here" in error
