@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs all tests in two processes, the learner's and the others', since most tests keep one core busy.
+# Runs all tests in two processes of about the same length, since most tests keep one core busy.
 # Usage: scripts/run_tests.sh PYTHON [pytest arguments: then one process, with these]
 set -u
 python=$1
@@ -11,10 +11,10 @@ fi
 others=$(mktemp)
 trap 'rm -f "$others"' EXIT
 # Its own cache: two processes would write one file.
-"$python" -m pytest --ignore tests/agents -o cache_dir=.pytest_cache/others >"$others" 2>&1 &
+"$python" -m pytest --ignore tests/agents --ignore tests/tools -o cache_dir=.pytest_cache/others >"$others" 2>&1 &
 process=$!
 trap 'kill $process 2>/dev/null; exit 130' INT TERM
-"$python" -m pytest tests/agents
+"$python" -m pytest tests/agents tests/tools
 learner=$?
 wait $process
 code=$?
