@@ -135,10 +135,10 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
 def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the uids of each kind of entity; what a class adds may be of any."""
     # Of two with one uid, which is an error of its own, both count.
-    things: list[Any] = [thing for _, thing in things_in_config(cfg)]
+    things = [(thing.uid, thing) for _, thing in things_in_config(cfg)]
 
     def of(cls: type) -> frozenset[str]:
-        return frozenset([*added, *(thing.uid for thing in things if isinstance(thing, cls))])
+        return frozenset([*added, *(uid for uid, thing in things if isinstance(thing, cls))])
 
     jointed, robots = of(ArticulationCfg), of(RobotCfg)
     return {

@@ -160,7 +160,8 @@ def _turned_into(cls: type[SceneEntityCfg]) -> AfterValidator:
     """Return the validator that makes an entity of any kind one that must be of the class's kind."""
 
     def turned(cfg: SceneEntityCfg) -> SceneEntityCfg:
-        if cfg.uid is MISSING:  # reported as such
+        uid: Any = cfg.uid
+        if uid is MISSING:  # reported as such
             return cfg
         return cls(cfg.uid, cfg.control_parts, cfg.joint_names, cfg.link_names)
 
