@@ -5,7 +5,7 @@ Legend: N envs, T rollout steps, K members of a group, B minibatch, L sequence l
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -18,12 +18,13 @@ from embodichain.agents.rl.algo.on_policy import (
     OnPolicyAlgorithm,
     clipped_surrogate,
     k3,
+    mean_reference_kl,
     rounded_log_prob,
 )
 from embodichain.agents.rl.algo.optim import MetricMeans, gradient_step
 from embodichain.agents.rl.algo.registry import register_algo
 from embodichain.agents.rl.buffer import check_rollout, iterate_minibatches, learning_batch
-from embodichain.agents.rl.models import Policy, action_log_prob
+from embodichain.agents.rl.models import Policy
 from embodichain.utils import ConfigError, configclass, logger
 from embodichain.utils.profiling import section
 
@@ -54,26 +55,6 @@ class GRPOCfg(AlgorithmCfg):
         return [*AlgorithmCfg.check_run(self, num_envs, buffer_size), *_group_problems(num_envs, self.group_size)]
 
 
-def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_log_prob: torch.Tensor) -> torch.Tensor:
-    """Return, for each sample of the old policy, an estimate of KL(pi || ref) with the right gradient: [...].
-
-    With rho = pi/old and r = ref/pi it is rho (r - 1 - log r). The weight rho turns the mean over samples of old into
-    that over pi: E_old[rho (r - 1 - log r)] = E_pi[r - 1 - log r] = KL(pi || ref), since E_pi[r] = 1. This holds for
-    every pi, so the derivatives agree:
-
-        grad rho (r - 1 - log r) = rho grad log pi [(r - 1 - log r) + (1 - r)] = rho grad log pi log(pi / ref),
-
-    whose mean is the gradient of KL(pi || ref). Without rho, or with rho held constant, as is often seen, the middle
-    term (1 - r) grad log pi is left alone, and its mean is the gradient of KL(ref || pi), a different divergence.
-
-    Args:
-        log_prob: log pi(a|s), with gradients, [...].
-        old_log_prob: log old(a|s), [...].
-        reference_log_prob: log ref(a|s), [...].
-    """
-    return (log_prob - old_log_prob).exp() * k3(reference_log_prob - log_prob)
-
-
 @register_algo("grpo")
 class GRPO(OnPolicyAlgorithm):
     """PPO's surrogate with advantages from comparing the members of a group: no critic.
@@ -99,7 +80,6 @@ class GRPO(OnPolicyAlgorithm):
     def __init__(self, cfg: GRPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self.optimizer = self.make_optimizer(self.parameters)
-        self.reference: Policy | None = None
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
         if not cfg.reset_every_rollout:
@@ -139,8 +119,7 @@ class GRPO(OnPolicyAlgorithm):
         batch = batch[batch["valid"].flatten(1).any(dim=1)] if batch.batch_dims > 1 else batch[batch["valid"]]
         if self.is_rounded:
             batch["sample_log_prob"] = rounded_log_prob(batch, self.evaluate(batch))
-        if self.reference is not None:
-            batch["reference_log_prob"] = action_log_prob(self.evaluate(batch, self.reference))
+        self.add_reference(batch)
 
         means = MetricMeans()
         for _ in range(cfg.n_epochs):
@@ -172,32 +151,13 @@ class GRPO(OnPolicyAlgorithm):
         loss = policy_loss - cfg.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         if rows.reference_log_prob is not None:
-            kl = masked_mean(reference_kl(rows.log_prob, rows.old_log_prob, rows.reference_log_prob), rows.mask)
+            kl = mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * kl
             metrics["reference_kl"] = kl.detach()
         with torch.no_grad():
             metrics["approx_kl"] = masked_mean(k3(rows.action_log_ratio), rows.action_mask)
             metrics["clip_fraction"] = masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask)
         return loss, metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state and, with a reference, its own state."""
-        state = super().state_dict()
-        return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
-        if self.reference is not None:
-            # Older checkpoints also have the statistics at the reference's creation; they are ignored.
-            own = {name: state["reference"][name] for name in self._own_state(self.reference)}
-            state = state | {"reference": self.reference.state_dict() | own}
-        super().load_state_dict(state)
-
-    def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
-        """Return the state of a reference without the buffers that it shares with the policy."""
-        of_policy = {id(x) for x in self.policy.buffers()}
-        shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
-        return {name: value for name, value in reference.state_dict().items() if name not in shared}
 
 
 def _group_problems(num_envs: int, group_size: int) -> list[str]:

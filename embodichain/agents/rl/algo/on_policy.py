@@ -1,18 +1,18 @@
-"""The base of the on-policy algorithms: hyperparameters, clipped surrogate, old log-probabilities.
+"""The base of the on-policy algorithms: hyperparameters, clipped surrogate, old and reference log-probabilities.
 
 Legend: M transitions or sequences of a batch, L sequence length; ... any shape, of samples.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, PositiveInt
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.base import BaseAlgorithm, BaseAlgorithmCfg
-from embodichain.agents.rl.algo.macro_steps import LogProbLevel, with_dims_of
+from embodichain.agents.rl.algo.macro_steps import LogProbLevel, Rows, masked_mean, with_dims_of
 from embodichain.agents.rl.models import Policy, action_log_prob
 from embodichain.utils import configclass
 
@@ -69,6 +69,33 @@ def k3(log_ratio: torch.Tensor) -> torch.Tensor:
     return log_ratio.expm1() - log_ratio
 
 
+def reference_kl(log_prob: torch.Tensor, old_log_prob: torch.Tensor, reference_log_prob: torch.Tensor) -> torch.Tensor:
+    """Return, for each sample of the old policy, an estimate of KL(pi || ref) with the right gradient: [...].
+
+    With rho = pi/old and r = ref/pi it is rho (r - 1 - log r). The weight rho turns the mean over samples of old into
+    that over pi: E_old[rho (r - 1 - log r)] = E_pi[r - 1 - log r] = KL(pi || ref), since E_pi[r] = 1. This holds for
+    every pi, so the derivatives agree:
+
+        grad rho (r - 1 - log r) = rho grad log pi [(r - 1 - log r) + (1 - r)] = rho grad log pi log(pi / ref),
+
+    whose mean is the gradient of KL(pi || ref). Without rho, or with rho held constant, as is often seen, the middle
+    term (1 - r) grad log pi is left alone, and its mean is the gradient of KL(ref || pi), a different divergence.
+
+    Args:
+        log_prob: log pi(a|s), with gradients, [...].
+        old_log_prob: log old(a|s), [...].
+        reference_log_prob: log ref(a|s), [...].
+    """
+    return (log_prob - old_log_prob).exp() * k3(reference_log_prob - log_prob)
+
+
+def mean_reference_kl(rows: Rows) -> torch.Tensor:
+    """Return the mean divergence from the reference, with its gradient, a scalar; see ``reference_kl``."""
+    assert rows.reference_log_prob is not None
+    divergence = reference_kl(rows.log_prob, rows.old_log_prob, rows.reference_log_prob)
+    return masked_mean(rows.weight * divergence, rows.mask)
+
+
 def where_behind(batch: TensorDict, behind: torch.Tensor, current: torch.Tensor) -> torch.Tensor:
     """Return ``behind`` [M, ...] for samples that an older policy collected (``lag`` > 0), else ``current``."""
     lag = batch.get("lag", None)
@@ -87,6 +114,10 @@ class OnPolicyAlgorithm(BaseAlgorithm):
     """Improves a policy from its rollouts, in epochs of shuffled minibatches."""
 
     cfg_class = AlgorithmCfg
+    reference: Policy | None = None
+    """The policy as it was at the construction of the algorithm, frozen, for a KL divergence from it; None: not kept.
+
+    Its input statistics are the policy's current ones, see ``Policy.reference``."""
 
     @torch.no_grad()
     def evaluate(self, batch: TensorDict, policy: Policy | None = None) -> TensorDict:
@@ -107,3 +138,27 @@ class OnPolicyAlgorithm(BaseAlgorithm):
         an update first evaluates its batch again; see ``rounded_log_prob``.
         """
         return torch.is_autocast_enabled(self.device.type)
+
+    def add_reference(self, batch: TensorDict) -> None:
+        """Set ``reference_log_prob`` of a batch [M, ...], if there is a reference."""
+        if self.reference is not None:
+            batch["reference_log_prob"] = action_log_prob(self.evaluate(batch, self.reference))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state and, with a reference, its own state."""
+        state = super().state_dict()
+        return state if self.reference is None else state | {"reference": self._own_state(self.reference)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned."""
+        if self.reference is not None:
+            # Older checkpoints also have the statistics at the reference's creation; they are ignored.
+            own = {name: state["reference"][name] for name in self._own_state(self.reference)}
+            state = state | {"reference": self.reference.state_dict() | own}
+        super().load_state_dict(state)
+
+    def _own_state(self, reference: Policy) -> dict[str, torch.Tensor]:
+        """Return the state of a reference without the buffers that it shares with the policy."""
+        of_policy = {id(x) for x in self.policy.buffers()}
+        shared = {name for name, x in reference.named_buffers() if id(x) in of_policy}
+        return {name: value for name, value in reference.state_dict().items() if name not in shared}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo.advantages import compute_gae, explained_variance, normalize_advantages
@@ -18,6 +18,7 @@ from embodichain.agents.rl.algo.on_policy import (
     OnPolicyAlgorithm,
     clipped_surrogate,
     k3,
+    mean_reference_kl,
     rounded_log_prob,
     where_behind,
 )
@@ -59,6 +60,11 @@ class PPOCfg(AlgorithmCfg):
     rewards' scale. None: no bound."""
     normalize_advantages: Literal["rollout", "minibatch", "none"] = "rollout"
     """Samples over which advantages are normalised to mean 0 and std 1."""
+    kl_coef: NonNegativeFloat = 0.0
+    """Weight of the KL divergence from the policy at the start of the training; 0: no reference policy is stored."""
+    critic_warmup: NonNegativeInt = 0
+    """The training's first updates, in which the critic alone learns: for a policy that begins as a good one, beside a
+    critic that begins at random."""
     decoupled: bool = True
     """Correct by importance weights for the older policies of asynchronous collection; no effect without ``lag``."""
     behaviour_weight_cap: PositiveFloat = 5.0
@@ -132,8 +138,11 @@ class PPO(OnPolicyAlgorithm):
     Each update makes ``n_epochs`` passes over the rollout in shuffled minibatches, and descends
 
         - mean min(r A, clip(r) A)  +  vf_coef * mean (V - return)^2 / 2  -  ent_coef * mean entropy
+        +  kl_coef * mean KL(policy || reference)
 
-    with Adam (eps 1e-5, as in OpenAI Baselines).
+    with Adam (eps 1e-5, as in OpenAI Baselines). The reference, with ``kl_coef`` > 0, is the policy as it began (see
+    ``OnPolicyAlgorithm.reference``). The first ``critic_warmup`` updates descend the second term alone, which changes
+    the actions only where actor and critic share parameters.
 
     ``lr_schedule: "adaptive"`` corrects the learning rate before each gradient step but an update's first, by the exact
     KL divergence of Gaussians (see ``adapted_learning_rate``). ``max_kl`` ends an update early, as Spinning Up (2018)
@@ -159,7 +168,10 @@ class PPO(OnPolicyAlgorithm):
     def __init__(self, cfg: PPOCfg, policy: Policy) -> None:
         super().__init__(cfg, policy)
         self._adapts = cfg.lr_schedule == "adaptive"
+        self._warmup_left = cfg.critic_warmup
         self.optimizer = self.make_optimizer(self.parameters, self._adapts)
+        if cfg.kl_coef > 0:
+            self.reference = policy.reference()
 
     def use_mirror_map(self, mirror_map: MirrorMap) -> None:
         """Set the environment's mirror map, which ``cfg.symmetry`` needs before the first update.
@@ -177,9 +189,10 @@ class PPO(OnPolicyAlgorithm):
             Means over the minibatches without a skipped step of ``policy_loss``, ``value_loss``, ``entropy``,
             ``approx_kl`` (nats an action), ``clip_fraction`` (share of samples whose ratio left the clip range),
             ``grad_norm`` (before clipping), with an adaptive rate ``kl``, with importance weights
-            ``behaviour_weight`` and ``capped_fraction``, and with ``symmetry`` the ``mirror_loss`` without its weight;
-            ``explained_variance`` of the returns by the rollout's values; ``epochs``, the number made; the last
-            ``learning_rate``; and the policy's diagnostics after the update, such as ``std``.
+            ``behaviour_weight`` and ``capped_fraction``, with a reference ``reference_kl`` (nats, per ratio), and with
+            ``symmetry`` the ``mirror_loss`` without its weight; ``explained_variance`` of the returns by the rollout's
+            values; ``epochs``, the number made; the last ``learning_rate``; and the policy's diagnostics after the
+            update, such as ``std``.
 
         Raises:
             ValueError: the rollout is not of batch size [N, T+1].
@@ -206,6 +219,7 @@ class PPO(OnPolicyAlgorithm):
                 kls.append(metrics["approx_kl"])
             if cfg.max_kl is not None and get_process_group().mean(_finite_mean(kls)) > cfg.max_kl:
                 break
+        self._warmup_left = max(0, self._warmup_left - 1)
         scalars = means.read(explained_variance=explained, **self.policy.diagnostics())
         return scalars | {"epochs": float(epoch + 1), "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
 
@@ -216,7 +230,8 @@ class PPO(OnPolicyAlgorithm):
         Args:
             batch: [B], or [B, L] sequences: from ``learning_batch``, with ``advantage`` and ``return``; with
                 ``old_value`` for value clipping, ``old_mean`` and ``old_log_std`` for an adaptive learning rate, and
-                ``importance_weight`` if an older policy collected; ``sample_log_prob`` is the proximal policy's.
+                ``importance_weight`` if an older policy collected, and ``reference_log_prob`` with a reference;
+                ``sample_log_prob`` is the proximal policy's.
         """
         cfg = self.cfg
         samples = self._augmented(batch)
@@ -228,26 +243,30 @@ class PPO(OnPolicyAlgorithm):
         old_value = samples.get("old_value", None)
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = masked_mean(rows.entropy, rows.action_mask)
+        # The divergence and the metrics are those of the samples without their mirror images.
+        collected = rows if samples is batch else compare(batch, new[: len(batch)], cfg.logprob_level)
+        more: dict[str, torch.Tensor] = {}
         loss = policy_loss + cfg.vf_coef * value_loss
         if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
             loss = loss - cfg.ent_coef * entropy
-        mirror_loss = {}
+        if collected.reference_log_prob is not None:
+            more["reference_kl"] = mean_reference_kl(collected)
+            loss = loss + cfg.kl_coef * more["reference_kl"]
         if cfg.symmetry is not None:
-            mirror_loss["mirror_loss"] = self._mirror_loss(batch, new)
-            loss = loss + cfg.symmetry.mirror_loss_coef * mirror_loss["mirror_loss"]
+            more["mirror_loss"] = self._mirror_loss(batch, new)
+            loss = loss + cfg.symmetry.mirror_loss_coef * more["mirror_loss"]
+        if self._warmup_left:
+            loss = cfg.vf_coef * value_loss
         with torch.no_grad():
-            if samples is not batch:  # the metrics are those of the samples without their mirror images
-                new, ratio = new[: len(batch)], ratio[: len(batch)]
-                rows = compare(batch, new, cfg.logprob_level)
             metrics = {
-                **{name: value.detach() for name, value in mirror_loss.items()},
+                **{name: value.detach() for name, value in more.items()},
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": masked_mean(k3(rows.action_log_ratio), rows.action_mask),
-                "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
+                "approx_kl": masked_mean(k3(collected.action_log_ratio), collected.action_mask),
+                "clip_fraction": masked_mean(_is_clipped(collected, cfg.clip_coef).float(), collected.mask),
             }
-            return loss, metrics | self._more_metrics(batch, new, rows)
+            return loss, metrics | self._more_metrics(batch, new[: len(batch)], collected)
 
     def _augmented(self, batch: TensorDict) -> TensorDict:
         """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
@@ -283,6 +302,7 @@ class PPO(OnPolicyAlgorithm):
             columns["lag"] = lag[:, :-1]
         batch = learning_batch(rollout, self.policy, **columns)
         self._prepare_old(batch, weighs=cfg.decoupled and is_behind)
+        self.add_reference(batch)
         return batch, explained_variance(old_value, returns)
 
     def _prepare_old(self, batch: TensorDict, weighs: bool) -> None:
@@ -330,14 +350,20 @@ class PPO(OnPolicyAlgorithm):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state and the mirror map, with which an update can be repeated elsewhere."""
+        """Return what a resumed training needs, and the mirror map, with which an update can be repeated elsewhere."""
         state = super().state_dict()
-        return state if self.mirror_map is None else state | {"mirror_map": self.mirror_map.state_dict()}
+        if self.mirror_map is not None:
+            state["mirror_map"] = self.mirror_map.state_dict()
+        if self.cfg.critic_warmup:
+            state["warmup_left"] = self._warmup_left
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what ``state_dict`` returned."""
         if "mirror_map" in state:
             self.mirror_map = MirrorMap.from_state(state["mirror_map"]).to(self.device)
+        # A training that was begun without a warm-up has none left.
+        self._warmup_left = state.get("warmup_left", 0)
         super().load_state_dict(state)
 
     def _step(self, minibatch: TensorDict, adapts: bool) -> dict[str, torch.Tensor]:
@@ -355,6 +381,11 @@ class PPO(OnPolicyAlgorithm):
             # After a skipped step the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
         return metrics | {"grad_norm": norm}
+
+
+def _is_clipped(rows: Rows, clip_coef: float) -> torch.Tensor:
+    """Return which ratios have left the clip range, bool of the rows' shape."""
+    return ((rows.log_prob - rows.old_log_prob).exp() - 1).abs() > clip_coef
 
 
 def _finite_mean(scalars: list[torch.Tensor]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""GRPO's divergence from the reference policy."""
+"""The divergence from the reference policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embodichain.agents.rl.algo import gaussian_kl
-from embodichain.agents.rl.algo.grpo import reference_kl
+from embodichain.agents.rl.algo.on_policy import reference_kl
 
 
 def test_reference_kl_by_hand() -> None:

@@ -1,0 +1,130 @@
+"""PPO beginning with a good policy: the divergence from it, and updates of the critic alone."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from embodichain.agents.rl.algo import PPO, PPOCfg
+from embodichain.agents.rl.algo.symmetry import SymmetryCfg
+from embodichain.agents.rl.models import ActorCritic
+from embodichain.utils.mirror import Mirror, MirrorMap
+from tests.agents.rl.algo.test_ppo import FixedPolicy, make_policy, make_rollout
+
+
+def actor_state(policy: ActorCritic) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in policy.state_dict().items() if not name.startswith("critic")}
+
+
+def is_same(state: dict[str, torch.Tensor], policy: ActorCritic) -> bool:
+    return all(torch.equal(value, policy.state_dict()[name]) for name, value in state.items())
+
+
+def table_batch(**more: torch.Tensor) -> tuple[FixedPolicy, TensorDict]:
+    policy = FixedPolicy(
+        log_prob=torch.tensor([2.0, 1.0]).log(), value=torch.tensor([1.0, 2.0]), entropy=torch.tensor([0.5, 1.5])
+    )
+    columns = {
+        "sample_log_prob": torch.zeros(2),
+        "advantage": torch.zeros(2),
+        "return": torch.tensor([0.0, 4.0]),
+        "reference_log_prob": torch.tensor([6.0, 1.0]).log(),
+    }
+    return policy, TensorDict(columns | more, batch_size=[2])
+
+
+def test_divergence_from_the_reference_by_hand() -> None:
+    policy, batch = table_batch()
+    loss, metrics = PPO(PPOCfg(kl_coef=0.4, vf_coef=0.5), policy).loss(batch)
+    # pi/old = 2 and ref/pi = 3: 2 (3 - 1 - log 3); nothing from the second
+    assert metrics["reference_kl"].item() == pytest.approx(2 - math.log(3))
+    assert loss.item() == pytest.approx(0.5 * 1.25 + 0.4 * (2 - math.log(3)))
+
+
+def test_divergence_of_an_older_policys_samples_has_their_importance_weights() -> None:
+    policy, batch = table_batch(importance_weight=torch.tensor([0.5, 3.0]))
+    _, metrics = PPO(PPOCfg(kl_coef=0.4), policy).loss(batch)
+    assert metrics["reference_kl"].item() == pytest.approx(0.5 * (2 - math.log(3)))
+
+
+def test_divergence_pulls_the_policy_back_and_is_measured_from_where_the_training_began() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(kl_coef=1.0, learning_rate=0.01, n_epochs=5), policy)
+    with torch.no_grad():
+        policy.log_std.add_(0.5)  # the reference's is 0
+    rollout = make_rollout(policy, N=64, T=16)
+    rollout["reward"].zero_()
+    rollout["value"].zero_()
+    first = algo.update(rollout)["reference_kl"]
+    assert first > 0.1
+    assert 0.3 < policy.log_std.item() < 0.47  # five of Adam's steps of 0.01
+    assert PPO(PPOCfg(), policy).reference is None
+
+
+def test_divergence_with_mirror_images_is_that_of_the_collected_samples() -> None:
+    policy = make_policy()
+    rollout = make_rollout(policy)
+    found = []
+    for symmetry in (None, SymmetryCfg()):
+        algo = PPO(PPOCfg(kl_coef=1.0, learning_rate=1e-30, symmetry=symmetry), copy.deepcopy(policy))
+        with torch.no_grad():
+            algo.policy.log_std.add_(0.1)
+        if symmetry is not None:
+            algo.use_mirror_map(MirrorMap(Mirror.of([0, 1], [1, -1], "test"), Mirror.of([0], [-1], "test")))
+        found.append(algo.update(rollout)["reference_kl"])
+    assert found[0] == pytest.approx(found[1]) != 0
+
+
+def test_warm_up_changes_the_critic_alone_for_its_number_of_updates() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(critic_warmup=2, learning_rate=0.01, ent_coef=0.1, kl_coef=0.1), policy)
+    for _ in range(2):
+        before, critic = actor_state(policy), copy.deepcopy(policy.critic.state_dict())
+        metrics = algo.update(make_rollout(policy))
+        assert is_same(before, policy)
+        assert not any(torch.equal(value, critic[name]) for name, value in policy.critic.state_dict().items())
+        assert metrics["approx_kl"] == pytest.approx(0, abs=1e-9)
+    algo.update(make_rollout(policy))
+    assert not is_same(before, policy)
+
+
+def test_warm_up_continues_where_a_checkpoint_left_it() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(critic_warmup=2), policy)
+    algo.update(make_rollout(policy))
+    other = PPO(PPOCfg(critic_warmup=2), policy)
+    other.load_state_dict(copy.deepcopy(algo.state_dict()))
+    before = actor_state(policy)
+    other.update(make_rollout(policy))
+    assert is_same(before, policy)
+    other.update(make_rollout(policy))
+    assert not is_same(before, policy)
+
+
+def test_resumed_training_without_a_warm_up_begins_none() -> None:
+    policy = make_policy()
+    state = copy.deepcopy(PPO(PPOCfg(), policy).state_dict())
+    assert set(state) == {"optimizer"}
+    resumed = PPO(PPOCfg(critic_warmup=5), policy)
+    resumed.load_state_dict(state)
+    before = actor_state(policy)
+    resumed.update(make_rollout(policy))
+    assert not is_same(before, policy)
+
+
+def test_reference_comes_back_from_the_state() -> None:
+    policy = make_policy()
+    algo = PPO(PPOCfg(kl_coef=0.5, learning_rate=0.01), policy)
+    rollout = make_rollout(policy)
+    algo.update(rollout)
+    other_policy = copy.deepcopy(policy)
+    other = PPO(PPOCfg(kl_coef=0.5, learning_rate=0.01), other_policy)  # its reference is the policy as it is now
+    other.load_state_dict(copy.deepcopy(algo.state_dict()))
+    for each in (algo, other):
+        torch.manual_seed(1)
+        each.update(rollout)
+    assert is_same(dict(policy.state_dict()), other_policy)
