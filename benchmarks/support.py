@@ -201,7 +201,7 @@ config below `configs/agents/rl`.
   second table says.
 - **runs**: two small iterations with an evaluation ended without an error. The tests do this for every config, on Linux
   with Python 3.11.
-- **untested**, **never run**: nobody has tried. No GPU, no Mac, no Windows and no ARM processor was at hand yet.
+- **untested**, **never run**: not tried. No GPU, no Mac, no Windows and no ARM processor was at hand yet.
 
 The columns of physics are of Linux x86_64. `scripts/gpu_check.sh` measures what a GPU can do, and fills its column.
 """

@@ -67,9 +67,17 @@ def evaluate_run(
     """
     if record is not None and record.exists():
         raise ConfigError(f"--record {record}: is there already: name another folder, or remove it")
-    saved, place = find_run(target), seed + _SEED_OFFSET
+    saved = find_run(target)
     table = play_episodes(
-        saved, episodes, envs, place, device, allowed_imports, overrides, deterministic=deterministic, record=record
+        saved,
+        episodes,
+        envs,
+        seed + _SEED_OFFSET,
+        device,
+        allowed_imports,
+        overrides,
+        deterministic=deterministic,
+        record=record,
     )
     columns = table.columns()
     rate = float(columns["success"].mean()) if "success" in columns else None

@@ -19,7 +19,7 @@ from tensordict import TensorDict
 from typing_extensions import override
 
 from embodichain import __version__
-from embodichain.agents.rl.checkpoint.saved_run import find_run
+from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.envs import EmbodiedEnv, EmbodiedEnvCfg
@@ -172,8 +172,7 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
     Raises:
         ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written.
     """
-    is_run = target in ("latest", "best") or Path(target).suffix == ".pt" or (Path(target) / "checkpoints").is_dir()
-    if is_run:
+    if names_run(target):
         saved = find_run(target)
         run = load_checkpoint_config(saved.content["config"], (), allowed_imports)
         folder = out or saved.folder / "export" / FORMAT

@@ -47,7 +47,7 @@ class TrainedPolicy:
             ConfigError: an image or another entry that the policy reads is not in ``obs``.
             ValueError: N is not that of the observations since the last ``reset`` (recurrent policies).
         """
-        observation = dict_to_tensordict(obs, "cpu" if isinstance(obs, Mapping) else obs.device or "cpu")
+        observation = obs if isinstance(obs, TensorDict) else dict_to_tensordict(obs, "cpu")
         step = self.policy.get_action(
             policy_input(self.policy, observation, self._state_of(len(observation)), self._device), deterministic
         )

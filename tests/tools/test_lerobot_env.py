@@ -108,12 +108,14 @@ def test_exported_file_makes_the_task_with_its_cameras_and_instructions(tmp_path
         env.close()
 
 
+@pytest.mark.parametrize("checkpoint", ["latest", "best"])
 def test_run_is_exported_as_the_environment_that_it_was_trained_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    train_from_config(tiny_config(trainer__enable_eval=False), overrides=["env.rewards.calm.weight=0.25"])
-    files = export_lerobot_env("latest", tmp_path / "hub")
+    summary = train_from_config(tiny_config(), overrides=["env.rewards.calm.weight=0.25"])
+    target = checkpoint if checkpoint == "latest" else f"{summary['run_folder']}/best"
+    files = export_lerobot_env(target, tmp_path / "hub")
 
     scope: dict[str, Any] = {}
     exec(files[0].read_text(encoding="utf-8"), scope)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -63,7 +64,7 @@ class Demonstrations:
         left = self.left[frames].unsqueeze(1)
         return self.action[frames.unsqueeze(1) + torch.minimum(ahead, left - 1)], ahead < left
 
-    @property
+    @cached_property
     def starts(self) -> torch.Tensor:
         """Positions of the episodes' first frames, [E] int64."""
         is_start = torch.ones_like(self.left, dtype=torch.bool)

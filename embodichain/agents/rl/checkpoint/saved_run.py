@@ -14,7 +14,7 @@ from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
 
-__all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run"]
+__all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
 
 _WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
 
@@ -50,7 +50,7 @@ def find_run(target: str) -> SavedRun:
         path = last_run()
     elif is_best:
         path = path.parent
-    if (path / "checkpoints").is_dir():
+    if _is_run(path):
         run = path
         check_links(run)
         folder = CheckpointFolder(run / "checkpoints", "")
@@ -67,6 +67,18 @@ def find_run(target: str) -> SavedRun:
         )
     check_content(content, checkpoint)
     return SavedRun(run, checkpoint, content)
+
+
+def names_run(target: str) -> bool:
+    """Return whether a user's words name a run or a checkpoint, as :func:`find_run` takes them, and not a config."""
+    path = Path(target)
+    if not path.exists():
+        return target in ("latest", "best") or (path.name == "best" and _is_run(path.parent))
+    return path.suffix == ".pt" or _is_run(path)
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / "checkpoints").is_dir()
 
 
 def find_run_folder(target: str, exp_name: str | None = None) -> Path:

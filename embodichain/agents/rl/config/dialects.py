@@ -147,9 +147,7 @@ def _read_trainer(translation: Translation) -> None:
         translation.skip(path, reason)
     _read_learning_env(translation)
     _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
-    if translation.get("trainer.total_timesteps") is not None:
-        translation.take("trainer.iterations")  # as theirs does
-    _convert(
+    _convert_over(
         translation,
         "trainer.total_timesteps",
         "trainer.iterations",
@@ -227,9 +225,7 @@ def _read_algorithm(translation: Translation) -> None:
     if translation.take("algorithm.cfg.use_clipped_value_loss"):
         bound = translation.get("algorithm.cfg.clip_coef") or 0.2  # of both packages, where it is not given
         translation.put("algorithm.cfg.clip_value_coef", bound, "algorithm.cfg.use_clipped_value_loss", was=True)
-    if translation.get("algorithm.cfg.num_mini_batches") is not None:
-        translation.take("algorithm.cfg.batch_size")  # as theirs does
-    _convert(
+    _convert_over(
         translation,
         "algorithm.cfg.num_mini_batches",
         "algorithm.cfg.batch_size",
@@ -273,6 +269,13 @@ def _convert(translation: Translation, old: str, new: str, convert: Callable[[An
     if (value := translation.take(old)) is not None:
         with collected(translation.problems, f"{old}: "):
             translation.put(new, convert(value), old, was=value)
+
+
+def _convert_over(translation: Translation, old: str, new: str, convert: Callable[[Any], Any]) -> None:
+    """Convert as :func:`_convert`; where both keys are given, ``old`` counts, as in theirs."""
+    if translation.get(old) is not None:
+        translation.take(new)
+    _convert(translation, old, new, convert)
 
 
 def _rollout_size(translation: Translation, instead: str) -> int:

@@ -11,12 +11,11 @@ from typing import Any
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
 from embodichain.utils.shipped import ROOT, TASK_CONFIGS
-from embodichain.utils.utility import load_config_file
+from embodichain.utils.utility import CONFIG_SUFFIXES, load_config_file
 
 TRAIN, BC = "train", "bc_config"
 """How the names of training configs begin, and of those for behaviour cloning."""
 
-_SUFFIXES = (".json", ".yaml", ".yml")
 _MAIN = "train_config"
 _FIRST = ("quickstart", _MAIN)  # the variants that a task's name alone means, if there
 
@@ -69,7 +68,7 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
         return _announced(ROOT / path) if (ROOT / path).is_file() else find_config(ROOT / path, kind)
     if path.is_dir() and (files := _files(path, kind)):
         return _announced(_only(files, path))
-    if path.suffix in _SUFFIXES or (path.exists() and not path.is_dir()):
+    if path.suffix in CONFIG_SUFFIXES or (path.exists() and not path.is_dir()):
         return path  # its reader says what is wrong with it
     names = _names(kind)
     if str(target) in names:
@@ -148,7 +147,7 @@ def _read(path: Path, variant: str, is_first: bool) -> ShippedConfig:
 
 
 def _files(folder: Path, kind: str) -> list[Path]:
-    return sorted(path for path in folder.glob(f"{kind}*") if path.suffix in _SUFFIXES)
+    return sorted(path for path in folder.glob(f"{kind}*") if path.suffix in CONFIG_SUFFIXES)
 
 
 def _only(files: Sequence[Path], folder: Path) -> Path:

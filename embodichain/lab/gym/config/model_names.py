@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from embodichain.lab.gym.config.scene_checks import has_config_robot, is_given, things_in_config
+from embodichain.lab.gym.config.scene_checks import entities_in_config, has_config_robot, is_given
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.managers.scene_names import SceneNames
 from embodichain.lab.gym.envs.mirror_map import MirrorJointsCfg, MirrorLinksCfg
@@ -35,10 +35,10 @@ def with_model_names(
     if cfg.robot is None or not has_config_robot(env_class):
         return names
     builder = SceneBuilder(cfg.sim_cfg)
-    for place, thing in things_in_config(cfg):
-        if isinstance(thing, ArticulationCfg) and _is_readable(thing, place, [*wrong, *problems]):
+    for place, entity in entities_in_config(cfg):
+        if isinstance(entity, ArticulationCfg) and _is_readable(entity, place, [*wrong, *problems]):
             with collected(problems):
-                builder.add_articulation(thing, place)
+                builder.add_articulation(entity, place)
     for i, sensor in enumerate(cfg.sensor):
         if isinstance(sensor, ContactSensorCfg):
             _read_sensor(sensor, f"sensor[{i}]", builder, cfg.robot, names, problems)
@@ -68,12 +68,12 @@ def _check_mirror_map(cfg: EmbodiedEnvCfg, names: SceneNames, problems: list[str
                     match_names(kind.links, names.links[robot], f"{place}.links", "link")
 
 
-def _is_readable(thing: ArticulationCfg, place: str, wrong: Sequence[str]) -> bool:
+def _is_readable(entity: ArticulationCfg, place: str, wrong: Sequence[str]) -> bool:
     """Return whether an entity's model can be read: nothing in it is wrong, and its files are on this machine."""
-    files: list[Any] = [thing.fpath or ""]
-    if isinstance(thing, RobotCfg) and thing.urdf_cfg is not None:
-        files += [part.urdf_path for part in thing.urdf_cfg.components]
-    if not all(map(is_given, (thing.uid, *files))) or any(file.startswith(MENAGERIE) for file in files):
+    files: list[Any] = [entity.fpath or ""]
+    if isinstance(entity, RobotCfg) and entity.urdf_cfg is not None:
+        files += [part.urdf_path for part in entity.urdf_cfg.components]
+    if not all(map(is_given, (entity.uid, *files))) or any(file.startswith(MENAGERIE) for file in files):
         return False
     return not any(path.startswith((f"{place}.", f"{place}:")) or path == place for path in wrong)
 

@@ -27,12 +27,12 @@ _SCENE_HOOKS = ("_setup_robot", "_prepare_scene", "_setup_sensors")
 _OBSERVATION_HOOKS = ("_base_obs", "_extend_obs")
 
 
-def things_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
+def entities_in_config(cfg: EmbodiedEnvCfg) -> Iterator[tuple[str, Any]]:
     """Yield path and config of each entity of a scene; members of a group have their uids in the scene."""
     if cfg.robot is not None:
         yield "robot", cfg.robot
     for key in ("background", "rigid_object", "articulation", "sensor", "rigid_object_group"):
-        yield from ((f"{key}[{i}]", thing) for i, thing in enumerate(getattr(cfg, key)))
+        yield from ((f"{key}[{i}]", entity) for i, entity in enumerate(getattr(cfg, key)))
     yield from ((f"light.direct[{i}]", light) for i, light in enumerate(cfg.light.direct))
     for i, group in enumerate(cfg.rigid_object_group):
         if group.folder_path is None and is_given(group.uid) and is_given(group.rigid_objects):
@@ -56,17 +56,17 @@ def scene_problems(cfg: EmbodiedEnvCfg, wrong: Collection[str] = ()) -> list[str
     """
     problems: list[str] = []
     taken: set[str] = set()
-    for place, thing in things_in_config(cfg):
-        if is_given(thing.uid):
+    for place, entity in entities_in_config(cfg):
+        if is_given(entity.uid):
             with collected(problems, f"{place}.uid: "):
-                check_uid(thing.uid, taken)
-            taken.add(thing.uid)
-        if isinstance(thing, RigidObjectCfg):
-            _check_shape(thing, place, wrong, problems)
-        if isinstance(thing, ArticulationCfg):
-            _check_files(thing, place, problems)
-        if isinstance(thing, RobotCfg):
-            _check_robot(thing, wrong, problems)
+                check_uid(entity.uid, taken)
+            taken.add(entity.uid)
+        if isinstance(entity, RigidObjectCfg):
+            _check_shape(entity, place, wrong, problems)
+        if isinstance(entity, ArticulationCfg):
+            _check_files(entity, place, problems)
+        if isinstance(entity, RobotCfg):
+            _check_robot(entity, wrong, problems)
     return problems
 
 
@@ -119,7 +119,7 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
     cameras = [sensor for sensor in cfg.sensor if isinstance(sensor, CameraCfg)]
     entries = None if declared is None else frozenset([*declared, *_images(cameras)])
     added = _declared(env_class, "added_uids", _SCENE_HOOKS)
-    uids = {thing.uid for _, thing in things_in_config(cfg)}
+    uids = {entity.uid for _, entity in entities_in_config(cfg)}
     # The members of a group that are named by files are looked at when the scene is built.
     is_open = any(group.folder_path is not None for group in cfg.rigid_object_group)
     is_whole = MISSING not in uids and not {*SCENE_KEYS, "light.direct"} & set(wrong)
@@ -135,10 +135,10 @@ def names_in_config(cfg: EmbodiedEnvCfg, env_class: type | None, wrong: Collecti
 def _kinds(cfg: EmbodiedEnvCfg, added: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the uids of each kind of entity; what a class adds may be of any."""
     # Of two with one uid, which is an error of its own, both count.
-    things = [(thing.uid, thing) for _, thing in things_in_config(cfg)]
+    entities = [(entity.uid, entity) for _, entity in entities_in_config(cfg)]
 
     def of(cls: type) -> frozenset[str]:
-        return frozenset([*added, *(uid for uid, thing in things if isinstance(thing, cls))])
+        return frozenset([*added, *(uid for uid, entity in entities if isinstance(entity, cls))])
 
     jointed, robots = of(ArticulationCfg), of(RobotCfg)
     return {

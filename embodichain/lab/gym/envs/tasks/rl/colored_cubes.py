@@ -30,7 +30,7 @@ def _uid(colour: str) -> str:
 
 def _check_colours(colours: Sequence[str]) -> Sequence[str]:
     """Return the cubes' colours; ConfigError if they are not some of ``_COLOURS``."""
-    known = list(_COLOURS)  # colours may be anything, unhashable things included
+    known = list(_COLOURS)  # a user may write anything, also what has no hash
     is_some = isinstance(colours, list | tuple) and colours and all(colour in known for colour in colours)
     if not is_some or len({*colours}) < len(colours):
         raise ConfigError(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
+from embodichain.lab.gym.envs.managers.actions import ActionTerm, GripperTerm
+from embodichain.utils import ConfigError
+
+Arm = TypeVar("Arm", bound=ActionTerm)
 
 # A grip's force along the fingers' line is at least this many times the force across; the fingers' friction is 1.2.
 _STEEPEST = 2.0
@@ -40,6 +45,27 @@ def finger_problems(cfg: EmbodiedEnvCfg, fingers: tuple[str, str], task: str) ->
         return [f"env.extensions.fingers: must be two links of the robot, got {named!r}"]
     missing = [link for link in named if not any(re.fullmatch(pattern, link) for pattern in given)]
     return [f"robot.sense_contacts: '{link}' is missing, whose grip {task} measures" for link in missing]
+
+
+def expert_arm(env: EmbodiedEnv, kind: type[Arm], task: str) -> Arm:
+    """Return the arm's action term, for a scripted expert that acts by such a one and the gripper's.
+
+    Args:
+        kind: the class of the term.
+        task: the task's name, for the message.
+
+    Raises:
+        ConfigError: the environment has other action terms.
+    """
+    terms = list(env.action_manager.terms.values())
+    if [type(term) for term in terms] != [kind, GripperTerm]:
+        raise ConfigError(
+            f"env.actions: the scripted expert of {task} acts by {kind.__name__} and GripperTerm, got "
+            f"{' and '.join(type(term).__name__ for term in terms)}"
+        )
+    arm = terms[0]
+    assert isinstance(arm, kind)
+    return arm
 
 
 def _is_pressed(env: EmbodiedEnv, finger: str, outwards: Tensor, grip_force: float) -> Tensor:

@@ -10,13 +10,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.actions import EefPositionTerm, GripperTerm
+from embodichain.lab.gym.envs.managers.actions import EefPositionTerm
 from embodichain.lab.gym.envs.tasks.rl.colored_cubes import ColoredCubesEnv
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
+from embodichain.lab.gym.envs.tasks.rl.grasps import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
-from embodichain.utils import ConfigError
 
 _REACH, _PUSH, _PICK = range(3)
 # The share of a skill's progress that is nearness: 1 at the cube, and 1 - tanh(5 x 0.1) = 0.54 at 0.1 m from it.
@@ -166,19 +165,13 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         Raises:
             ConfigError: the environment has other action terms than ``EefPositionTerm`` and ``GripperTerm``.
         """
-        terms = list(self.action_manager.terms.values())
-        if [type(term) for term in terms] != [EefPositionTerm, GripperTerm]:
-            raise ConfigError(
-                "env.actions: the scripted expert of ManipulateCubesRL acts by EefPositionTerm and GripperTerm, got "
-                f"{' and '.join(type(term).__name__ for term in terms)}"
-            )
-        assert isinstance(terms[0], EefPositionTerm)
+        arm = expert_arm(self, EefPositionTerm, "ManipulateCubesRL")
         tool, cube = self.robot.get_eef_pose()[:, :3, 3], self.of_named(self.positions())
         places = torch.stack(
             (cube + cube.new_tensor([0.0, 0.0, self.reach_height]), *self._waypoints(tool, cube)), dim=1
         )
         place = places.gather(1, self.skill.view(-1, 1, 1).expand(-1, 1, 3)).squeeze(1)
-        move = (_GAIN * (place - tool) / terms[0].scale).clamp(-1.0, 1.0)
+        move = (_GAIN * (place - tool) / arm.scale).clamp(-1.0, 1.0)
         is_around = torch.linalg.vector_norm(tool - cube, dim=1) < _AROUND
         is_open = self._asks(_PICK) & ~is_around & ~self.of_named(self.grips())
         return torch.cat((move, torch.where(is_open, _OPEN, _CLOSED).unsqueeze(1)), dim=1)

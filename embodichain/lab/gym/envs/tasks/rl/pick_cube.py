@@ -12,13 +12,12 @@ from typing_extensions import override
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm, GripperTerm
+from embodichain.lab.gym.envs.managers.actions import DeltaQposTerm
 from embodichain.lab.gym.envs.tasks.rl.defaults import default_cfg
-from embodichain.lab.gym.envs.tasks.rl.grasps import finger_problems, is_gripped
+from embodichain.lab.gym.envs.tasks.rl.grasps import expert_arm, finger_problems, is_gripped
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.math import matrix_from_euler
 from embodichain.lab.sim.objects import cached_per_state
-from embodichain.utils import ConfigError
 
 # How far above the height of success the reward is best, m.
 _ABOVE = 0.02
@@ -148,14 +147,7 @@ class PickCubeEnv(EmbodiedEnv):
         Raises:
             ConfigError: the environment has other action terms.
         """
-        kinds = [type(term) for term in self.action_manager.terms.values()]
-        if kinds != [DeltaQposTerm, GripperTerm]:
-            raise ConfigError(
-                "env.actions: the scripted expert of PickCubeRL acts by DeltaQposTerm and GripperTerm, got "
-                f"{' and '.join(kind.__name__ for kind in kinds)}"
-            )
-        arm = next(iter(self.action_manager.terms.values()))
-        assert isinstance(arm, DeltaQposTerm)
+        arm = expert_arm(self, DeltaQposTerm, "PickCubeRL")
         aside = torch.linalg.vector_norm(self.to_cube()[:, :2], dim=1)
         is_over = (aside < _OVER) & (self.turn_to_faces().abs() < _TURNED)
         is_around = torch.linalg.vector_norm(self.to_cube(), dim=1) < _AROUND
