@@ -44,7 +44,7 @@ class _Prefix:
     Attributes:
         keys, values: of each layer, [B, P, G, C].
         there: [B, P] bool, False at padding words.
-        feature: of the token that attends to all others, [B, D] float32.
+        feature: of the token that attends to all others, and the mean of the others', [B, 2 D] float32.
     """
 
     keys: list[torch.Tensor]
@@ -123,7 +123,7 @@ class SmolVLA(GaussianVLA):
         self.time_out = nn.Linear(width, width)
         self.action_out = nn.Linear(width, self.flow_shape[1])
         self.critic = nn.Sequential(
-            nn.Linear(text.hidden_size, text.hidden_size), nn.GELU(), nn.Linear(text.hidden_size, 1)
+            nn.Linear(2 * text.hidden_size, text.hidden_size), nn.GELU(), nn.Linear(text.hidden_size, 1)
         )
 
     def forward(self, obs: Mapping[str, Any] | TensorDict, deterministic: bool = False) -> tuple[torch.Tensor, ...]:
@@ -285,7 +285,8 @@ class SmolVLA(GaussianVLA):
                     )
                 keys.append(key)
                 values.append(value)
-            feature = text.norm(state[:, 0]).float()
+            mean = (text.norm(context) * there[:, :-1, None]).sum(1) / there[:, :-1].sum(1, keepdim=True)
+            feature = torch.cat((text.norm(state[:, 0]), mean), dim=1).float()
         return _Prefix(keys, values, there, feature)
 
     def _layer(

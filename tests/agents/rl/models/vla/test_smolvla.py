@@ -284,3 +284,17 @@ def test_wrong_config_says_where(changes: dict[str, Any], message: str) -> None:
     whole = {key: NETWORKS[key] | value if isinstance(value, dict) else value for key, value in changes.items()}
     with pytest.raises(ConfigError, match=message):
         tiny(**whole)
+
+
+def test_critic_reads_the_mean_of_image_and_word_features_without_padding() -> None:
+    net, obs = tiny(), observation()
+    size = net.critic[0].in_features // 2
+    with torch.no_grad():
+        net.critic[0].weight[:, :size] = 0.0  # of the token that attends to all others
+        values = net.get_value(obs)
+        assert not torch.isclose(values, net.get_value(obs | {"image/front": observation(seed=1)["image/front"]})).any()
+        assert torch.equal(values, net.get_value(obs | {"state": torch.zeros(4, 3)}))  # image and words do not see it
+        padded = obs["instruction"].clone()
+        padded[:, 3:] = 0
+        short = obs | {"instruction": padded[:, :3]}
+        torch.testing.assert_close(net.get_value(obs | {"instruction": padded}), net.get_value(short))
