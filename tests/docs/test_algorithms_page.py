@@ -17,6 +17,8 @@ from embodichain.agents.rl.models import MLP, ActorCritic
 from embodichain.tools.doctor.probes import bandit
 from embodichain.tools.doctor.soft_policy import soft_table_policy
 from embodichain.utils.mirror import Mirror, MirrorMap
+from tests.agents.rl.algo.linear_sac import make_rollout
+from tests.agents.rl.algo.test_sac_demonstrations import make as make_demonstrated_sac
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs/algorithms.md").read_text(encoding="utf-8")
 
@@ -61,4 +63,5 @@ def test_every_diagnostic_has_its_row() -> None:
     soft = soft_table_policy(2)
     sac = SAC(SACCfg(learning_starts=0, replay_capacity=100, batch_size=4), soft)
     logged |= sac.update(bandit(soft, torch.zeros(4, dtype=torch.int64), 2, torch.ones_like))
+    logged |= make_demonstrated_sac(imitation_coef=0.1).update(make_rollout())
     assert set(rows(section("Reading the diagnostics"))) == set(logged)

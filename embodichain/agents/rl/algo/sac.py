@@ -10,7 +10,7 @@ from copy import deepcopy
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from tensordict import TensorDict
 from torch import nn
 
@@ -65,6 +65,8 @@ class SACCfg(BaseAlgorithmCfg):
     expert."""
     demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of each batch that is drawn from the demonstrations."""
+    imitation_coef: NonNegativeFloat = 0.0
+    """Weight, in the actor's loss, of the distance from demonstrated actions that the critics value above its own."""
 
 
 class Temperature(nn.Module):
@@ -112,7 +114,10 @@ class SAC(BaseAlgorithm):
     - target critics: Q_target + tau (Q - Q_target).
 
     With demonstrations a share of each batch is drawn from them (Ball et al., "Efficient Online Reinforcement Learning
-    with Offline Data", 2023): see ``use_demonstrations``.
+    with Offline Data", 2023): see ``use_demonstrations``. ``imitation_coef`` adds to the actor's loss the mean of
+    |mu(s) - a|^2 over them, both scaled to [-1, 1], where Q(s, a) > Q(s, mu(s)) for the most likely action mu(s), and
+    0 elsewhere: the filtered loss of Nair et al., "Overcoming Exploration in Reinforcement Learning with
+    Demonstrations", 2018.
 
     Truncated episodes bootstrap from their final observation. With n steps, rewards of the actions that were taken are
     summed without importance weights, as in Barth-Maron et al., "Distributed Distributional Deterministic Policy
@@ -145,6 +150,8 @@ class SAC(BaseAlgorithm):
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None
         self._num_demonstrated = 0  # transitions of a batch
+        if cfg.imitation_coef and cfg.demonstrations is None:
+            raise ConfigError(f"algorithm.cfg.imitation_coef: {cfg.imitation_coef} needs 'demonstrations' beside it")
         if cfg.demonstrations is not None:
             self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
         self._demonstrations: ReplayBuffer | None = None
@@ -179,7 +186,9 @@ class SAC(BaseAlgorithm):
         Returns:
             ``replay_steps``, the stored steps; and, once it learns, means over the gradient steps of ``critic_loss``,
             ``action_value`` (the mean of Q(s, a) of the samples), ``grad_norm`` (of the critics, before clipping),
-            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``.
+            ``actor_loss``, ``actor_grad_norm``, ``entropy`` (nats, of actions scaled to [-1, 1]) and ``temperature``;
+            with ``imitation_coef`` the ``imitation_loss`` without its weight, and the share ``imitated`` of
+            demonstrated actions that are valued above the actor's.
         """
         cfg = self.cfg
         if self.replay is None:
@@ -262,8 +271,12 @@ class SAC(BaseAlgorithm):
         temperature = self.temperature().detach()
         self.policy.critics.requires_grad_(False)  # only the action's gradient is needed
         value = self._reduce(self.policy.action_values(batch, action))
+        loss, metrics = (temperature * log_prob - value).mean(), {}
+        if self.cfg.imitation_coef and self._num_demonstrated:
+            metrics = self._imitate(batch[-self._num_demonstrated :])
+            loss = loss + self.cfg.imitation_coef * metrics["imitation_loss"]
         self.policy.critics.requires_grad_(True)
-        norm = self._step(self.actor_optimizer, loss := (temperature * log_prob - value).mean())
+        norm = self._step(self.actor_optimizer, loss)
         log_prob = log_prob.detach()
         self._step(self.temperature_optimizer, -(self.temperature.log * (log_prob + self.target_entropy)).mean())
         return {
@@ -271,7 +284,17 @@ class SAC(BaseAlgorithm):
             "actor_loss": loss.detach(),
             "entropy": -log_prob.mean(),
             "temperature": temperature,
+            **{name: value.detach() for name, value in metrics.items()},
         }
+
+    def _imitate(self, shown: TensorDict) -> dict[str, torch.Tensor]:
+        """Return the loss of imitating demonstrations [B], with gradients, and the share that is imitated."""
+        action = self.policy.most_likely(shown)
+        with torch.no_grad():
+            own = self._reduce(self.policy.action_values(shown, action))
+            is_better = (self._reduce(self.policy.action_values(shown, shown["action"])) > own).float()
+        distance = (self.policy.scaled(action) - self.policy.scaled(shown["action"])).square().sum(-1)
+        return {"imitation_loss": (is_better * distance).mean(), "imitated": is_better.mean()}
 
     def _step(self, optimizer: torch.optim.Adam, loss: torch.Tensor) -> torch.Tensor:
         parameters = optimizer.param_groups[0]["params"]

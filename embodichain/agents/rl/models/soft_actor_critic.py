@@ -155,6 +155,13 @@ class SoftActorCritic(Policy):
         sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
         return out["action"], out["sample_log_prob"] + self.squash.log_half_range
 
+    def most_likely(self, td: TensorDict) -> torch.Tensor:
+        """Return the squashed means [..., A], with gradients, for the input of ``forward``."""
+        out = td.empty()
+        sample_gaussian(out, *self._distribution(td), self.squash, deterministic=True)
+        action: torch.Tensor = out["action"]
+        return action
+
     def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
         """Return Q(s, a) by each critic, [E, ...].
 
@@ -163,7 +170,7 @@ class SoftActorCritic(Policy):
             action: [..., A].
             critics: copies of the policy's, such as target networks; None: its own.
         """
-        given = torch.cat((self._encoded(td), self._unit(action)), dim=-1)
+        given = torch.cat((self._encoded(td), self.scaled(action)), dim=-1)
         return torch.stack([run_network(critic, given, td).squeeze(-1) for critic in critics or self.critics])
 
     def update_normalizer(self, obs: torch.Tensor) -> None:
@@ -171,7 +178,7 @@ class SoftActorCritic(Policy):
         if isinstance(self.normalizer, RunningNormalizer):
             self.normalizer.update(obs)
 
-    def _unit(self, action: torch.Tensor) -> torch.Tensor:
+    def scaled(self, action: torch.Tensor) -> torch.Tensor:
         """Return actions [..., A] scaled to [-1, 1], as critics read them: bounds may be of any size."""
         return (action - self.squash.centre) / self.squash.half_range
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from tensordict import TensorDict
 
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.buffer import Demonstrations
 from embodichain.agents.rl.models import RunningNormalizer
 from embodichain.utils import ConfigError
-from tests.agents.rl.algo.linear_sac import make_rollout, make_sac
+from tests.agents.rl.algo.linear_sac import make_rollout, make_sac, weight_of
 
 EXPERT_OBS = 100.0
 
@@ -112,3 +114,46 @@ def test_checkpoint_is_loaded_with_the_same_demonstrations_alone() -> None:
     for wrong in (other, make_sac(demonstrations="expert", batch_size=8)):
         with pytest.raises(ConfigError, match=r"demonstrations: expert: are not those that the run has learned from"):
             wrong.load_state_dict(state)
+
+
+@pytest.mark.parametrize(("weight", "imitated"), [(2.0, 1.0), (-2.0, 0.0)])
+def test_imitation_by_hand_where_the_demonstrated_action_is_valued_higher(weight: float, imitated: float) -> None:
+    # Critics Q = weight * a: more is better, or worse. The expert's actions are 0.8; the actor's mean is tanh(0.3 s).
+    sac = make(critics=((0.0, weight), (0.0, weight)), imitation_coef=0.5)
+    shown_batch = TensorDict({"obs": torch.tensor([[0.0], [1.0]]), "action": torch.tensor([[0.8], [0.8]])}, [2])
+    found = sac._imitate(sac.policy.encode(shown_batch))
+    # ((0.8 - 0)^2 + (0.8 - tanh 0.3)^2) / 2
+    expected = imitated * (0.64 + (0.8 - math.tanh(0.3)) ** 2) / 2
+    assert found["imitation_loss"].item() == pytest.approx(expected)
+    assert found["imitated"].item() == imitated
+
+
+def test_imitation_measures_actions_scaled_to_their_bounds() -> None:
+    sac = make(critics=((0.0, 1.0), (0.0, 1.0)), imitation_coef=0.5, action_space=spaces.Box(0, 10, (1,)))
+    # The actor's mean for s = 0 is the bounds' middle, 5; 7.5 is 0.5 of the half range above it.
+    batch = TensorDict({"obs": torch.zeros(1, 1), "action": torch.full((1, 1), 7.5)}, [1])
+    assert sac._imitate(sac.policy.encode(batch))["imitation_loss"].item() == pytest.approx(0.25)
+
+
+def test_imitation_pulls_the_actor_and_no_critic_and_is_logged() -> None:
+    def learn(coef: float) -> tuple[SAC, dict[str, float]]:
+        torch.manual_seed(0)
+        # Lower actions are worth a little more, and the expert's, 0, are lower than the actor's, tanh(0.3 s).
+        critics = ((0.0, -1e-6), (0.0, -1e-6))
+        sac = make_sac(critics, demonstrations="expert", imitation_coef=coef, batch_size=8, initial_temperature=1e-9)
+        sac.use_demonstrations(shown(first=1.0))
+        return sac, sac.update(make_rollout())
+
+    plain, metrics = learn(0.0)
+    assert not {"imitation_loss", "imitated"} & set(metrics)
+    pulled, metrics = learn(1.0)
+    assert metrics["imitated"] == 1.0
+    gradients = [weight_of(sac.policy.actor).grad[0].item() for sac in (plain, pulled)]
+    assert abs(gradients[0]) < 1e-5 < 0.01 < gradients[1]  # descended, it lowers the mean
+    for one, other in zip(plain.policy.critics, pulled.policy.critics, strict=True):
+        assert torch.equal(weight_of(one).grad, weight_of(other).grad)
+
+
+def test_imitation_without_demonstrations_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.cfg\.imitation_coef: 0\.5 needs 'demonstrations'"):
+        make_sac(imitation_coef=0.5)
