@@ -1,5 +1,6 @@
-"""The part of the build that pyproject.toml cannot describe: the wheel has the shipped configs inside the package."""
+"""What pyproject.toml cannot describe: the wheel has the shipped configs, and a description made from the README."""
 
+import re
 from pathlib import Path
 
 from setuptools import setup
@@ -31,4 +32,15 @@ class BuildWithConfigs(build_py):
         return [(str(path), str(Path(self.build_lib, "embodichain", path))) for path in sources]
 
 
-setup(cmdclass={"build_py": BuildWithConfigs})
+def description() -> str:
+    """Return the README for a reader without the repository: no images of it, and of links into it their text alone."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[.*\n\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
+
+
+setup(
+    cmdclass={"build_py": BuildWithConfigs},
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,17 @@ def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Pat
     wanted = {path.relative_to(REPOSITORY).as_posix() for path in package if "__pycache__" not in path.parts}
     configs = (path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.json"))
     assert there == wanted | {f"embodichain/{path}" for path in configs}
+
+
+def test_description_has_no_link_that_needs_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    head, _, text = metadata.partition("\n\n")
+    assert "\nDescription-Content-Type: text/markdown" in head
+    assert text.startswith("# EmbodiChain RL on MuJoCo\n")
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
+    assert "src=" not in text
 
 
 def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_path: Path) -> None:

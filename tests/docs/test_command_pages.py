@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embodichain.agents.rl.config.named import find_config
 from embodichain.cli import COMMANDS, make_parser
 from embodichain.tools import statistics
 from embodichain.tools.report.page import _LARGEST_VIDEO
@@ -35,6 +36,8 @@ def test_command_in_a_page_parses(page: str, line: str) -> None:
     if arguments[0] in ("train", "resume", "validate"):
         _, rest = make_parser().parse_known_args(arguments)
         assert all("=" in text for text in rest)
+        if re.fullmatch(r"[\w/]+", arguments[1]) and arguments[0] == "train":
+            assert find_config(arguments[1]).is_file()  # a shipped one, by name
     else:
         make_parser().parse_args(arguments)
 

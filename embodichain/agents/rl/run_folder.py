@@ -33,6 +33,7 @@ from embodichain.utils.files import remove_unfinished, write_json
 from embodichain.utils.machine import describe_machine, format_megabytes
 from embodichain.utils.system import peak_memory
 
+_LEAST_WIDTH = 15  # characters of the first column of a printed summary
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 # Entries of a summary that are printed.
 _PRINTED = {
@@ -260,25 +261,33 @@ def _summarise(trainer: Trainer, folder: RunFolder, wall_seconds: float) -> dict
 
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the results of a run."""
+    rows = list(_summary_rows(summary))
+    width = max(_LEAST_WIDTH, *(len(name) for name, _ in rows))
+    for name, text in rows:
+        print(f"{name:{width}} {text}")
+
+
+def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts."""
     rate, interval = summary["success_rate"], summary["success_interval_95"]
     if rate is not None:
         low, high = interval
-        print(f"success rate    {rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})")
+        yield "success rate", f"{rate:.1%} of {summary['episodes']} episodes (95 % interval {low:.1%} to {high:.1%})"
     elif summary.get("avg_reward") is not None:  # runs of older versions have none
-        print(f"return          {summary['avg_reward']:.4g}, mean of {summary['episodes']} episodes")
+        yield "return", f"{summary['avg_reward']:.4g}, mean of {summary['episodes']} episodes"
     for name, value in summary.get("metrics", {}).items():  # runs of older versions have none
-        print(f"{name:15} {value:.4g}")
-    print(f"training time   {summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps")
+        yield name, f"{value:.4g}"
+    yield "training time", f"{summary['train_seconds']:.1f} s for {summary['env_steps']:,} environment steps"
     if "wall_seconds" in summary:  # runs of older versions have none
-        print(f"wall time       {summary['wall_seconds']:.1f} s since the start or the resume, evaluations included")
+        yield "wall time", f"{summary['wall_seconds']:.1f} s since the start or the resume, evaluations included"
     if summary.get("eval_seconds"):  # runs of older versions have none
         rendering = f", of which {summary['render_seconds']:.1f} s for videos" if summary["render_seconds"] else ""
-        print(f"evaluations     {summary['eval_seconds']:.1f} s{rendering}")
-    print(f"peak memory     {format_megabytes(summary['peak_memory_mb'])}")
+        yield "evaluations", f"{summary['eval_seconds']:.1f} s{rendering}"
+    yield "peak memory", format_megabytes(summary["peak_memory_mb"])
     # A failed recorder has warned.
     no_video = "nothing was recorded" if summary["episodes"] else "nothing was evaluated"
     for name, why_not in (("checkpoint", ""), ("video", f": {no_video}"), ("learning_curve", "")):
-        print(f"{name.replace('_', ' '):15} {summary[name] or f'none{why_not}'}")
+        yield name.replace("_", " "), str(summary[name] or f"none{why_not}")
     for name, file in (("summary", "summary.json"), ("report", REPORT)):
         path = Path(summary["run_folder"]) / file
-        print(f"{name:15} {path if path.exists() else 'none'}")
+        yield name, str(path if path.exists() else "none")
