@@ -24,6 +24,7 @@ from embodichain.utils import ConfigError
 from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
+from embodichain.utils.trust import asking
 
 
 class Command(NamedTuple):
@@ -72,6 +73,10 @@ COMMANDS = {
     ),
     "new": Command(
         "new", "Write a new task from templates: a package with a class, configs and tests, which learns as it is."
+    ),
+    "trust": Command(
+        "trust",
+        "Let configs name the modules in a folder, once instead of --allow-import with each command; or list them.",
     ),
     "list": Command("listing", "List the tasks, algorithms, policies or terms that a config may name."),
     "validate": Command(
@@ -168,7 +173,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if overrides:
         args.overrides = [*args.overrides, *overrides]
     try:
-        code: int = args.run(args)
+        with asking():
+            code: int = args.run(args)
         if sys.stdout is not None:
             sys.stdout.flush()
     except ConfigError as error:

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,9 @@ def _has_offscreen_gl() -> bool:
 
 if sys.platform == "linux" and _has_offscreen_gl():
     os.environ.setdefault("MUJOCO_GL", "egl")
+
+# Where no folder is trusted, whatever this user trusts (see embodichain/utils/trust.py). It need not exist.
+os.environ["XDG_CONFIG_HOME"] = os.path.join(tempfile.gettempdir(), f"embodichain_tests_of_process_{os.getpid()}")
 
 # nohup ignores SIGHUP and a shell's background job SIGINT; the programs that the tests start would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
         for action in command._actions:
             if action.metavar in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar == "FOLDER":
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
     print(shtab.complete(args.parser, shell=args.shell))
     return 0
 

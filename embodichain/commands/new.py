@@ -25,8 +25,9 @@ def run(args: argparse.Namespace) -> int:
     name = args.name
     folder, task = write_task(name, args.into)
     print(f"{folder} is there, with the task {task}. From {folder.parent.absolute()}:\n")
-    print(f"  embodichain train {name}/train.json --allow-import {name}")
-    print(f"  embodichain play {name}/train.json --agent random --allow-import {name}")
+    print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")
+    print(f"  embodichain train {name}/train.json")
+    print(f"  embodichain play {name}/train.json --agent random")
     install = "" if importlib.util.find_spec("pytest") else f"{install_command('pytest')} && "
     print(f"  {install}python -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0

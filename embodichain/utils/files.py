@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from embodichain.utils.system import open_at_once, open_without_links, process_exists, sync_folder
+from embodichain.utils.system import open_at_once, open_privately, open_without_links, process_exists, sync_folder
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -40,13 +40,17 @@ def read_text(path: str | Path) -> str:
     return read_bytes(path).decode("utf-8")
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file atomically: a crash leaves the old or the new content. Links are not followed."""
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, private: bool = False) -> None:
+    """Write a file atomically: a crash leaves the old or the new content. Links are not followed.
+
+    Args:
+        private: for this user alone.
+    """
     # Unique per process and thread; remove_unfinished reads the process from the name.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
     temporary.unlink(missing_ok=True)  # of an earlier process with the same id
     try:
-        with open(temporary, "xb", opener=open_without_links) as file:
+        with open(temporary, "xb", opener=open_privately if private else open_without_links) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -66,7 +70,7 @@ def remove_unfinished(folder: Path) -> None:
                 file.unlink(missing_ok=True)
 
 
-def write_json(path: Path, data: object, indent: int | None = None) -> None:
+def write_json(path: Path, data: object, indent: int | None = None, *, private: bool = False) -> None:
     """Write plain data as JSON with a final newline; see :func:`write_atomically`."""
     text = json.dumps(data, indent=indent) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write(text.encode()), private=private)

@@ -7,12 +7,14 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
-from embodichain.utils.errors import ConfigError, nearest, unknown_name
+from embodichain.utils.errors import ConfigError, nearest, placed, unknown_name
+from embodichain.utils.module_search import folders_on_path, folders_to_trust, is_trusted, root_of
+from embodichain.utils.trust import ask, trust_command
 
 __all__ = [
     "add_allow_import",
@@ -21,48 +23,73 @@ __all__ = [
     "check_admitted",
     "find_admitted",
     "find_function_from_modules",
-    "folder_on_path",
     "import_allowed_modules",
     "import_named_modules",
     "imports_allowed_by_environment",
+    "is_admitted",
     "is_below",
     "public_names",
     "takes",
 ]
 
 
-def import_allowed_modules(modules: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> None:
+def import_allowed_modules(
+    modules: Sequence[str], allowed_prefixes: Sequence[str], place: str, beside: Path = Path()
+) -> None:
     """Import modules that a config names, if the user allowed them elsewhere.
 
+    They are looked for on Python's path, in the working directory, beside the config, and in trusted folders.
+
     Args:
-        allowed_prefixes: a module is allowed when it is one of these, or lies below one.
+        allowed_prefixes: a module is allowed when it is one of these, lies below one, or has its code in trusted
+            folders.
+        beside: the config's folder.
 
     Raises:
         ConfigError: a module is not allowed, and none is imported; or a module is missing.
     """
-    refused = list(dict.fromkeys(module for module in modules if not is_below(module, allowed_prefixes)))
-    if refused:
-        raise ConfigError(_refusal(refused, allowed_prefixes, place))
-    with folder_on_path(os.getcwd()):
-        for module in modules:
-            try:
-                importlib.import_module(module)
-            except ModuleNotFoundError as error:
-                raise ConfigError(
-                    f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {os.getcwd()})"
-                ) from error
+    with placed(f"{place}: "), folders_on_path([os.getcwd()]):
+        roots = [root_of(module, beside, is_below(module, allowed_prefixes)) for module in modules]
+    with folders_on_path([os.getcwd(), *(str(root) for root in roots if root is not None)]):
+        refused = list(dict.fromkeys(module for module in modules if not is_admitted(module, allowed_prefixes)))
+        if not refused:
+            for module in modules:
+                _import(module, place, beside)
+            return
+        folders = folders_to_trust(refused, beside)
+    if not ask(folders or [], f"{place} names {', '.join(refused)}"):
+        raise ConfigError(_refusal(refused, folders, allowed_prefixes, place))
+    import_allowed_modules(modules, allowed_prefixes, place, beside)
 
 
-def _refusal(refused: Sequence[str], allowed_prefixes: Sequence[str], place: str) -> str:
+def _import(module: str, place: str, beside: Path) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        folders = " and ".join(dict.fromkeys([os.getcwd(), str(beside.absolute())]))
+        raise ConfigError(
+            f"{place}: cannot import '{module}': {error} (looked for on Python's path and in {folders})"
+        ) from error
+
+
+def _refusal(
+    refused: Sequence[str], folders: Sequence[Path] | None, allowed_prefixes: Sequence[str], place: str
+) -> str:
     """Return the message for modules that are not allowed, all at once."""
-    prefixes = _common_packages(refused)
     names, verb = ", ".join(f"'{module}'" for module in refused), "is" if len(refused) == 1 else "are"
-    options = " ".join(f"--allow-import {prefix}" for prefix in prefixes)
     return (
         f"{place}: {names} {verb} not allowed to be imported (allowed: {', '.join(allowed_prefixes) or 'nothing'}). A "
-        f"config file alone does not choose what code runs: pass {options}, or set "
-        f"EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
+        f"config file alone does not choose what code runs: {_how_to_allow(refused, folders)}"
     )
+
+
+def _how_to_allow(modules: Sequence[str], folders: Sequence[Path] | None) -> str:
+    """Return what to type to allow modules: once, by ``folders_to_trust``, or in each command."""
+    commands = ["embodichain trust FOLDER"] if folders is None else map(trust_command, folders)
+    once = "".join(f"trust its folder once by '{command}', " for command in commands)
+    prefixes = _common_packages(modules)
+    options = " ".join(f"--allow-import {prefix}" for prefix in prefixes)
+    return f"{once}pass {options}, or set EMBODICHAIN_ALLOW_IMPORT={','.join(prefixes)}"
 
 
 def _common_packages(modules: Sequence[str]) -> list[str]:
@@ -73,19 +100,6 @@ def _common_packages(modules: Sequence[str]) -> list[str]:
         pairs = zip(parts.get(path[0], path), path, strict=False)
         parts[path[0]] = [ours for ours, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
     return [".".join(path) for path in parts.values()]
-
-
-@contextmanager
-def folder_on_path(folder: str) -> Iterator[None]:
-    """Put a folder last on Python's path, such as the working directory, which installed scripts do not search."""
-    if folder in sys.path or (folder == os.getcwd() and "" in sys.path):
-        yield
-        return
-    sys.path.append(folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
 
 
 def imports_allowed_by_environment() -> list[str]:
@@ -135,6 +149,11 @@ def is_below(module: str, prefixes: Sequence[str]) -> bool:
     return any(module == prefix or module.startswith(f"{prefix}.") for prefix in prefixes)
 
 
+def is_admitted(module: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a config may name a module: one that is below a prefix, or whose code is in trusted folders."""
+    return is_below(module, prefixes) or is_trusted(module)
+
+
 def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
     """Check that a config may name something by a dotted path in an imported module.
 
@@ -146,11 +165,11 @@ def check_admitted(name: str, admitted: Sequence[str], place: str) -> None:
         ConfigError: the module is not allowed or not imported.
     """
     module = name.rpartition(".")[0]
-    if not is_below(module, admitted):
+    if not is_admitted(module, admitted):
+        ways = _how_to_allow([module], folders_to_trust([module], Path()))
         raise ConfigError(
             f"{place}: '{name}' is in a module that is not allowed. A config file alone does not choose what code "
-            f"runs: pass --allow-import {module}, or set EMBODICHAIN_ALLOW_IMPORT={module} (in Python: the argument "
-            "allowed_imports, or manager_modules of config_to_cfg)"
+            f"runs: {ways} (in Python: the argument allowed_imports, or manager_modules of config_to_cfg)"
         )
     if module not in sys.modules:
         raise ConfigError(
@@ -204,7 +223,7 @@ def _is_offered(found: Any, attribute: str, module: str, admitted: Sequence[str]
     if attribute in getattr(sys.modules[module], "__all__", ()):
         return True
     if inspect.isroutine(found) or inspect.isclass(found):
-        return is_below(getattr(found, "__module__", None) or "", admitted)
+        return is_admitted(getattr(found, "__module__", None) or "", admitted)
     return True  # an object that the module has made
 
 

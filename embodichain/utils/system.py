@@ -75,6 +75,22 @@ def total_memory() -> int | None:
         return None
 
 
+def config_folder() -> Path | None:
+    """Return the folder for what this user has chosen, which need not exist; None for a user without a home."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "win32":
+        place = os.environ.get("APPDATA") or home / "AppData" / "Roaming"
+    elif sys.platform == "darwin":
+        place = home / "Library" / "Application Support"
+    else:
+        place = os.environ.get("XDG_CONFIG_HOME", "")
+        place = place if os.path.isabs(place) else home / ".config"  # as its specification says
+    return Path(place) / "embodichain"
+
+
 def lock_file(descriptor: int) -> None:
     """Lock an open file for this process, until it is closed.
 
@@ -102,6 +118,14 @@ def open_without_links(path: str, flags: int) -> int:
     if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):
         raise OSError(errno.ELOOP, "is a link", path)
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def open_privately(path: str, flags: int) -> int:
+    """Open a file as :func:`open_without_links`, a new one for this user alone (on Windows the folder decides that)."""
+    descriptor = open_without_links(path, flags)
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def sync_folder(folder: Path) -> None:

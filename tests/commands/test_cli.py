@@ -25,6 +25,7 @@ BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "compare": (["absent"], 2, "absent: is not the folder of a run"),
     "rewards": (["absent"], 2, "absent: no such run"),
     "new": (["task", "New Task"], 2, "small letters, digits and underscores are needed"),
+    "trust": (["absent"], 2, "absent: is no folder"),
     "sweep": (["absent.json", "--param", "a"], 2, "--param 'a': must be of the form path=low:high"),
     "list": (["robots"], 2, "invalid choice: 'robots'"),
     "validate": (["absent.json"], 2, "absent.json: no such file"),

@@ -23,7 +23,9 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_new_task_passes_its_own_tests_which_train_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "task", "tidy_up"]) == 0
-    assert "embodichain train tidy_up/train.json --allow-import tidy_up" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "embodichain trust tidy_up " in out
+    assert "embodichain train tidy_up/train.json\n" in out
     files = {path.name for path in Path("tidy_up").iterdir()}
     assert files == {"README.md", "__init__.py", "env.json", "task.py", "test_task.py", "train.json", "schema"}
     for path in Path("tidy_up").glob("*.*"):

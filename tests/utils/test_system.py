@@ -114,6 +114,36 @@ def test_loopback_of_macos_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert system.loopback_interface() == "lo0"
 
 
+@pytest.mark.parametrize(
+    ("platform", "variables", "expected"),
+    [
+        ("linux", {}, "/home/ada/.config"),
+        ("linux", {"XDG_CONFIG_HOME": "/settings"}, "/settings"),
+        ("linux", {"XDG_CONFIG_HOME": "not/absolute"}, "/home/ada/.config"),
+        ("darwin", {}, "/home/ada/Library/Application Support"),
+        ("win32", {}, "/home/ada/AppData/Roaming"),
+        ("win32", {"APPDATA": "/roaming"}, "/roaming"),
+    ],
+)
+def test_folder_for_settings_is_where_each_system_has_it(
+    platform: str, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    for name in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": "/home/ada", **variables}.items():
+        monkeypatch.setenv(name, value)
+    assert system.config_folder() == Path(expected) / "embodichain"
+
+
+def test_user_without_a_home_has_no_folder_for_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)  # of no account, as in some containers
+    assert system.config_folder() is None
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert system.config_folder() is not None
+
+
 def test_windows_knows_its_processors_and_says_that_the_rest_is_unknown(windows: FakeMsvcrt) -> None:
     assert system.count_processors() == os.cpu_count()
     assert system.load_average() is system.peak_memory() is system.total_memory() is None

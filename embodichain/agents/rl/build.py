@@ -29,6 +29,7 @@ from embodichain.agents.rl.vec_env import mirror_map_of
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import named_modules
 from embodichain.lab.sim.rendering.live_scene import LiveScene
 from embodichain.utils.configclass import replace
 from embodichain.utils.threads import torch_threads
@@ -103,7 +104,8 @@ def _build_training_env(run: RunConfig, cfg: TaskCfg) -> TrainingEnv:
     collection = run.trainer.collection()
     if collection is None or collection.backend == "thread":
         return build_task(run.env_id, cfg)
-    return ProcessEnv(partial(build_task, run.env_id, cfg), run.trainer.import_modules)
+    modules = [*run.trainer.import_modules, *named_modules(run.env_id)]
+    return ProcessEnv(partial(build_task, run.env_id, cfg), modules)
 
 
 def build_env_policy(run: RunConfig, env: TrainingEnv, device: torch.device) -> Policy:

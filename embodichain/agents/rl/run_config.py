@@ -151,7 +151,7 @@ def _load(
     file = _take_env(data, own, problems)
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
     trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
-    import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules")
+    import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules", folder)
     problems += trainer.problems()
     policy: PolicyBlock | None = None
     algorithm: Any = None

@@ -68,8 +68,8 @@ class LoggerCfg:
     """An entry of ``trainer.loggers``."""
 
     func: str
-    """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that
-    ``--allow-import`` allows."""
+    """``"MLflowLogger"``, ``"TrackioLogger"``, or the dotted path of ``func(run, **params)`` in a module that you
+    allow."""
     params: dict[str, Any] = field(default_factory=dict)
     """Its arguments beside the run."""
 

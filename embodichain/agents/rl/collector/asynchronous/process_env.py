@@ -29,6 +29,7 @@ from embodichain.agents.rl.collector.asynchronous.shared_slots import SlotReader
 from embodichain.agents.rl.vec_env import VecEnv, knows_success
 from embodichain.utils import ConfigError
 from embodichain.utils.mirror import MirrorMap
+from embodichain.utils.module_search import folders_on_path, import_folders
 from embodichain.utils.state import freeze, thaw
 from embodichain.utils.system import stop_signals, worker_start_method
 
@@ -86,7 +87,10 @@ class ProcessEnv:
         self._pipe, theirs = context.Pipe()
         self._writer, self._reader = SlotWriter(), SlotReader()
         self._process = context.Process(
-            target=_serve, args=(theirs, make, tuple(modules)), name="environments", daemon=True
+            target=_serve,
+            args=(theirs, import_folders(modules), tuple(modules), pickle.dumps(make)),
+            name="environments",
+            daemon=True,
         )
         self._process.start()
         theirs.close()
@@ -206,17 +210,23 @@ class ProcessEnv:
         return EnvProcessError(f"the process of the environments has ended {how}")
 
 
-def _serve(pipe: Connection, make: MakeEnv, modules: Sequence[str]) -> None:
-    """Answer the calls of the other process, until it closes the environments or ends."""
+def _serve(pipe: Connection, folders: Sequence[str], modules: Sequence[str], pickled: bytes) -> None:
+    """Answer the calls of the other process, until it closes the environments or ends.
+
+    Args:
+        folders: where modules are looked for, too.
+        pickled: ``make``, which may name functions in these modules.
+    """
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)  # the other side ends the work
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     torch.set_num_threads(1)  # idle workers would take the physics' cores
     writer, reader = SlotWriter(), SlotReader()
     try:
-        for module in modules:
-            import_module(module)
-        env = make()
+        with folders_on_path(folders):
+            for module in modules:
+                import_module(module)
+            env = pickle.loads(pickled)()
         pipe.send(("result", writer.write({name: getattr(env, name) for name in _FACTS if hasattr(env, name)})))
     except BaseException as error:  # noqa: BLE001 (raised again on the other side)
         pipe.send(("error", _portable(error)))

@@ -22,7 +22,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
 )
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
-from embodichain.utils.module_utils import folder_on_path
+from embodichain.utils.module_search import folders_on_path
 from embodichain.utils.system import stop_signals
 
 SUCCESS_KEYS = ("is_success", "success")
@@ -84,21 +84,21 @@ class MakeMember:
         spec: what Gymnasium has registered.
         kwargs: of its constructor.
         max_episode_steps: time limit; None: the registered one.
-        folder: where modules of the entry point are looked for, too.
+        folders: where modules of the entry point are looked for, too.
     """
 
     spec: EnvSpec
     kwargs: dict[str, Any]
     max_episode_steps: int | None
     index: int
-    folder: str
+    folders: list[str]
 
     def __call__(self) -> Member:
         """Return the environment."""
         if parent_process() is not None:
             for number in stop_signals():
                 signal.signal(number, signal.SIG_IGN)  # the training ends the process
-        with folder_on_path(self.folder):
+        with folders_on_path(self.folders):
             # One check of the environment's own mistakes is enough.
             env = gym.make(
                 self.spec, self.max_episode_steps, disable_env_checker=True if self.index else None, **self.kwargs

@@ -16,7 +16,8 @@ from embodichain.lab.gym.registry import find_env_spec
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import PREFIX
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_command
-from embodichain.utils.module_utils import folder_on_path, import_allowed_modules
+from embodichain.utils.module_search import folders_on_path
+from embodichain.utils.module_utils import import_allowed_modules
 
 _NEAR = 3  # names that a message has
 
@@ -50,7 +51,7 @@ def find_spec(env_id: str) -> EnvSpec:
     """Return what Gymnasium has registered for the id of a checked config; raises as :func:`check_gymnasium_id`."""
     module, name = _parts(env_id)
     if module:
-        with folder_on_path(os.getcwd()):
+        with folders_on_path([os.getcwd()]):
             importlib.import_module(module)
     if find_env_spec(name) is not None:
         raise ConfigError(
@@ -60,6 +61,11 @@ def find_spec(env_id: str) -> EnvSpec:
     if spec is None:
         raise ConfigError(_unknown(name, module))
     return spec
+
+
+def named_modules(env_id: str) -> list[str]:
+    """Return the module that an environment's id names, if it names one."""
+    return [module for module in _parts(env_id)[:1] if module and is_gymnasium_id(env_id)]
 
 
 def with_python(message: str) -> str:

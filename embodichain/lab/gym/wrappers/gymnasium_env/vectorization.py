@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import VectorEnv
@@ -16,7 +16,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, GymnasiumEn
 from embodichain.lab.gym.wrappers.gymnasium_env.member import MakeMember
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import find_spec, with_python
 from embodichain.utils import ConfigError
-from embodichain.utils.module_utils import folder_on_path
+from embodichain.utils.module_search import folders_on_path, import_folders
 from embodichain.utils.system import worker_start_method
 
 _PRELOAD = "embodichain.lab.gym.wrappers.gymnasium_env.member"
@@ -28,16 +28,23 @@ def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
     Raises:
         ConfigError: the constructor does not take ``kwargs``, or something that it needs is not installed.
     """
-    spec, here = find_spec(cfg.id), os.getcwd()
+    spec = find_spec(cfg.id)
+    folders = import_folders([_entry_module(spec)])
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
-    members = [MakeMember(spec, cfg.kwargs, cfg.max_episode_steps, i, here) for i in range(cfg.num_envs)]
-    with _building(cfg), folder_on_path(here):
+    members = [MakeMember(spec, cfg.kwargs, cfg.max_episode_steps, i, folders) for i in range(cfg.num_envs)]
+    with _building(cfg), folders_on_path(folders):
         if cfg.vectorization == OWN_FORM:
             return gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)
         if cfg.vectorization == "sync":
             return SyncVectorEnv(members, copy=False, autoreset_mode=AutoresetMode.DISABLED)
         method = worker_start_method([_PRELOAD])
         return AsyncVectorEnv(members, copy=False, context=method, autoreset_mode=AutoresetMode.DISABLED)
+
+
+def _entry_module(spec: EnvSpec) -> str:
+    """Return the module that has an environment's class."""
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
 
 
 @contextmanager
