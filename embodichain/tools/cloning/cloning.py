@@ -45,6 +45,8 @@ class Cloning:
         if isinstance(policy, VLAPolicy):
             if hasattr(policy.model, "fit_inputs"):
                 policy.model.fit_inputs(demonstrations.entries["state"])
+            if hasattr(policy.model, "fit_actions"):
+                policy.model.fit_actions(demonstrations.action)
         else:
             assert demonstrations.obs is not None
             policy.update_normalizer(demonstrations.obs)
