@@ -45,6 +45,8 @@ class Cloning:
         if isinstance(policy, VLAPolicy):
             if hasattr(policy.model, "fit_inputs"):
                 policy.model.fit_inputs(demonstrations.entries["state"])
+            if hasattr(policy.model, "fit_actions"):
+                policy.model.fit_actions(demonstrations.action)
         else:
             assert demonstrations.obs is not None
             policy.update_normalizer(demonstrations.obs)
@@ -166,8 +168,7 @@ def cloning_loss(policy: Policy, demonstrations: Demonstrations, frames: torch.T
     A VLA model's own ``imitation_loss(obs, actions)`` is used instead if it has one. Actions beyond an episode's end
     are masked. The frames of a recurrent policy are the first ones of episodes, which are read to their ends.
     """
-    length = int(demonstrations.left[frames].max()) if policy.state_size else policy.chunk_length
-    action, is_there = demonstrations.chunks(frames, length)
+    action, is_there = demonstrations.chunks(frames, _length(policy, demonstrations, frames))
     if not isinstance(policy, VLAPolicy):
         loss = -_log_prob(policy, demonstrations, frames, action)
         loss = loss / (1 if policy.chunk_length > 1 else action.shape[-1])
@@ -178,6 +179,15 @@ def cloning_loss(policy: Policy, demonstrations: Demonstrations, frames: torch.T
         loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
     counted = (is_there.unsqueeze(-1) if loss.dim() > is_there.dim() else is_there).expand_as(loss)
     return (loss * counted).sum() / counted.sum()
+
+
+def _length(policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor) -> int:
+    """Return how many actions after frames [B] the policy is shown."""
+    if policy.state_size:
+        return int(demonstrations.left[frames].max())
+    if isinstance(policy, VLAPolicy):  # may predict more than it executes
+        return int(getattr(policy.model, "imitation_length", policy.chunk_length))
+    return policy.chunk_length
 
 
 def _log_prob(

@@ -27,6 +27,9 @@ class BCCfg:
     out: str | None = None
     """Folder of the model instead: below ``outputs``, or one that ``--allow-write`` allows. Null, where the training
     config names none: ``outputs/<exp_name>_bc``."""
+    start_from: str | None = None
+    """Weights to begin from, of a ``vla`` policy: a folder or hub repository of LeRobot's SmolVLA, an earlier clone, or
+    what else ``policy.vla_config.model_path`` may name. Null: random ones."""
     dataset: str | None = None
     """Folder of a LeRobot dataset (v3.0) with the demonstrations; null: from the environment's scripted expert. Other
     policies than VLAs read its ``observation.environment_state``."""

@@ -38,7 +38,7 @@ def out_folder(cfg: BCCfg, run: RunConfig, allowed: Sequence[str | Path]) -> Pat
     if (path / "config.json").exists() or any((path / "checkpoints").glob("*.pt")):
         raise ConfigError(
             f"out: {path}: has a finished or unfinished model: 'embodichain bc --resume {path}' continues it. Or name "
-            "another folder, or remove it"
+            "another folder, or remove it; to begin from its weights, name it as start_from"
         )
     return path
 

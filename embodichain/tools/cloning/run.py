@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import random
@@ -26,7 +25,7 @@ from embodichain.agents.rl.demonstrations.dataset import read_demonstrations
 from embodichain.agents.rl.demonstrations.load import task_of
 from embodichain.agents.rl.distributed.stop import InterruptedTraining, StopSignals
 from embodichain.agents.rl.gymnasium_checks import with_scene
-from embodichain.agents.rl.models import Policy, VLAPolicy, load_policy_state, save_vla_model
+from embodichain.agents.rl.models import Policy, VLAPolicy, load_policy_state
 from embodichain.agents.rl.models.vla.policy import VLAPolicyCfg
 from embodichain.agents.rl.run_config import RunConfig, load_checkpoint_config, load_run_config
 from embodichain.agents.rl.trainer.evaluation import EVAL_SEED_OFFSET, Evaluation, Evaluator
@@ -39,6 +38,7 @@ from embodichain.tools.cloning.cloning import Cloning, check_can_be_cloned
 from embodichain.tools.cloning.config import BCCfg, change_bc_config, load_bc_config
 from embodichain.tools.cloning.demonstrations import Demonstrations, from_dataset, from_expert, from_rollouts
 from embodichain.tools.cloning.folder import made_folder, out_folder, place
+from embodichain.tools.cloning.vla_model import Save, build_vla
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
 from embodichain.utils.device import resolve_device
@@ -102,6 +102,8 @@ def clone_from_config(
     _task(run)  # refused now rather than after the demonstrations
     if cfg.record is not None and cfg.dataset is not None:
         raise ConfigError("record: only the expert's episodes are recorded, not a dataset")
+    if cfg.start_from is not None and not isinstance(run.policy, VLAPolicyCfg):
+        raise ConfigError(f"start_from: only for a policy named 'vla', train_config has '{run.policy.name}'")
     out = out_folder(cfg, run, allowed_writes)
     record = None if cfg.record is None else place(cfg.record, allowed_writes)
     return _clone(_Plan(cfg, run, out, record))
@@ -211,14 +213,14 @@ def _clone(plan: _Plan) -> dict[str, Any]:
             remove_unfinished(folder)
         if plan.saved is not None:  # a killed process may have left old checkpoints
             _folder_of(plan).take_up(Path(plan.source), dict(plan.saved))
-        policy, data = _build_policy_and_data(plan, device)
+        policy, save, data = _build_policy_and_data(plan, device)
         with StopSignals() as stop:
             if data is None:
                 assert plan.saved is not None
                 finished = plan.saved
             else:
                 finished = _train(plan, policy, data.to(device), start, stop)
-            return _conclude(plan, policy, finished, device, stop)
+            return _conclude(plan, policy, save, finished, device, stop)
 
 
 def _train(plan: _Plan, policy: Policy, data: Demonstrations, start: float, stop: StopSignals) -> Mapping[str, Any]:
@@ -243,7 +245,7 @@ def _train(plan: _Plan, policy: Policy, data: Demonstrations, start: float, stop
 
 
 def _conclude(
-    plan: _Plan, policy: Policy, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
+    plan: _Plan, policy: Policy, save: Save, finished: Mapping[str, Any], device: torch.device, stop: StopSignals
 ) -> dict[str, Any]:
     """Write model and summary; then evaluate, which may be interrupted, and complete the summary."""
     state, data = finished["cloning_state"], finished["demonstrations"]
@@ -261,8 +263,7 @@ def _conclude(
         "config": vars(plan.cfg),
     }
     try:
-        if isinstance(policy, VLAPolicy):
-            save_vla_model(policy.model, policy.model_config, plan.out)
+        save(plan.out)
         write_json(plan.out / _SUMMARY, summary, indent=2)
     except (ConfigError, OSError) as error:
         raise UnsavedTrainingError(f"{error}. 'embodichain bc --resume {plan.out}' writes it") from error
@@ -302,32 +303,31 @@ def _env_config(plan: _Plan) -> EmbodiedEnvCfg:
     return replace(env, dataset={"demonstrations": DatasetCfg(LeRobotRecorder, params)})
 
 
-def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[Policy, Demonstrations | None]:
-    """Return initial policy and demonstrations, or if all steps are done the trained policy and None."""
+def _build_policy_and_data(plan: _Plan, device: torch.device) -> tuple[Policy, Save, Demonstrations | None]:
+    """Return the policy and how its model is written, and demonstrations, or None if all steps are done."""
     env = build_env(plan.run.env_id, _env_config(plan))
     try:
-        policy = _build(plan.run, env, device)
+        policy, save = _build(plan, env, device)
         if not plan.is_trained:
-            return policy, _demonstrations(plan, env, policy)
+            return policy, save, _demonstrations(plan, env, policy)
         assert plan.saved is not None
         load_policy_state(policy, plan.saved["cloning_state"]["policy"], plan.source)
-        return policy, None
+        return policy, save, None
     finally:
         env.close()
 
 
-def _build(run: RunConfig, env: EmbodiedEnv, device: torch.device) -> Policy:
-    """Return the training's policy with initial weights.
+def _build(plan: _Plan, env: EmbodiedEnv, device: torch.device) -> tuple[Policy, Save]:
+    """Return the training's policy with the weights that the cloning begins from, and how its model is written.
 
     Raises:
         ConfigError: it cannot be cloned.
     """
-    if isinstance(run.policy, VLAPolicyCfg):
-        block = replace(run.policy, vla_config=replace(run.policy.vla_config, model_path=None))
-        return build_env_policy(dataclasses.replace(run, policy=block), env, device)
-    policy = build_env_policy(run, env, device)
+    if isinstance(plan.run.policy, VLAPolicyCfg):
+        return build_vla(plan.run.policy, plan.cfg.start_from, env, device)
+    policy = build_env_policy(plan.run, env, device)
     check_can_be_cloned(policy)
-    return policy
+    return policy, lambda out: None  # the training reads the checkpoint
 
 
 def _demonstrations(plan: _Plan, env: EmbodiedEnv, policy: Policy) -> Demonstrations:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from embodichain.agents.rl.models.vla.lerobot.features import find_entries
 from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
 from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
 from embodichain.agents.rl.models.vla.loading import read_model_path
+from embodichain.agents.rl.models.vla.policy import without_adapters
 from embodichain.tools.export.parity import TOLERANCE, ParityError, Step, record_steps
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils import ConfigError
@@ -47,7 +47,7 @@ def export_lerobot(
         steps = record_steps(
             opened.env, opened.policy, opened.device, opened.policy.obs_keys, observations, _SEED_OFFSET
         )
-        model = _without_adapters(cast("VLAPolicy", opened.policy))
+        model = cast("SmolVLA", without_adapters(cast("VLAPolicy", opened.policy)))
         spaces = entry_spaces(opened.env.single_observation_space)
         shapes = {entry: spaces[entry].shape for entry in entries.values()}
         try:
@@ -84,13 +84,6 @@ def _make_empty(folder: Path) -> None:
         raise ConfigError(f"--out {folder}: cannot be made: {error.strerror}") from error
     if not is_empty:
         raise ConfigError(f"--out {folder}: has files already; name another folder, or remove it")
-
-
-def _without_adapters(policy: VLAPolicy) -> SmolVLA:
-    """Return the policy's model; low-rank adapters are merged into its weights."""
-    if not hasattr(policy.model, "merge_and_unload"):
-        return cast("SmolVLA", policy.model)
-    return cast("SmolVLA", copy.deepcopy(policy.model).merge_and_unload())
 
 
 @torch.no_grad()

@@ -63,6 +63,19 @@ def test_beyond_the_end_there_is_no_gradient() -> None:
     assert grad.squeeze(1).tolist() == [-18.0, 0.0]
 
 
+class Longer(Linear):
+    """Is shown three actions where it executes two."""
+
+    imitation_length = 3
+
+    def imitation_loss(self, obs: Any, actions: Any) -> Any:
+        return torch.full_like(actions, actions.shape[1])
+
+
+def test_model_that_predicts_more_than_it_executes_is_shown_more() -> None:
+    assert cloning_loss(VLAPolicy(Longer(), {}), demonstrations(), torch.tensor([0])) == 3
+
+
 def test_policy_comes_to_do_what_was_shown() -> None:
     torch.manual_seed(0)
     policy = VLAPolicy(Linear(), {})

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from embodichain.agents.rl.models import ActorCriticCfg, SmolVLA, VLAPolicy, VLAPolicyCfg, load_vla_model
 from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
-from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora
+from embodichain.agents.rl.models.vla.policy import LoRACfg, add_lora, without_adapters
 from embodichain.agents.rl.train import train_from_config
 from embodichain.cli import main
 from embodichain.tools.export import lerobot
@@ -108,7 +108,7 @@ def test_adapters_are_merged_into_the_weights() -> None:
     for name, value in policy.named_parameters():
         if "lora_B" in name:
             value.data.normal_(std=0.1)
-    merged = lerobot._without_adapters(policy)
+    merged = without_adapters(policy)
     assert isinstance(merged, SmolVLA)
     with torch.no_grad():
         results = [each.predict(given, expected["noise"]) for each in (policy.model, merged)]

@@ -32,6 +32,7 @@ __all__ = [
     "RunNetworks",
     "build_encoder",
     "build_network",
+    "check_action_dim",
     "group_columns",
     "network_keys",
     "run_network",
@@ -131,6 +132,16 @@ class PolicySpaces:
         if self.observation_space is None:
             raise ConfigError(f"{place}: needs the environment's structured observation space (observation_space)")
         return self.observation_space
+
+
+def check_action_dim(action_dim: int | None, given: PolicySpaces) -> None:
+    """Check the ``action_dim`` of a block, if it has one.
+
+    Raises:
+        ConfigError: it is not the environment's.
+    """
+    if action_dim not in (None, given.action_dim):
+        raise ConfigError(f"policy.action_dim is {action_dim}, the environment's action size is {given.action_dim}")
 
 
 def space_size(space: spaces.Space[Any] | int) -> int:

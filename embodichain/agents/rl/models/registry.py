@@ -18,7 +18,7 @@ from embodichain.agents.rl.models.actor_critic import (
     ActorOnlyCfg,
     build_actor_critic,
 )
-from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, space_size
+from embodichain.agents.rl.models.block import PolicyCfg, PolicySpaces, check_action_dim, space_size
 from embodichain.agents.rl.models.checks import check_policy_class
 from embodichain.agents.rl.models.policy import Policy
 from embodichain.agents.rl.models.recurrent import (
@@ -209,10 +209,7 @@ def build_policy(
     config = policy_data(cfg)
     policy_class = get_policy_class(cfg.name)
     given = PolicySpaces(space_size(obs_space), space_size(action_space), action_space, observation_space)
-    if config.get("action_dim") not in (None, given.action_dim):
-        raise ConfigError(
-            f"policy.action_dim is {config['action_dim']}, the environment's action size is {given.action_dim}"
-        )
+    check_action_dim(config.get("action_dim"), given)
     if policy_class in _BUILT_IN:
         policy = _BUILT_IN[policy_class].build(cfg, given, device, networks)
     else:

@@ -39,12 +39,19 @@ _CONFIG, _WEIGHTS, _TORCH_WEIGHTS = "config.json", "model.safetensors", "pytorch
 _METHODS = ("forward", "get_value", "evaluate_actions")
 _FILES = (_CONFIG, _WEIGHTS, _TORCH_WEIGHTS, "policy_*.json", "policy_*.safetensors", "tokenizer/*")  # of the hub
 _HUB = re.compile(r"^(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?$")
-_PLACE = "policy.vla_config.model_path"
+MODEL_PATH = "policy.vla_config.model_path"
+"""Where the user named a model, for messages."""
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A saved model: its path (for messages), its config (empty if it was not saved) and its state dict."""
+    """A saved model.
+
+    Attributes:
+        source: the user's key and the path, for messages.
+        config: empty if it was not saved.
+        weights: the state dict.
+    """
 
     source: str
     config: dict[str, Any]
@@ -103,7 +110,7 @@ def build_vla_model(
     _check_arguments(cls, config)
     model = cls(**config)
     if stored is not None:
-        load_weights(model, stored.weights, f"{_PLACE}: {stored.source}")
+        load_weights(model, stored.weights, stored.source)
     return model.to(device)
 
 
@@ -171,52 +178,55 @@ def save_vla_model(model: nn.Module, config: Mapping[str, Any], folder: Path) ->
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def read_model_path(model_path: str | Path) -> StoredModel | LeRobotFolder:
+def read_model_path(model_path: str | Path, place: str = MODEL_PATH) -> StoredModel | LeRobotFolder:
     """Read what a ``model_path`` of ``load_vla_model`` names.
+
+    Args:
+        place: the key in the user's config, for messages.
 
     Raises:
         ConfigError: it is missing or cannot be read.
     """
     path = Path(model_path)
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, place)
     if path.is_file():
-        return StoredModel(str(path), {}, _read_torch(path))
+        return StoredModel(f"{place}: {path}", {}, _read_torch(path, place))
     hub = _HUB.match(str(model_path))
     if hub is None or path.suffix in (".pt", ".safetensors"):
         raise ConfigError(
-            f"{_PLACE}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
+            f"{place}: no such folder or file: {path.absolute()}. A model is a folder with {_CONFIG} and {_WEIGHTS} "
             "(as `embodichain bc` writes), a .pt file, or a hub repository as owner/name@revision"
         )
     if hub["revision"] is None:
         raise ConfigError(
-            f"{_PLACE}: no such folder: {path.absolute()}. `embodichain bc` writes one; if '{model_path}' is "
+            f"{place}: no such folder: {path.absolute()}. `embodichain bc` writes one; if '{model_path}' is "
             f"meant as a hub repository, name its revision, so that it stays the same: {model_path}@<commit or tag>"
         )
-    return _read_folder(download(hub["repo"], hub["revision"], _FILES, _PLACE))
+    return _read_folder(download(hub["repo"], hub["revision"], _FILES, place), place)
 
 
-def _read_folder(folder: Path) -> StoredModel | LeRobotFolder:
-    config = read_object(folder / _CONFIG, _PLACE)
+def _read_folder(folder: Path, place: str) -> StoredModel | LeRobotFolder:
+    config = read_object(folder / _CONFIG, place)
     if is_lerobot(config):
-        return read_lerobot_folder(folder, config, _PLACE)
+        return read_lerobot_folder(folder, config, place)
     if (folder / _WEIGHTS).exists():
-        return StoredModel(str(folder), config, read_safetensors(folder / _WEIGHTS))
+        return StoredModel(f"{place}: {folder}", config, read_safetensors(folder / _WEIGHTS))
     if (folder / _TORCH_WEIGHTS).exists():
-        return StoredModel(str(folder), config, _read_torch(folder / _TORCH_WEIGHTS))
-    raise ConfigError(f"{_PLACE}: {folder}: has neither {_WEIGHTS} nor {_TORCH_WEIGHTS}")
+        return StoredModel(f"{place}: {folder}", config, _read_torch(folder / _TORCH_WEIGHTS, place))
+    raise ConfigError(f"{place}: {folder}: has neither {_WEIGHTS} nor {_TORCH_WEIGHTS}")
 
 
-def _read_torch(path: Path) -> dict[str, torch.Tensor]:
+def _read_torch(path: Path, place: str) -> dict[str, torch.Tensor]:
     """Return the state dict of a file, or of the policy's model in a training's checkpoint."""
     try:
         content = torch.load(io.BytesIO(read_bytes(path)), map_location="cpu", weights_only=True)
     except (OSError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise ConfigError(f"{_PLACE}: {path}: cannot be read as weights: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{place}: {path}: cannot be read as weights: {str(error).splitlines()[0]}") from error
     if isinstance(content, dict) and isinstance(content.get("policy"), dict):
         content = {k.removeprefix("model."): v for k, v in content["policy"].items() if k.startswith("model.")}
     if not (isinstance(content, dict) and content and all(isinstance(v, torch.Tensor) for v in content.values())):
-        raise ConfigError(f"{_PLACE}: {path}: has neither a state dict nor the checkpoint of a policy named 'vla'")
+        raise ConfigError(f"{place}: {path}: has neither a state dict nor the checkpoint of a policy named 'vla'")
     return content
 
 

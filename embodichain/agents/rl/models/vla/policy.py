@@ -6,10 +6,11 @@ log-probability each: its dimensions, or its tokens.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from gymnasium import spaces
@@ -182,14 +183,26 @@ def build_vla_policy(
     Raises:
         ConfigError: the model is missing, or does not fit the spaces.
     """
+    path = cfg.vla_config.model_path
+    return build_stored_policy(cfg, None if path is None else read_model_path(path), given, device)
+
+
+def build_stored_policy(
+    cfg: VLAPolicyCfg, stored: StoredModel | LeRobotFolder | None, given: PolicySpaces, device: torch.device | str
+) -> VLAPolicy:
+    """Build a ``vla`` policy with a saved model, whatever ``model_path`` says; None: with random weights.
+
+    Raises:
+        ConfigError: the model does not fit the block or the spaces.
+    """
     vla = cfg.vla_config
     space = given.structured("policy.vla_config")
     cls = find_vla_class(vla.model_class)
-    stored = None if vla.model_path is None else read_model_path(vla.model_path)
     if isinstance(stored, LeRobotFolder):
         check_lerobot_class(cls, stored)
         entries = find_entries(stored.cfg, vla.features)
-        check_entries(stored.cfg, entries, entry_spaces(space), given.action_dim, str(stored.path))
+        place = f"{stored.place}: {stored.path}"
+        check_entries(stored.cfg, entries, entry_spaces(space), given.action_dim, place)
         model, config = build_lerobot_model(stored, entries, vla.model_config, device)
         return _around(model, config, vla, space)
     if vla.features:
@@ -208,8 +221,7 @@ def _whole_config(
         for key, value in config.items():
             if stored.config.get(key, value) != value:
                 raise ConfigError(
-                    f"policy.vla_config.model_path: {stored.source}: was made for {key} {stored.config[key]}, "
-                    f"the environment has {value}"
+                    f"{stored.source}: was made for {key} {stored.config[key]}, the environment has {value}"
                 )
         config |= stored.config
     return config | vla.model_config
@@ -241,6 +253,13 @@ def _rows(td: TensorDict) -> TensorDict:
 
 def _shaped(value: torch.Tensor, td: TensorDict) -> torch.Tensor:
     return value if td.batch_dims == 1 else value.unflatten(0, td.batch_size)
+
+
+def without_adapters(policy: VLAPolicy) -> nn.Module:
+    """Return the policy's model, or a copy in which low-rank adapters are merged into the weights."""
+    if not hasattr(policy.model, "merge_and_unload"):
+        return cast(nn.Module, policy.model)
+    return cast(nn.Module, copy.deepcopy(policy.model).merge_and_unload())
 
 
 def add_lora(model: nn.Module, cfg: LoRACfg) -> nn.Module:

@@ -31,7 +31,7 @@ from embodichain.agents.rl.models.vla.smolvla_config import (
     transformers_config,
 )
 from embodichain.agents.rl.models.vla.smolvla_layers import attend, fitted_pixels, rest_of_layer, rotated, waves
-from embodichain.agents.rl.models.vla.statistics import denormalized, normalized, shift_of
+from embodichain.agents.rl.models.vla.statistics import denormalized, fitted, normalized, shift_of
 from embodichain.utils import ConfigError
 from embodichain.utils.extras import install_extra
 from embodichain.utils.validation import from_dict
@@ -166,6 +166,22 @@ class SmolVLA(GaussianVLA):
         prefix = self._see(obs, None if vision is None else vision.unflatten(1, self._seen_shape))
         mean = self._executed(self._carry(noise.unflatten(1, self.flow_shape), prefix))
         return *self._judge(actions, mean), self._value(prefix)
+
+    def fit_inputs(self, state: torch.Tensor) -> None:
+        """Normalise states by the statistics of states [M, J] from now on."""
+        if self.cfg.state_normalization == "MEAN_STD":
+            super().fit_inputs(state)
+        elif self.cfg.state_normalization != "IDENTITY":
+            low, half_width = fitted(state, self.cfg.state_normalization)
+            self.state_mean.copy_(low)
+            self.state_std.copy_(half_width.clamp(min=1e-3))
+
+    def fit_actions(self, action: torch.Tensor) -> None:
+        """Normalise actions, if they are normalised, by the statistics of actions [M, A] from now on."""
+        if self.cfg.action_normalization != "IDENTITY":
+            mean, std = fitted(action, self.cfg.action_normalization)
+            self.action_mean.copy_(mean)
+            self.action_std.copy_(std)
 
     def check_training(self) -> None:
         """Check what is trained, adapters included.

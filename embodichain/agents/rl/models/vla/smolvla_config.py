@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from embodichain.agents.rl.models.vla.gaussian_vla import GaussianVLACfg
+from embodichain.agents.rl.models.vla.statistics import Normalization
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
 
 PLACE = "policy.vla_config.model_config"
-Normalization = Literal["IDENTITY", "MEAN_STD", "MIN_MAX", "QUANTILES", "QUANTILE10"]
-"""How statistics scale a vector: to mean 0 and std 1, or a range to [-1, 1]; LeRobot's names."""
 
 
 @configclass

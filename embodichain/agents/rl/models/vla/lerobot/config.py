@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from embodichain.agents.rl.models.vla.smolvla_config import Normalization
+from embodichain.agents.rl.models.vla.statistics import Normalization
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.validation import from_dict
@@ -77,7 +77,7 @@ class LeRobotCfg:
     num_expert_layers: int = -1
     """Layers of the expert; not positive: as many."""
     self_attn_every_n_layers: PositiveInt = 2
-    """In every so-manieth layer actions attend to each other."""
+    """In every n-th layer actions attend to each other, n being this number."""
     expert_width_multiplier: Annotated[float, Field(gt=0)] = 0.75
     """The expert's width by the language model's."""
     min_period: PositiveFloat = 4e-3

@@ -21,14 +21,14 @@ def find_entries(cfg: LeRobotCfg, given: Mapping[str, str | None]) -> dict[str, 
     """Return the entry for each image feature that is used, in the policy's order.
 
     Args:
-        given: entries by feature, as the user wrote; None: the image is left out. A feature ``observation.images.x``
-            that is not in it is the entry ``image/x``.
+        given: entries by feature, as the user wrote; None: the image is left out, which a clone of the policy has not
+            any more. A feature ``observation.images.x`` that is not in it is the entry ``image/x``.
 
     Raises:
-        ConfigError: a feature is unknown, an entry is no image, or none is left.
+        ConfigError: a feature with an entry is unknown, an entry is no image, or none is left.
     """
     for name, entry in given.items():
-        if name not in cfg.images:
+        if name not in cfg.images and entry is not None:
             raise ConfigError(f"{PLACE}: {unknown_name('image feature', name, cfg.images)}")
         if entry is not None and not entry.startswith(IMAGE):
             raise ConfigError(f"{PLACE}.{name}: must be an entry '{IMAGE}<camera>' or null, got '{entry}'")
@@ -44,14 +44,14 @@ def _same_name(feature: str) -> str:
 
 
 def check_entries(
-    cfg: LeRobotCfg, entries: Mapping[str, str], observed: Mapping[str, spaces.Space[Any]], action_dim: int, source: str
+    cfg: LeRobotCfg, entries: Mapping[str, str], observed: Mapping[str, spaces.Space[Any]], action_dim: int, place: str
 ) -> None:
     """Check that an environment has what a policy reads, and takes what it gives.
 
     Args:
         entries: from ``find_entries``.
         observed: the environment's observation by entry.
-        source: the policy's folder, for the message.
+        place: the config's key and the policy's folder, for the message.
 
     Raises:
         ConfigError: with both sides and what does not fit.
@@ -70,7 +70,7 @@ def check_entries(
     read = ", ".join(f"{name} {feature.shape}" for name, feature in cfg.input_features.items())
     there = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     raise ConfigError(
-        f"policy.vla_config.model_path: {source}: {'; '.join(problems)}. The policy reads {read} and gives {ACTION} "
+        f"{place}: {'; '.join(problems)}. The policy reads {read} and gives {ACTION} "
         f"{action}; the environment has {there} and takes actions [{action_dim}]. Name images in {PLACE}"
     )
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from embodichain.agents.rl.models.vla.gaussian_vla import IMAGE
-from embodichain.agents.rl.models.vla.lerobot.config import OVERRIDES, LeRobotCfg, model_config, read_config
+from embodichain.agents.rl.models.vla.lerobot.config import (
+    ACTION,
+    OVERRIDES,
+    STATE,
+    LeRobotCfg,
+    model_config,
+    read_config,
+)
 from embodichain.agents.rl.models.vla.lerobot.files import find_file
 from embodichain.agents.rl.models.vla.lerobot.instructions import InstructionTokenizer
 from embodichain.agents.rl.models.vla.lerobot.names import our_weights
-from embodichain.agents.rl.models.vla.lerobot.processors import Processors, read_processors
+from embodichain.agents.rl.models.vla.lerobot.processors import Processors, Statistics, read_processors
 from embodichain.agents.rl.models.vla.lerobot.vlm import read_tokenizer, read_vlm_config
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA
 from embodichain.agents.rl.models.vla.smolvla_config import PLACE as MODEL_CONFIG
-from embodichain.agents.rl.models.vla.statistics import divisor
+from embodichain.agents.rl.models.vla.statistics import Normalization, divisor
 from embodichain.agents.rl.models.vla.weights import load_weights
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import unknown_name
@@ -78,6 +85,46 @@ def read_lerobot_folder(path: Path, config: Mapping[str, Any], place: str) -> Le
     vlm = read_vlm_config(path, cfg.vlm_model_name, place)
     tokenizer = read_tokenizer(path, processors, vlm.text_config.vocab_size, place)
     return LeRobotFolder(path, config, cfg, processors, vlm, tokenizer, place)
+
+
+def for_other_robot(folder: LeRobotFolder, state_dim: int, action_dim: int) -> LeRobotFolder:
+    """Return the policy of a folder for states and actions of other sizes or statistics.
+
+    Its weights do not depend on either: states and actions are filled up to a fixed size. The statistics are initial
+    ones, of the kinds that its processors ask for.
+
+    Raises:
+        ConfigError: states or actions are larger than that size.
+    """
+    cfg = folder.cfg
+    for name, size, most, key in (
+        (STATE, state_dim, cfg.max_state_dim, "max_state_dim"),
+        (ACTION, action_dim, cfg.max_action_dim, "max_action_dim"),
+    ):
+        if size > most:
+            raise ConfigError(
+                f"{folder.place}: {folder.path}: {name} has up to {most} numbers ({key}), the environment's has {size}"
+            )
+    config = {
+        **folder.config,
+        "input_features": _resized(folder.config["input_features"], STATE, state_dim),
+        "output_features": _resized(folder.config["output_features"], ACTION, action_dim),
+    }
+    processors = replace(
+        folder.processors,
+        state=_initial(folder.processors.state_kind, state_dim),
+        action=_initial(folder.processors.action_kind, action_dim),
+    )
+    place = f"{folder.place}: {folder.path / 'config.json'}"
+    return replace(folder, config=config, cfg=read_config(config, place), processors=processors)
+
+
+def _resized(features: Mapping[str, Any], name: str, size: int) -> dict[str, Any]:
+    return {**features, name: {**features[name], "shape": [size]}}
+
+
+def _initial(kind: Normalization, size: int) -> Statistics:
+    return Statistics(kind, torch.zeros(size), torch.ones(size))
 
 
 def build_lerobot_model(

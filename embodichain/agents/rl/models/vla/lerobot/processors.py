@@ -12,8 +12,7 @@ from pydantic import Field, PositiveInt
 
 from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE, FeatureCfg, LeRobotCfg
 from embodichain.agents.rl.models.vla.lerobot.files import find_file, read_object
-from embodichain.agents.rl.models.vla.smolvla_config import Normalization
-from embodichain.agents.rl.models.vla.statistics import EPSILON
+from embodichain.agents.rl.models.vla.statistics import ENDS, EPSILON, Normalization, half_width
 from embodichain.utils import ConfigError, configclass
 from embodichain.utils.configclass import field
 from embodichain.utils.errors import unknown_name
@@ -22,11 +21,10 @@ from embodichain.utils.validation import from_dict
 
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
 
-_NEW_LINE, _TOKENIZER, _NORMALIZER = "smolvla_new_line_processor", "tokenizer_processor", "normalizer_processor"
-_UNNORMALIZER = "unnormalizer_processor"
+NORMALIZER, UNNORMALIZER = "normalizer_processor", "unnormalizer_processor"
+_NEW_LINE, _TOKENIZER = "smolvla_new_line_processor", "tokenizer_processor"
 # Beside those that are needed; names, the batch dimension and devices are nothing to do here.
 _OTHERS = (_NEW_LINE, "rename_observations_processor", "to_batch_processor", "device_processor")
-_ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
 
 
 @configclass
@@ -94,6 +92,7 @@ class Processors:
     """What the processors of a folder do.
 
     Attributes:
+        state_kind, action_kind: what they ask for, with or without statistics.
         tokenizer_folder: beside them, if the tokenizer is.
         ends_in_new_line: whether a text gets a new line.
         files: names of their files in the folder.
@@ -101,6 +100,8 @@ class Processors:
 
     state: Statistics
     action: Statistics
+    state_kind: Normalization
+    action_kind: Normalization
     tokenizer: TokenizerCfg
     tokenizer_folder: str | None
     ends_in_new_line: bool
@@ -117,23 +118,27 @@ class _Normalizer:
         if self._cfg.norm_map.get("VISUAL", "IDENTITY") != "IDENTITY":
             raise ConfigError(f"{self._place}.norm_map.VISUAL: must be IDENTITY, got {self._cfg.norm_map['VISUAL']}")
 
-    def statistics(self, name: str, kind: str, size: int) -> Statistics:
+    def kind(self, name: str, feature_type: str) -> Normalization:
+        """Return how a feature of a type is normalised, if there are statistics."""
+        keys = self._cfg.normalize_observation_keys
+        is_left_out = feature_type == "STATE" and keys is not None and name not in keys
+        return "IDENTITY" if is_left_out else self._cfg.norm_map.get(feature_type, "IDENTITY")
+
+    def statistics(self, name: str, feature_type: str, size: int) -> Statistics:
         """Return the statistics of a feature of a type.
 
         Raises:
             ConfigError: some are missing, or of another size.
         """
-        how = self._cfg.norm_map.get(kind, "IDENTITY")
-        keys = self._cfg.normalize_observation_keys
-        is_left_out = kind == "STATE" and (name not in self._cfg.features or (keys is not None and name not in keys))
+        how = self.kind(name, feature_type)
+        is_left_out = feature_type == "STATE" and name not in self._cfg.features
         found = {key.removeprefix(f"{name}."): value for key, value in self._tensors.items() if _is_of(key, name)}
         if how == "IDENTITY" or is_left_out or not found:
             return Statistics("IDENTITY", torch.zeros(size), torch.ones(size))
-        mean, std = (self._statistic(found, key, name, size) for key in _ENDS.get(how, ("mean", "std")))
+        mean, std = (self._statistic(found, key, name, size) for key in ENDS.get(how, ("mean", "std")))
         if how == "MEAN_STD":
             return Statistics(how, mean, std)
-        width = std - mean  # of the range
-        return Statistics(how, mean, torch.where(width == 0, EPSILON, width) / 2)
+        return Statistics(how, mean, half_width(mean, std))
 
     def _statistic(self, found: dict[str, torch.Tensor], key: str, name: str, size: int) -> torch.Tensor:
         if key not in found or list(found[key].shape) != [size]:
@@ -153,19 +158,21 @@ def read_processors(folder: Path, cfg: LeRobotCfg, place: str) -> Processors:
     Raises:
         ConfigError: a file is missing or wrong, or a step is none of SmolVLA's.
     """
-    before = _read_steps(folder, PREPROCESSOR, (_TOKENIZER, _NORMALIZER), place)
-    after = _read_steps(folder, POSTPROCESSOR, (_UNNORMALIZER,), place)
-    normalizer = _Normalizer(folder, PREPROCESSOR, before[_NORMALIZER], place)
-    unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[_UNNORMALIZER], place)
+    before = _read_steps(folder, PREPROCESSOR, (_TOKENIZER, NORMALIZER), place)
+    after = _read_steps(folder, POSTPROCESSOR, (UNNORMALIZER,), place)
+    normalizer = _Normalizer(folder, PREPROCESSOR, before[NORMALIZER], place)
+    unnormalizer = _Normalizer(folder, POSTPROCESSOR, after[UNNORMALIZER], place)
     size = cfg.output_features[ACTION].shape[0]
     given, action = (each.statistics(ACTION, "ACTION", size) for each in (normalizer, unnormalizer))
     if given.kind != "IDENTITY" and not _are_equal(given, action):
         raise ConfigError(f"{place}: {folder}: {PREPROCESSOR} and {POSTPROCESSOR} have other statistics of '{ACTION}'")
     tokenizer = before[_TOKENIZER]
-    states = [step.state_file for step in (before[_NORMALIZER], after[_UNNORMALIZER]) if step.state_file is not None]
+    states = [step.state_file for step in (before[NORMALIZER], after[UNNORMALIZER]) if step.state_file is not None]
     return Processors(
         state=normalizer.statistics(STATE, "STATE", cfg.input_features[STATE].shape[0]),
         action=action,
+        state_kind=normalizer.kind(STATE, "STATE"),
+        action_kind=unnormalizer.kind(ACTION, "ACTION"),
         tokenizer=from_dict(TokenizerCfg, tokenizer.config, f"{place}: {folder / PREPROCESSOR}: {_TOKENIZER}"),
         tokenizer_folder=tokenizer.artifacts.get("tokenizer_name"),
         ends_in_new_line=_NEW_LINE in before,

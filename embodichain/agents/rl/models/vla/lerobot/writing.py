@@ -9,9 +9,18 @@ from typing import Any
 
 import torch
 
+from embodichain.agents.rl.models.vla.lerobot.config import ACTION, STATE
+from embodichain.agents.rl.models.vla.lerobot.files import read_object
 from embodichain.agents.rl.models.vla.lerobot.folder import WEIGHTS, LeRobotFolder
 from embodichain.agents.rl.models.vla.lerobot.names import their_weights
+from embodichain.agents.rl.models.vla.lerobot.processors import (
+    NORMALIZER,
+    POSTPROCESSOR,
+    PREPROCESSOR,
+    UNNORMALIZER,
+)
 from embodichain.agents.rl.models.vla.smolvla import SmolVLA
+from embodichain.agents.rl.models.vla.statistics import ENDS, EPSILON, Normalization
 from embodichain.utils.files import write_atomically, write_json
 from embodichain.utils.safetensors_file import write_safetensors
 
@@ -45,6 +54,42 @@ def write_lerobot_folder(
     write_safetensors(out / WEIGHTS, _changed_weights(model, source))
     copied = [_copy(source.path, out, name) for name in _beside(source)]
     return [config, out / WEIGHTS, *copied]
+
+
+def write_statistics(out: Path, model: SmolVLA) -> None:
+    """Put the statistics that a model was fitted to, and its features, into the processors of a written folder.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    config = read_object(out / "config.json", str(out))
+    state_kind, action_kind = model.cfg.state_normalization, model.cfg.action_normalization
+    state_std = model.state_std - EPSILON if state_kind == "MEAN_STD" else model.state_std  # which it divides by
+    tensors = _statistics(STATE, state_kind, model.state_mean, state_std)
+    if action_kind != "IDENTITY":
+        tensors |= _statistics(ACTION, action_kind, model.action_mean, model.action_std)
+    for name, step_name, features in (
+        (PREPROCESSOR, NORMALIZER, config["input_features"] | config["output_features"]),
+        (POSTPROCESSOR, UNNORMALIZER, config["output_features"]),
+    ):
+        content = read_object(out / name, str(out))
+        for number, step in enumerate(content["steps"]):
+            if step["registry_name"] == step_name:
+                step["config"]["features"] = features
+                default = f"{Path(name).stem}_step_{number}_{step_name}.safetensors"
+                step["state_file"] = step.get("state_file") or default
+                write_safetensors(out / step["state_file"], tensors)
+        write_json(out / name, content, indent=2)
+
+
+def _statistics(name: str, kind: Normalization, mean: torch.Tensor, std: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return LeRobot's statistics of a vector by name."""
+    if kind == "IDENTITY":
+        return {}
+    if kind == "MEAN_STD":
+        return {f"{name}.mean": mean.cpu(), f"{name}.std": std.cpu()}
+    low, high = ENDS[kind]
+    return {f"{name}.{low}": mean.cpu(), f"{name}.{high}": (mean + 2 * std).cpu()}
 
 
 def _changed_config(
@@ -86,7 +131,7 @@ def _beside(source: LeRobotFolder) -> list[str]:
 
 def _copy(source: Path, out: Path, name: str) -> Path:
     if (source / name).is_dir():
-        return Path(shutil.copytree(source / name, out / name))
+        return Path(shutil.copytree(source / name, out / name, dirs_exist_ok=True))
     content = (source / name).read_bytes()
     write_atomically(out / name, lambda file: file.write(content))
     return out / name

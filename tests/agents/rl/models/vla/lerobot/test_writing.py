@@ -4,14 +4,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from embodichain.agents.rl.models.vla.lerobot.features import find_entries
-from embodichain.agents.rl.models.vla.lerobot.folder import LeRobotFolder, build_lerobot_model
-from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder
+from embodichain.agents.rl.models.vla.lerobot.folder import (
+    LeRobotFolder,
+    build_lerobot_model,
+    for_other_robot,
+)
+from embodichain.agents.rl.models.vla.lerobot.writing import write_lerobot_folder, write_statistics
 from embodichain.agents.rl.models.vla.loading import read_model_path
 from embodichain.utils.safetensors_file import read_safetensors, write_safetensors
-from tests.agents.rl.models.vla.lerobot.conftest import ENTRIES, FIXTURE
+from tests.agents.rl.models.vla.lerobot.conftest import ENTRIES, FIXTURE, change_json
 
 SHAPES = {"image/top": (12, 16, 3), "image/hand": (64, 48, 3)}
 
@@ -60,6 +65,35 @@ def test_written_folder_gives_the_changed_model_back(tmp_path: Path, expected: d
         ours, written = (each.predict(expected, expected["noise"]) for each in (model, again))
     assert torch.equal(ours, written)
     assert not torch.allclose(ours, expected["actions"], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["MEAN_STD", "MIN_MAX", "QUANTILES", "IDENTITY"])
+def test_fitted_statistics_are_read_back(
+    folder: Path, tmp_path: Path, expected: dict[str, torch.Tensor], kind: str
+) -> None:
+    def ask_for_it(content: dict[str, Any]) -> None:
+        for step in content["steps"]:
+            if "norm_map" in step.get("config", {}):
+                step["config"]["norm_map"] = {"VISUAL": "IDENTITY", "STATE": kind, "ACTION": kind}
+                step.pop("state_file")
+
+    for name in ("policy_preprocessor.json", "policy_postprocessor.json"):
+        change_json(folder / name, ask_for_it)
+    source = read_model_path(folder)
+    assert isinstance(source, LeRobotFolder)
+    source = for_other_robot(source, 9, 2)
+    entries = find_entries(source.cfg, ENTRIES)
+    model = build_lerobot_model(source, entries, {}, "cpu")[0]
+    model.fit_inputs(expected["state"])
+    model.fit_actions(expected["action"].flatten(0, 1))
+    out = tmp_path / "out"
+    out.mkdir()
+    write_lerobot_folder(out, model, source, entries, SHAPES)
+    write_statistics(out, model)
+    again = build(out)[0]
+    with torch.no_grad():
+        ours, written = (each.predict(expected, expected["noise"]) for each in (model, again))
+    torch.testing.assert_close(written, ours, atol=1e-5, rtol=1e-5)
 
 
 def test_weights_that_have_not_changed_keep_their_type(folder: Path, tmp_path: Path) -> None:
