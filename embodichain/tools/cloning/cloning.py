@@ -16,6 +16,7 @@ from embodichain.agents.rl.models import Policy, VLAPolicy, action_log_prob, loa
 from embodichain.agents.rl.models.distributions import TanhSquash
 from embodichain.agents.rl.nan_guard.guard import NonFiniteError
 from embodichain.agents.rl.nan_guard.nonfinite import parameters_are_finite
+from embodichain.tools.cloning.augmentation import shift_images
 from embodichain.tools.cloning.config import BCCfg
 from embodichain.tools.cloning.demonstrations import Demonstrations
 from embodichain.utils import ConfigError, logger
@@ -122,7 +123,7 @@ class Cloning:
         cfg, data = self._cfg, self._demonstrations
         for group in self._optimizer.param_groups:
             group["lr"] = cfg.learning_rate * _rate_factor(self.step, cfg.steps)
-        loss = cloning_loss(self._policy, data, self._draw())
+        loss = cloning_loss(self._policy, data, self._draw(), cfg.random_shift)
         norm = gradient_step(self._optimizer, self._parameters, loss, cfg.max_grad_norm)
         self.step += 1
         if norm.isfinite():
@@ -162,23 +163,34 @@ def _rate_factor(step: int, steps: int) -> float:
     return min(1.0, (step + 1) / (_WARM_UP * steps)) * (1 - step / steps)
 
 
-def cloning_loss(policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor) -> torch.Tensor:
+def cloning_loss(
+    policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor, random_shift: int = 0
+) -> torch.Tensor:
     """Return the mean negative log-likelihood of the actions after frames [B], in nats per number of an action.
 
     A VLA model's own ``imitation_loss(obs, actions)`` is used instead if it has one. Actions beyond an episode's end
     are masked. The frames of a recurrent policy are the first ones of episodes, which are read to their ends.
+
+    Args:
+        random_shift: most pixels by which images are moved; see ``shift_images``.
     """
     action, is_there = demonstrations.chunks(frames, _length(policy, demonstrations, frames))
     if not isinstance(policy, VLAPolicy):
-        loss = -_log_prob(policy, demonstrations, frames, action)
+        loss = -_log_prob(policy, demonstrations, frames, action, random_shift)
         loss = loss / (1 if policy.chunk_length > 1 else action.shape[-1])
         is_there = is_there if loss.dim() > 1 else is_there[:, 0]
     else:
-        obs = demonstrations.entries[frames]
+        obs = _shown(demonstrations, frames, random_shift)
         own_loss = getattr(policy.model, "imitation_loss", None)
         loss = -policy.model.evaluate_actions(obs, action)[0] if own_loss is None else own_loss(obs, action)
     counted = (is_there.unsqueeze(-1) if loss.dim() > is_there.dim() else is_there).expand_as(loss)
     return (loss * counted).sum() / counted.sum()
+
+
+def _shown(demonstrations: Demonstrations, frames: torch.Tensor, random_shift: int) -> TensorDict:
+    """Return the entries of frames [B] or [B, L], with images moved at random."""
+    entries = demonstrations.entries[frames]
+    return shift_images(entries, random_shift) if random_shift else entries
 
 
 def _length(policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor) -> int:
@@ -191,7 +203,7 @@ def _length(policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor
 
 
 def _log_prob(
-    policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor, action: torch.Tensor
+    policy: Policy, demonstrations: Demonstrations, frames: torch.Tensor, action: torch.Tensor, random_shift: int
 ) -> torch.Tensor:
     """Return the log-likelihood of actions [B, H, A] from frames [B] on.
 
@@ -208,7 +220,7 @@ def _log_prob(
         action = action[:, 0]
     td = TensorDict({"obs": demonstrations.obs[rows], "action": action}, batch_size=batch)
     if policy.obs_keys:
-        td["entries"] = demonstrations.entries[rows]
+        td["entries"] = _shown(demonstrations, rows, random_shift)
     if policy.state_size:
         td["state"] = action.new_zeros(*batch, policy.state_size)
         td["done"] = torch.zeros(batch, dtype=torch.bool, device=action.device)

@@ -45,6 +45,8 @@ class BCCfg:
     """Frames in one step."""
     learning_rate: PositiveFloat = 5e-4
     """Of AdamW at the first step; it falls to 0 linearly."""
+    random_shift: NonNegativeInt = 0
+    """Most pixels by which each image is moved at random along both axes, each time that it is shown."""
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Of AdamW."""
     max_grad_norm: PositiveFloat = 1.0

@@ -149,3 +149,32 @@ def test_parameters_that_are_not_finite_are_not_saved() -> None:
         policy.model.net.weight[0] = float("inf")
     with pytest.raises(NonFiniteError, match="the model's parameters are not finite any more"):
         cloning.state_dict()
+
+
+class Watching(Linear):
+    """Keeps the images that it is shown."""
+
+    observation_keys = ("state", "image/front")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[torch.Tensor] = []
+
+    def evaluate_actions(self, obs: Any, actions: Any) -> Any:
+        self.shown.append(obs["image/front"].clone())
+        return super().evaluate_actions(obs, actions)
+
+
+@pytest.mark.parametrize("random_shift", [0, 1])
+def test_images_are_moved_anew_each_time_that_they_are_shown_and_not_in_the_demonstrations(random_shift: int) -> None:
+    torch.manual_seed(0)
+    data, image = demonstrations(), torch.zeros(8, 8, 1, dtype=torch.uint8)
+    image[4, 4] = 255
+    data.entries["image/front"] = image.expand(4, 8, 8, 1).clone()
+    policy = VLAPolicy(Watching(), {})
+    cfg = BCCfg("train_config.json", steps=20, batch_size=4, random_shift=random_shift)
+    Cloning(policy, data, cfg).run(lambda *report: None)
+    places = {tuple(place) for place in torch.cat(policy.model.shown).squeeze(-1).nonzero()[:, 1:].tolist()}
+    reached = range(4 - random_shift, 5 + random_shift)
+    assert places == {(row, column) for row in reached for column in reached}
+    assert (data.entries["image/front"] == image).all()
