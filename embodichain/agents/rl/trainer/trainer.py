@@ -367,8 +367,9 @@ class Trainer:
         if (evaluator := self.evaluator) is None:
             return {}
         progress.evaluating(evaluator.num_episodes)
+        seconds_before = evaluator.seconds
         label, on_step = f"step_{self.global_step}", lambda: progress.evaluating(*evaluator.progress())
         with self.collector.paused():
             self.last_evaluation = evaluator.run(self.policy, label, self._check_stop, on_step=on_step)
         self.log.write_videos(self.last_evaluation.videos, self.global_step)
-        return self.last_evaluation.scalars()
+        return {**self.last_evaluation.scalars(), "time/eval_seconds": evaluator.seconds - seconds_before}

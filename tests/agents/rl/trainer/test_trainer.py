@@ -253,6 +253,11 @@ def test_time_of_evaluations_is_no_training_time(tmp_path: Path) -> None:
     first, second = (row for _, row in run.sink.rows)
     spent = sum(row[part] for row in (first, second) for part in PARTS_OF_TRAINING)
     assert run.trainer.train_seconds == second["time/train_seconds"] == pytest.approx(spent)
+    evaluator = run.trainer.evaluator
+    assert evaluator is not None
+    evaluated = [row["time/eval_seconds"] for row in (first, second)]
+    assert min(evaluated) > 0
+    assert sum(evaluated) == pytest.approx(evaluator.seconds)
 
 
 def test_checkpoint_describes_itself(tmp_path: Path) -> None:
