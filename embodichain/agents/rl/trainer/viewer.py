@@ -16,6 +16,7 @@ import rich
 
 from embodichain.agents.rl.distributed import get_process_group
 from embodichain.agents.rl.metrics.panel import Rows, panel_rows
+from embodichain.agents.rl.trainer.live_curves import LiveCurves
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.extras import install_extra
 
@@ -54,8 +55,15 @@ class Viewer:
             check_stop: called regularly during a pause; raises to end the training.
         """
 
-    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
-        """Show the latest metrics by their tags after ``iteration`` of ``iterations``."""
+    def on_iteration(
+        self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
+    ) -> None:
+        """Show metrics by their tags after ``iteration`` of ``iterations``.
+
+        Args:
+            metrics: of this iteration, and of its evaluation if it had one.
+            latest: the last value of each.
+        """
 
     def close(self) -> None:
         """Stop showing."""
@@ -94,7 +102,8 @@ class Pause:
 
 
 class BrowserViewer(Viewer):
-    """A page of viser on this machine's own address: some environments, the latest metrics, and a button to pause.
+    """A page of viser on this machine's own address: some environments, the latest metrics, curves, and a button to
+    pause.
 
     The thread that steps the environments renders the images, because only it may read their state; at most twenty a
     second, in at most a twentieth of its time, and none while no page is open.
@@ -115,6 +124,7 @@ class BrowserViewer(Viewer):
         self._button = self._server.gui.add_button("Pause")
         self._button.on_click(self._switch)
         self._metrics = self._server.gui.add_html(metrics_html({}))
+        self._curves = LiveCurves(self._server)
         self._scene = make_scene(self._server)
         self.url = page_address(self._server)
         logger.log_info(f"viewer: {self.url}")
@@ -132,11 +142,14 @@ class BrowserViewer(Viewer):
                 self._pause.wait(meanwhile)
             self.paused_seconds = self._pause.seconds
 
-    def on_iteration(self, iteration: int, iterations: int, step: int, scalars: Mapping[str, float]) -> None:
+    def on_iteration(
+        self, iteration: int, iterations: int, step: int, metrics: Mapping[str, float], latest: Mapping[str, float]
+    ) -> None:
         """Store the metrics for the next image; see ``Viewer``."""
         # Shown with the next image: iterations may be shorter than the time between two.
         counts = [("iteration", f"{iteration:,} of {iterations:,}"), ("steps", f"{step:,}")]
-        self._columns = {"training": counts, **panel_rows(scalars)}
+        self._columns = {"training": counts, **panel_rows(latest)}
+        self._curves.add(step, metrics)
 
     def close(self) -> None:
         """Stop the server; open pages show that."""
@@ -152,6 +165,7 @@ class BrowserViewer(Viewer):
                 with self._server.atomic():
                     self._scene.update()
                     self._metrics.content = metrics_html(self._columns)
+                    self._curves.show(start)
             except Exception as error:  # noqa: BLE001 (another library's; an image is not worth a training)
                 self._is_shown = False
                 logger.log_warning(f"viewer: {error!r}: the page shows no movement any more; the training continues")
