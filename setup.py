@@ -33,9 +33,9 @@ class BuildWithConfigs(build_py):
 
 
 def description() -> str:
-    """Return the README for a reader without the repository: no images of it, and of links into it their text alone."""
+    """Return the README for readers without the repository: no images, of links into it the text alone."""
     text = Path("README.md").read_text(encoding="utf-8")
-    text = re.sub(r"^!\[.*\n\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^!\[.*?\n\n", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
 
 

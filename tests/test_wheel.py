@@ -87,6 +87,7 @@ def test_description_has_no_link_that_needs_the_repository(wheel: Path) -> None:
     assert text.startswith("# EmbodiChain RL on MuJoCo\n")
     assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
     assert "src=" not in text
+    assert "Policies of shipped configs" not in text  # the caption of an image
 
 
 def test_names_of_shipped_configs_train_from_an_empty_folder(site: Path, tmp_path: Path) -> None:
