@@ -154,8 +154,6 @@ def test_parameters_that_are_not_finite_are_not_saved() -> None:
 class Watching(Linear):
     """Keeps the images that it is shown."""
 
-    observation_keys = ("state", "image/front")
-
     def __init__(self) -> None:
         super().__init__()
         self.shown: list[torch.Tensor] = []

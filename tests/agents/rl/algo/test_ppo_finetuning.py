@@ -24,6 +24,11 @@ def is_same(state: dict[str, torch.Tensor], policy: ActorCritic) -> bool:
     return all(torch.equal(value, policy.state_dict()[name]) for name, value in state.items())
 
 
+def policy_of(algo: PPO) -> ActorCritic:
+    assert isinstance(algo.policy, ActorCritic)
+    return algo.policy
+
+
 def table_batch(**more: torch.Tensor) -> tuple[FixedPolicy, TensorDict]:
     policy = FixedPolicy(
         log_prob=torch.tensor([2.0, 1.0]).log(), value=torch.tensor([1.0, 2.0]), entropy=torch.tensor([0.5, 1.5])
@@ -72,7 +77,7 @@ def test_divergence_with_mirror_images_is_that_of_the_collected_samples() -> Non
     for symmetry in (None, SymmetryCfg()):
         algo = PPO(PPOCfg(kl_coef=1.0, learning_rate=1e-30, symmetry=symmetry), copy.deepcopy(policy))
         with torch.no_grad():
-            algo.policy.log_std.add_(0.1)
+            policy_of(algo).log_std.add_(0.1)
         if symmetry is not None:
             algo.use_mirror_map(MirrorMap(Mirror.of([0, 1], [1, -1], "test"), Mirror.of([0], [-1], "test")))
         found.append(algo.update(rollout)["reference_kl"])

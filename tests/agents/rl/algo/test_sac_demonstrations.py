@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
+from torch import nn
 
 from embodichain.agents.rl.algo import SAC
 from embodichain.agents.rl.buffer import Demonstrations
@@ -135,6 +136,12 @@ def test_imitation_measures_actions_scaled_to_their_bounds() -> None:
     assert sac._imitate(sac.policy.encode(batch))["imitation_loss"].item() == pytest.approx(0.25)
 
 
+def gradient_of(network: nn.Module) -> torch.Tensor:
+    gradient = weight_of(network).grad
+    assert gradient is not None
+    return gradient
+
+
 def test_imitation_pulls_the_actor_and_no_critic_and_is_logged() -> None:
     def learn(coef: float) -> tuple[SAC, dict[str, float]]:
         torch.manual_seed(0)
@@ -148,10 +155,10 @@ def test_imitation_pulls_the_actor_and_no_critic_and_is_logged() -> None:
     assert not {"imitation_loss", "imitated"} & set(metrics)
     pulled, metrics = learn(1.0)
     assert metrics["imitated"] == 1.0
-    gradients = [weight_of(sac.policy.actor).grad[0].item() for sac in (plain, pulled)]
+    gradients = [gradient_of(sac.policy.actor)[0].item() for sac in (plain, pulled)]
     assert abs(gradients[0]) < 1e-5 < 0.01 < gradients[1]  # descended, it lowers the mean
     for one, other in zip(plain.policy.critics, pulled.policy.critics, strict=True):
-        assert torch.equal(weight_of(one).grad, weight_of(other).grad)
+        assert torch.equal(gradient_of(one), gradient_of(other))
 
 
 def test_imitation_without_demonstrations_is_told() -> None:

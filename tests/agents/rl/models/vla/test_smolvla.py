@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict
+from torch import nn
 from torch.nn import functional as F
 
 from embodichain.agents.rl.models import SmolVLA, VLAPolicy, build_policy
@@ -288,9 +289,10 @@ def test_wrong_config_says_where(changes: dict[str, Any], message: str) -> None:
 
 def test_critic_reads_the_mean_of_image_and_word_features_without_padding() -> None:
     net, obs = tiny(), observation()
-    size = net.critic[0].in_features // 2
+    first = net.critic[0]
+    assert isinstance(first, nn.Linear)
     with torch.no_grad():
-        net.critic[0].weight[:, :size] = 0.0  # of the token that attends to all others
+        first.weight[:, : first.in_features // 2] = 0.0  # of the token that attends to all others
         values = net.get_value(obs)
         assert not torch.isclose(values, net.get_value(obs | {"image/front": observation(seed=1)["image/front"]})).any()
         assert torch.equal(values, net.get_value(obs | {"state": torch.zeros(4, 3)}))  # image and words do not see it

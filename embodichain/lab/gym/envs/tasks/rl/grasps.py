@@ -10,7 +10,8 @@ from torch import Tensor
 
 from embodichain.lab.gym.envs.embodied_env import EmbodiedEnv
 from embodichain.lab.gym.envs.env_cfg import EmbodiedEnvCfg
-from embodichain.lab.gym.envs.managers.actions import ActionTerm, GripperTerm
+from embodichain.lab.gym.envs.managers.actions import GripperTerm
+from embodichain.lab.gym.envs.managers.base import ActionTerm
 from embodichain.utils import ConfigError
 
 Arm = TypeVar("Arm", bound=ActionTerm)
