@@ -21,6 +21,7 @@ from typing import NamedTuple
 import embodichain.conflict  # noqa: F401 (ends here if the other imports would find another project's files)
 from embodichain import __version__
 from embodichain.utils import ConfigError
+from embodichain.utils.deferred_compiler import defer_compiler
 from embodichain.utils.errors import CommandFailedError, UnavailableError, unknown_name
 from embodichain.utils.openmp import limit_openmp_spinning
 from embodichain.utils.printing import open_closed_descriptors
@@ -153,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
     open_closed_descriptors()
     limit_openmp_spinning()
+    defer_compiler()
     words = sys.argv[1:] if argv is None else argv
     if not words:
         make_parser(()).print_help(sys.stderr)

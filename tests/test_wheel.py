@@ -8,13 +8,23 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-SOURCES = ("embodichain", "configs", "pyproject.toml", "setup.py", "README.md", "LICENSE", "THIRD_PARTY.md")
+SOURCES = (
+    "embodichain",
+    "configs",
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "THIRD_PARTY.md",
+)
 TINY = (
     "trainer.num_envs=2",
     "trainer.iterations=1",
@@ -37,21 +47,34 @@ def call(*command: str | Path, folder: Path, **environment: str) -> subprocess.C
     )
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("build")
-    (folder / "source").mkdir()
+def copy_sources(folder: Path) -> Path:
+    folder.mkdir()
     for name in SOURCES:
-        path, target = REPOSITORY / name, folder / "source" / name
+        path, target = REPOSITORY / name, folder / name
         if path.is_dir():
             shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, target)
+    return folder
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
     offline = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
-    done = call(sys.executable, "-m", "pip", "wheel", *offline, "-w", folder, folder / "source", folder=folder)
+    done = call(sys.executable, "-m", "pip", "wheel", *offline, "-w", folder, source, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = folder.glob("*.whl")
     return path
+
+
+def files_of(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    return build_wheel(copy_sources(folder / "source"), folder)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +93,23 @@ def embodichain(site: Path, folder: Path, *arguments: str) -> subprocess.Complet
 
 
 def test_wheel_has_every_file_of_the_package_and_every_shipped_config(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        there = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {path for path in (REPOSITORY / "embodichain").rglob("*") if path.is_file()}
     wanted = {path.relative_to(REPOSITORY).as_posix() for path in package if "__pycache__" not in path.parts}
     configs = (path.relative_to(REPOSITORY).as_posix() for path in (REPOSITORY / "configs").rglob("*.json"))
-    assert there == wanted | {f"embodichain/{path}" for path in configs}
+    assert files_of(wheel) == wanted | {f"embodichain/{path}" for path in configs}
+
+
+def test_source_distribution_has_what_the_wheel_is_built_from_and_no_tests(wheel: Path, tmp_path: Path) -> None:
+    source = copy_sources(tmp_path / "source")
+    (source / "tests").mkdir()
+    (source / "tests" / "test_some.py").write_text("")
+    build = f"import setuptools.build_meta as build; build.build_sdist({str(tmp_path)!r})"
+    done = call(sys.executable, "-c", build, folder=source)
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        assert not any("/tests" in name for name in opened.getnames())
+    assert files_of(build_wheel(archive, tmp_path)) == files_of(wheel)
 
 
 def test_description_has_no_link_that_needs_the_repository(wheel: Path) -> None:

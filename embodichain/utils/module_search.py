@@ -28,7 +28,7 @@ def module_paths(module: str, roots: Sequence[Path] = ()) -> list[str]:
     names = module.split(".")
     for depth in range(1, len(names) + 1):
         spec = _find(".".join(names[:depth]), places, roots)
-        if spec is None:
+        if spec is None or not _paths(spec):
             return []
         paths += _paths(spec)
         places = spec.submodule_search_locations or ()
@@ -166,8 +166,13 @@ def _paths(spec: ModuleSpec) -> list[str]:
 
 
 def _beside(folder: Path) -> list[Path]:
-    """Return where the modules of a config in this folder may be; nowhere for a run's config."""
-    return [] if (folder / CHECKPOINTS).is_dir() else _around(folder)
+    """Return where the modules of a config in this folder may be; nowhere for a run's config.
+
+    Not above the folder, where other people may write, unless it is a package.
+    """
+    if (folder / CHECKPOINTS).is_dir():
+        return []
+    return _around(folder) if (folder / "__init__.py").exists() else [folder.absolute()]
 
 
 def _around(folder: Path) -> list[Path]:

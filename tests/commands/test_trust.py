@@ -148,6 +148,18 @@ def test_module_beside_the_config_is_found_if_the_command_line_allows_it(project
     assert main(["validate", str(project / "train_config.json"), "--allow-import", PACKAGE]) == 0
 
 
+def test_module_above_the_configs_folder_is_not_found_by_its_name_alone(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "configs").mkdir()
+    config = write_training(project / "configs")
+    # Above, such as in /tmp, it may be another user's.
+    line = error_of("validate", config, "--allow-import", PACKAGE, capsys=capsys)
+    assert f"cannot import '{PACKAGE}.task': No module named '{PACKAGE}' (looked for on Python's path and in" in line
+    assert main(["trust", str(project / PACKAGE)]) == 0
+    assert main(["validate", config]) == 0
+
+
 def test_config_inside_the_package_finds_it_and_a_module_beside_finds_its_neighbours(tmp_path: Path) -> None:
     package = write_package(tmp_path / "project")
     config = write_training(package)
