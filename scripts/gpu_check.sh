@@ -3,7 +3,7 @@
 # agreement of the backends, environments and training from 64 to 16384 environments with memory, camera images, time to
 # success. Records what trained for docs/support.md. A step that fails does not stop the others; the exit code is 1 then.
 # Usage: scripts/gpu_check.sh [PYTHON] [DEVICE] [SIZES]     from the repository; e.g. .venv/bin/python cuda:0 "64 256"
-#        scripts/gpu_check.sh .venv/bin/python warp:cpu 64  the same code without a GPU
+#        scripts/gpu_check.sh .venv/bin/python warp:cpu 64  the same code without a GPU; trainings are cut short
 set -u
 
 python=${1:-.venv/bin/python}
@@ -11,7 +11,10 @@ device=${2:-cuda:0}
 sizes=${3:-64 256 1024 4096 16384}
 configs=configs/agents/rl
 out=outputs/gpu_check
-case $device in cuda*) rays=$device ;; *) rays=cpu ;; esac
+case $device in
+    cuda*) rays=$device whole=--whole ;;
+    *) rays=cpu whole= ;; # two small iterations: a training to the end takes longer than a step may
+esac
 mkdir -p "$out"
 failed=
 
@@ -41,7 +44,8 @@ for number in $sizes; do
     step "cameras_$number" "$python" -m benchmarks.render --rays --device "$rays" --size 64 --num-envs "$number" --rounds 3
 done
 for task in basic/cart_pole push_cube reach open_drawer go2_flat; do
-    step "training_$(basename "$task")" "$python" -m benchmarks.support --whole --sim-device "$device" \
+    # shellcheck disable=SC2086
+    step "training_$(basename "$task")" "$python" -m benchmarks.support $whole --sim-device "$device" \
         "$task/train_config_quickstart.json"
 done
 echo "== everything is in $out; the page is docs/support.md"

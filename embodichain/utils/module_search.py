@@ -94,12 +94,12 @@ def root_of(module: str, beside: Path, is_allowed: bool) -> Path | None:
 
 def import_folders(modules: Sequence[str]) -> list[str]:
     """Return the folders in which another process finds these imported modules; the first is the working directory."""
-    specs = [getattr(sys.modules.get(module.partition(".")[0]), "__spec__", None) for module in modules]
     folders = [os.getcwd()]
-    for spec in specs:
-        for path in _paths(spec) if spec is not None else []:
+    for module in modules:
+        spec = getattr(sys.modules.get(module.partition(".")[0]), "__spec__", None)
+        if spec is not None:
             is_file_of_package = spec.has_location and spec.submodule_search_locations is not None
-            folders.append(str(Path(path).parent.parent if is_file_of_package else Path(path).parent))
+            folders += [str(Path(path).parents[int(is_file_of_package)]) for path in _paths(spec)]
     return list(dict.fromkeys(folders))
 
 

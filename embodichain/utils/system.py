@@ -82,13 +82,13 @@ def config_folder() -> Path | None:
     except RuntimeError:
         return None
     if sys.platform == "win32":
-        place = os.environ.get("APPDATA") or home / "AppData" / "Roaming"
+        place = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
     elif sys.platform == "darwin":
         place = home / "Library" / "Application Support"
     else:
-        place = os.environ.get("XDG_CONFIG_HOME", "")
-        place = place if os.path.isabs(place) else home / ".config"  # as its specification says
-    return Path(place) / "embodichain"
+        place = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+        place = place if place.is_absolute() else home / ".config"  # as its specification says
+    return place / "embodichain"
 
 
 def lock_file(descriptor: int) -> None:

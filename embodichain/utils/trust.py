@@ -160,7 +160,8 @@ def _is_run(folder: Path) -> bool:
 def _installed() -> frozenset[Path]:
     """Return the folders of the standard library, of installed packages, and of this one."""
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return frozenset(Path(path).resolve() for path in (*map(sysconfig.get_path, names), Path(__file__).parents[1]))
+    places = [Path(sysconfig.get_path(name)) for name in names]
+    return frozenset(place.resolve() for place in [*places, Path(__file__).parents[1]])
 
 
 def _is_too_wide(folder: Path) -> bool:

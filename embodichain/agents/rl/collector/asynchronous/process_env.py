@@ -236,7 +236,7 @@ def _serve(pipe: Connection, folders: Sequence[str], modules: Sequence[str], pic
         try:
             name, message = pipe.recv()
         except (EOFError, OSError):  # the other side is gone
-            env.close()  # type: ignore[attr-defined]
+            env.close()
             return
         try:
             args, kwargs = reader.read(message)
