@@ -1,4 +1,4 @@
-"""Reach, push or pick up the cube that an instruction names. Shapes: N environments, n in ``env_ids``, C cubes."""
+"""Reach, push or lift the cube that an instruction names. Shapes: N environments, n in ``env_ids``, C cubes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from embodichain.lab.gym.envs.tasks.rl.grasps import expert_arm, finger_problems
 from embodichain.lab.gym.registry import register_env
 from embodichain.lab.sim.objects import cached_per_state
 
-_REACH, _PUSH, _PICK = range(3)
+_REACH, _PUSH, _LIFT = range(3)
 # The share of a skill's progress that is nearness: 1 at the cube, and 1 - tanh(5 x 0.1) = 0.54 at 0.1 m from it.
 _NEAR, _STEEPNESS = 0.3, 5.0
 # Of the scripted expert, m: how high above the ground the tool travels, how far behind a cube it comes down to push it
@@ -32,17 +32,17 @@ _OPEN, _CLOSED = -1.0, 1.0
 
 @register_env("ManipulateCubesRL", max_episode_steps=40, override=True, default_cfg=default_cfg("manipulate_cubes"))
 class ManipulateCubesEnv(ColoredCubesEnv):
-    """One of several cubes, the one that the instruction names, is to be reached, pushed or picked up, as it says.
+    """One of several cubes, the one that the instruction names, is to be reached, pushed or lifted, as it says.
 
     Success of ``reach``: the tool stays within ``reach_tolerance`` of the place ``reach_height`` above the named cube
-    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``pick up``: the
-    named cube is held between the fingers at ``pick_height`` or higher for ``hold_steps`` steps.
+    for ``hold_steps`` steps. Of ``push``: the named cube is ``push_distance`` from where it began. Of ``lift``: the
+    named cube is held between the fingers at ``lift_height`` or higher for ``hold_steps`` steps.
 
-    Failure: a cube has moved by ``max_disturbance`` that is not to, or has risen by as much and is not to be picked up;
+    Failure: a cube has moved by ``max_disturbance`` that is not to, or has risen by as much and is not to be lifted;
     or the tool has stayed above another cube as it should above the named one.
     """
 
-    skills = ("reach", "push", "pick up")
+    skills = ("reach", "push", "lift")
     jitter = (0.03, 0.02)
     fingers: tuple[str, str] = ("gripper_finger1_link", "gripper_finger2_link")
     """The robot's links on the +x and on the -x side of the tool of control part ``arm``, with ``sense_contacts``."""
@@ -52,8 +52,8 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     """Largest distance of the tool from there, m."""
     push_distance: float = 0.1
     """Of a pushed cube from where it began, horizontally, m."""
-    pick_height: float = 0.12
-    """Of a picked cube's centre, m."""
+    lift_height: float = 0.12
+    """Of a lifted cube's centre, m."""
     hold_steps: int = 5
     """Steps on end that the tool must stay, or the cube be held."""
     grip_force: float = 2.0
@@ -76,8 +76,8 @@ class ManipulateCubesEnv(ColoredCubesEnv):
 
     def _update_sim_state(self) -> None:
         super()._update_sim_state()
-        is_up = self.grips() & (self.positions()[..., 2] >= self.pick_height)
-        is_held = torch.where(self._asks(_PICK).unsqueeze(1), is_up, self.to_place() < self.reach_tolerance)
+        is_up = self.grips() & (self.positions()[..., 2] >= self.lift_height)
+        is_held = torch.where(self._asks(_LIFT).unsqueeze(1), is_up, self.to_place() < self.reach_tolerance)
         self.held_steps = torch.where(is_held, self.held_steps + 1, 0)
 
     def _asks(self, skill: int) -> Tensor:
@@ -105,7 +105,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         """Return how far any cube has moved that is not to, [N], m."""
         is_named = torch.nn.functional.one_hot(self.named, len(self.cubes)).bool()
         may_move = is_named & ~self._asks(_REACH).unsqueeze(1)
-        may_rise = is_named & self._asks(_PICK).unsqueeze(1)
+        may_rise = is_named & self._asks(_LIFT).unsqueeze(1)
         moved = self.displacement().masked_fill(may_move, 0.0)
         return torch.maximum(moved, self.rise().masked_fill(may_rise, 0.0)).amax(dim=1)
 
@@ -143,7 +143,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         """Return how much of what the instruction asks for is done, 0 to 1, [N]."""
         held = self.of_named(self.held_steps) / self.hold_steps
         pushed = self.of_named(self.displacement()) / self.push_distance
-        height = self.of_named(self.rise()) / (self.pick_height - self.cube_size / 2)
+        height = self.of_named(self.rise()) / (self.lift_height - self.cube_size / 2)
         lifted = self.of_named(self.grips()) * (1.0 + height.clamp(0.0, 1.0)) / 2
         done = torch.stack((held, pushed, lifted), dim=1).gather(1, self.skill.unsqueeze(1)).squeeze(1)
         return _NEAR * self._nearness() + (1.0 - _NEAR) * done.clamp(max=1.0)
@@ -159,7 +159,7 @@ class ManipulateCubesEnv(ColoredCubesEnv):
     def expert_action(self) -> Tensor:
         """Return the action of a scripted expert that knows the cubes' positions, [N, 4].
 
-        It reaches a place straight; to push or to pick up, the tool travels above the cubes and comes down behind the
+        It reaches a place straight; to push or to lift, the tool travels above the cubes and comes down behind the
         named one, or around it.
 
         Raises:
@@ -173,11 +173,11 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         place = places.gather(1, self.skill.view(-1, 1, 1).expand(-1, 1, 3)).squeeze(1)
         move = (_GAIN * (place - tool) / arm.scale).clamp(-1.0, 1.0)
         is_around = torch.linalg.vector_norm(tool - cube, dim=1) < _AROUND
-        is_open = self._asks(_PICK) & ~is_around & ~self.of_named(self.grips())
+        is_open = self._asks(_LIFT) & ~is_around & ~self.of_named(self.grips())
         return torch.cat((move, torch.where(is_open, _OPEN, _CLOSED).unsqueeze(1)), dim=1)
 
     def _waypoints(self, tool: Tensor, cube: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where the tool at [N, 3] goes next to push the cube at [N, 3], and to pick it up: [N, 3] each."""
+        """Return where the tool at [N, 3] goes next to push the cube at [N, 3], and to lift it: [N, 3] each."""
         behind = cube + cube.new_tensor([_BEHIND, 0.0, 0.0])
         is_low = (tool[:, 2] < 2 * _LOW) & ((tool - cube)[:, 1].abs() < _BESIDE) & (tool[:, 0] > cube[:, 0])
         is_over = torch.linalg.vector_norm((tool - behind)[:, :2], dim=1) < _OVER
@@ -185,5 +185,5 @@ class ManipulateCubesEnv(ColoredCubesEnv):
         is_ahead = is_low & (tool[:, 2] < 1.5 * _LOW)
         push = torch.stack((torch.where(is_ahead, cube[:, 0] - _BEHIND, behind[:, 0]), cube[:, 1], height), dim=1)
         is_over = torch.linalg.vector_norm((tool - cube)[:, :2], dim=1) < _OVER
-        height = torch.where(is_over, cube[:, 2], _HOVER).where(~self.of_named(self.grips()), self.pick_height + _ABOVE)
+        height = torch.where(is_over, cube[:, 2], _HOVER).where(~self.of_named(self.grips()), self.lift_height + _ABOVE)
         return push, torch.cat((cube[:, :2], height.unsqueeze(1)), dim=1)

@@ -19,7 +19,7 @@ from tests.lab.scenes import actions_for, env_of, state
 
 CONFIG = Path(__file__).resolve().parents[6] / "configs/agents/rl/manipulate_cubes/gym_config.json"
 DOWN = torch.tensor([[1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
-REACH, PUSH, PICK = range(3)
+REACH, PUSH, LIFT = range(3)
 # A finger's way to the cube: (stroke 0.08 - edge 0.05) / 2 = 0.015; half a millimetre further it presses.
 PRESSING = 0.0155
 
@@ -119,21 +119,21 @@ def test_named_cube_that_is_far_enough_is_pushed(env: ManipulateCubesEnv) -> Non
     assert stay(env, 1) == ([True, False], [False, False])
 
 
-def test_cube_that_is_held_high_is_picked_up(env: ManipulateCubesEnv) -> None:
-    ask(env, [PICK, PICK], [2, 2])
+def test_cube_that_is_held_high_is_lifted(env: ManipulateCubesEnv) -> None:
+    ask(env, [LIFT, LIFT], [2, 2])
     grip(env, 2, 0.13)
     assert stay(env, 4) == ([False, False], [False, False])
     assert stay(env, 1) == ([True, True], [False, False])
 
 
-def test_cube_that_is_high_but_not_gripped_is_not_picked_up(env: ManipulateCubesEnv) -> None:
-    ask(env, [PICK, PICK], [2, 2])
+def test_cube_that_is_high_but_not_gripped_is_not_lifted(env: ManipulateCubesEnv) -> None:
+    ask(env, [LIFT, LIFT], [2, 2])
     move(env, 2, [[0.0, 0.0, 0.2]] * 2)
     assert stay(env, 6)[0] == [False, False]
 
 
-def test_another_cube_that_is_picked_up_is_failure(env: ManipulateCubesEnv) -> None:
-    ask(env, [PICK, PICK], [0, 2])
+def test_another_cube_that_is_lifted_is_failure(env: ManipulateCubesEnv) -> None:
+    ask(env, [LIFT, LIFT], [0, 2])
     grip(env, 2, 0.13)
     assert stay(env, 5) == ([False, True], [True, False])
 
@@ -144,7 +144,7 @@ def test_carried_cube_is_not_pushed(env: ManipulateCubesEnv) -> None:
     assert stay(env, 1) == ([False, True], [True, False])
 
 
-@pytest.mark.parametrize("skill", [REACH, PUSH, PICK])
+@pytest.mark.parametrize("skill", [REACH, PUSH, LIFT])
 def test_another_cube_that_moves_is_failure(env: ManipulateCubesEnv, skill: int) -> None:
     ask(env, [skill, skill], [0, 0])
     move(env, 1, [[0.0, 0.031, 0.0], [0.0, 0.029, 0.0]])
@@ -152,13 +152,13 @@ def test_another_cube_that_moves_is_failure(env: ManipulateCubesEnv, skill: int)
 
 
 def test_cube_that_is_to_be_reached_is_to_stay(env: ManipulateCubesEnv) -> None:
-    ask(env, [REACH, PICK], [0, 0])
+    ask(env, [REACH, LIFT], [0, 0])
     move(env, 0, [[0.031, 0.0, 0.0]] * 2)
     assert stay(env, 1)[1] == [True, False]
 
 
 def test_metrics_tell_the_success_of_each_skill(env: ManipulateCubesEnv) -> None:
-    ask(env, [PUSH, PICK], [0, 0])
+    ask(env, [PUSH, LIFT], [0, 0])
     move(env, 0, [[-0.12, 0.0, 0.0]] * 2)
     _, _, metrics = env.compute_task_state()
     flags = {name: values.tolist() for name, values in metrics.items() if values.dtype == torch.bool}
@@ -167,8 +167,8 @@ def test_metrics_tell_the_success_of_each_skill(env: ManipulateCubesEnv) -> None
         "reach_success": [False, False],
         "push_asked": [True, False],
         "push_success": [True, False],
-        "pick_up_asked": [False, True],
-        "pick_up_success": [False, False],
+        "lift_asked": [False, True],
+        "lift_success": [False, False],
     }
     assert metrics["pushed"].tolist() == pytest.approx([0.12, 0.12], abs=1e-5)
 
@@ -191,8 +191,8 @@ def test_progress_is_nearness_and_what_is_done(env: ManipulateCubesEnv) -> None:
     assert progress(env)[1] == pytest.approx(further + 0.7 * 0.5, abs=2e-3)
 
 
-def test_progress_of_picking_up_is_the_grip_and_the_height(env: ManipulateCubesEnv) -> None:
-    ask(env, [PICK, PICK], [1, 0])
+def test_progress_of_lifting_is_the_grip_and_the_height(env: ManipulateCubesEnv) -> None:
+    ask(env, [LIFT, LIFT], [1, 0])
     grip(env, 1, 0.0725)  # risen by 0.0475 of 0.095
     named, other = progress(env)
     assert named == pytest.approx(0.3 + 0.7 * 0.75, abs=5e-3)
@@ -215,8 +215,8 @@ def test_instructions_name_each_skill_and_each_colour() -> None:
     env.reset(seed=1)
     expected = {f"{skill} the {colour} cube" for skill in env.skills for colour in ("red", "green", "blue")}
     assert set(env.instructions()) == expected
-    i = env.instructions().index("pick up the blue cube")
-    assert (env.skill[i].item(), env.named[i].item()) == (PICK, 2)
+    i = env.instructions().index("lift the blue cube")
+    assert (env.skill[i].item(), env.named[i].item()) == (LIFT, 2)
 
 
 @needs_gl
@@ -245,7 +245,7 @@ def test_scripted_expert_solves_every_skill() -> None:
         _, _, terminated, truncated, info = env.step(action)
         solved |= info["success"] & ~over
         over |= terminated | truncated
-    for number in (REACH, PUSH, PICK):
+    for number in (REACH, PUSH, LIFT):
         assert (skill == number).sum() >= 10
         assert solved[skill == number].float().mean() >= 0.95
 
