@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -59,9 +60,8 @@ class _Deferral(MetaPathFinder):
 
     @contextmanager
     def _collecting(self) -> Iterator[None]:
-        import torch.compiler  # noqa: PLC0415 (it is not imported before tensordict is)
-
-        originals = {name: getattr(torch.compiler, name) for name in _MARKS}
+        compiler = importlib.import_module("torch.compiler")  # torch is not imported before tensordict is
+        originals = {name: getattr(compiler, name) for name in _MARKS}
         is_collecting = _COMPILER not in sys.modules
 
         def later(mark: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -73,9 +73,9 @@ class _Deferral(MetaPathFinder):
 
             return marked
 
-        vars(torch.compiler).update({name: later(mark) for name, mark in originals.items()})
+        vars(compiler).update({name: later(mark) for name, mark in originals.items()})
         try:
             yield
         finally:
             is_collecting = False
-            vars(torch.compiler).update(originals)
+            vars(compiler).update(originals)
