@@ -16,8 +16,9 @@ def shift_images(entries: TensorDict, pixels: int) -> TensorDict:
         entries: [B] or [B, L]; its entries [..., height, width, channels] are the images.
     """
     dims = entries.batch_dims
-    moved = {name: _shifted(x, pixels, dims) if x.dim() == dims + 3 else x for name, x in entries.items(True, True)}
-    return TensorDict(moved, batch_size=entries.batch_size)
+    moved = entries.apply(lambda x: _shifted(x, pixels, dims) if x.dim() == dims + 3 else x)
+    assert moved is not None  # only with a filter of empty entries
+    return moved
 
 
 def _shifted(images: torch.Tensor, pixels: int, dims: int) -> torch.Tensor:
