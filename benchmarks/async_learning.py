@@ -36,6 +36,7 @@ from embodichain.agents.rl.metrics.sinks import RunLog
 from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.envs import EmbodiedEnvCfg
 from embodichain.lab.gym.envs.tasks.rl import build_env
 from embodichain.utils.configclass import replace
 
@@ -89,7 +90,7 @@ def slow_policy(policy: Policy, seconds: float) -> Policy:
         def get_action(self, td: TensorDict, deterministic: bool = False) -> TensorDict:
             if not deterministic:
                 time.sleep(seconds)
-            return super().get_action(td, deterministic)  # type: ignore[no-any-return]
+            return super().get_action(td, deterministic)
 
     policy.__class__ = Slow
     return policy
@@ -127,6 +128,7 @@ def train(
     env, eval_env = (
         build_env(run.env_id, replace(cfg, sim_cfg=replace(cfg.sim_cfg, num_threads=1)))
         for cfg in (run.env, run.eval_env)
+        if isinstance(cfg, EmbodiedEnvCfg)
     )
     policy, _ = build_learner(run, env, torch.device("cpu"))
     algorithm = build_algo("ppo", {**CFG, "decoupled": decoupled}, policy, "cpu")
@@ -196,10 +198,10 @@ def lag_curve(args: argparse.Namespace) -> dict[str, Any]:
     figure = Figure(figsize=(10, 4), layout="constrained")
     curves, at_end = figure.subplots(1, 2)
     for name, runs in results.items():
-        lag, kind = name.split()
+        of_lag, kind = name.split()
         steps = [row["step"] for row in runs[0].rows]
         middle = [statistics.median(points.rows[i]["return"] for points in runs) for i in range(len(steps))]
-        colour = f"C{args.lags.index(int(lag))}"
+        colour = f"C{args.lags.index(int(of_lag))}"
         curves.plot(steps, middle, color=colour, linestyle="-" if kind == "decoupled" else ":", label=f"lag {name}")
     for kind, style, shift in (("decoupled", "o", -0.1), ("plain", "s", 0.1)):
         named = [(i, ends[f"{lag} {kind}"]) for i, lag in enumerate(args.lags) if f"{lag} {kind}" in ends]

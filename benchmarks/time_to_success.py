@@ -45,6 +45,7 @@ from embodichain.agents.rl.models import Policy
 from embodichain.agents.rl.run_config import load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv
 from embodichain.tools.statistics import compare_groups
 
 EVAL_SEED = 1_000_004
@@ -80,6 +81,7 @@ def train(config: str, overrides: list[str], seed: int, steps: int, every: int) 
         evaluator = TimedEvaluator(eval_env, EVAL_EPISODES, EVAL_SEED, torch.device("cpu"), Path(folder))
         evaluator.seconds = time.process_time()
         if isinstance(algorithm, SAC) and algorithm.cfg.demonstrations is not None:
+            assert not isinstance(env, GymnasiumEnv)
             algorithm.use_demonstrations(load_demonstrations(run, Path(folder), env, policy.obs_keys, False))
         trainer = Trainer(
             policy,
