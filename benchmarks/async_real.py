@@ -1,8 +1,8 @@
 """Asynchronous collection with real work: time to a success rate, with equal cores and without any sleep.
 
     embodichain bc configs/agents/rl/push_colored_cube/bc_config.json
-    python -m benchmarks.async_real --model outputs/push_colored_cube_bc --success 0.85 --seeds 1 2 3 4 5 \\
-        trainer.iterations=60
+    python -m benchmarks.async_real trainer.iterations=60 --model outputs/push_colored_cube_bc --success 0.85 \\
+        --seeds 1 2 3 4 5
 
 Each training is the shipped command in a separate process, one after the other, on the same ``--cores`` cores of the
 machine: PushColoredCubeRL with rendered images, the inference of TinyVLA and PPO's updates, or what else ``--config``

@@ -25,7 +25,8 @@ def test_table_has_the_settings_with_their_defaults() -> None:
     table = PAGE[PAGE.index("## Settings") :].partition("| --- |")[2].partition("\n\n")[0]
     rows = [line.split("|") for line in table.splitlines()[1:]]
     described = {row[1].strip(" `"): row[2].strip() for row in rows}
-    defaults = {field.name: field.default for field in dataclasses.fields(SACCfg) if "demonstration" in field.name}
+    names = [f.name for f in dataclasses.fields(SACCfg) if "demonstration" in f.name or "imitation" in f.name]
+    defaults = {name: getattr(SACCfg(), name) for name in names}
     assert described == {name: "none" if value is None else str(value) for name, value in defaults.items()}
 
 

@@ -62,7 +62,7 @@ def losses(out: str) -> list[float]:
 def test_published_policy_is_cloned_trained_and_exported_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bc", configs(FIXTURE)]) == 0
     found = losses(capsys.readouterr().out)
-    assert found[-1] < 0.7 * found[0]
+    assert found[-1] < 0.8 * found[0]
     before, after = (read_safetensors(folder / "model.safetensors") for folder in (FIXTURE, Path("outputs/clone")))
     assert before.keys() == after.keys()
     changed = {name for name, value in before.items() if not torch.equal(value, after[name])}

@@ -45,6 +45,7 @@ def train(folder: Path) -> Path:
         "features": FEATURES,
     }
     data["algorithm"]["cfg"] |= {"n_epochs": 1, "batch_size": 6, "learning_rate": 0.01, "lr_schedule": "constant"}
+    data["algorithm"]["cfg"]["critic_warmup"] = 0  # the only update is to change the actions
     path.write_text(json.dumps(data))
     return Path(train_from_config(str(path))["run_folder"])
 

@@ -66,7 +66,8 @@ class SACCfg(BaseAlgorithmCfg):
     demonstration_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """Share of each batch that is drawn from the demonstrations."""
     imitation_coef: NonNegativeFloat = 0.0
-    """Weight, in the actor's loss, of the distance from demonstrated actions that the critics value above its own."""
+    """With demonstrations: weight, in the actor's loss, of the distance from demonstrated actions that the critics
+    value above its own."""
 
 
 class Temperature(nn.Module):
@@ -150,8 +151,6 @@ class SAC(BaseAlgorithm):
         self.target_entropy = -self.policy.action_dim if cfg.target_entropy is None else cfg.target_entropy
         self.replay: ReplayBuffer | None = None
         self._num_demonstrated = 0  # transitions of a batch
-        if cfg.imitation_coef and cfg.demonstrations is None:
-            raise ConfigError(f"algorithm.cfg.imitation_coef: {cfg.imitation_coef} needs 'demonstrations' beside it")
         if cfg.demonstrations is not None:
             self._num_demonstrated = check_share(cfg.demonstration_share, cfg.batch_size)
         self._demonstrations: ReplayBuffer | None = None
