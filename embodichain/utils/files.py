@@ -16,6 +16,11 @@ from typing import IO
 from embodichain.utils.system import open_at_once, open_privately, open_without_links, process_exists, sync_folder
 
 
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a folder is that of a run, or of a cloning: it has checkpoints."""
+    return (folder / "checkpoints").is_dir()
+
+
 def read_bytes(path: str | Path) -> bytes:
     """Return a regular file's content.
 

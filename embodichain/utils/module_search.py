@@ -12,7 +12,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.trust import CHECKPOINTS, folder_to_offer, is_trusted_path, trusted_folders
+from embodichain.utils.files import is_run_folder
+from embodichain.utils.trust import folder_to_offer, is_trusted_path, trusted_folders
 
 
 def module_paths(module: str, roots: Sequence[Path] = ()) -> list[str]:
@@ -170,7 +171,7 @@ def _beside(folder: Path) -> list[Path]:
 
     Not above the folder, where other people may write, unless it is a package.
     """
-    if (folder / CHECKPOINTS).is_dir():
+    if is_run_folder(folder):
         return []
     return _around(folder) if (folder / "__init__.py").exists() else [folder.absolute()]
 

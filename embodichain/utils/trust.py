@@ -15,13 +15,11 @@ from functools import cache
 from pathlib import Path
 
 from embodichain.utils.errors import ConfigError
-from embodichain.utils.files import write_json
+from embodichain.utils.files import is_run_folder, write_json
 from embodichain.utils.system import config_folder
 from embodichain.utils.utility import load_json
 
 _FILE = "trusted.json"
-CHECKPOINTS = "checkpoints"
-"""The folder by which a run's folder is known."""
 # Runs come from other people, and installed packages have functions that no config should be able to call.
 _NEVER = frozenset({"outputs", "site-packages", "dist-packages"})
 _CAN_ASK: ContextVar[bool] = ContextVar("can_ask", default=False)
@@ -86,7 +84,7 @@ def folder_to_offer(path: str | Path) -> Path | None:
     """
     real = Path(path).resolve()
     folder = real if real.is_dir() else real.parent
-    is_theirs = not _NEVER.isdisjoint(folder.parts) or any(map(_is_run, (folder, *folder.parents)))
+    is_theirs = not _NEVER.isdisjoint(folder.parts) or any(map(is_run_folder, (folder, *folder.parents)))
     return folder if _covers(folder, real) and not is_theirs and not _is_too_wide(folder) else None
 
 
@@ -149,11 +147,8 @@ def _covers(folder: Path, path: Path) -> bool:
         return False
     if not _NEVER.isdisjoint(path.relative_to(folder).parts):
         return False
-    return not any(map(_is_run, (each for each in path.parents if each != folder and each.is_relative_to(folder))))
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / CHECKPOINTS).is_dir()
+    between = (each for each in path.parents if each != folder and each.is_relative_to(folder))
+    return not any(map(is_run_folder, between))
 
 
 @cache

@@ -243,14 +243,16 @@ class PPO(OnPolicyAlgorithm):
         old_value = samples.get("old_value", None)
         value_loss = 0.5 * value_error(new["value"], samples["return"], old_value, cfg.clip_value_coef).mean()
         entropy = masked_mean(rows.entropy, rows.action_mask)
-        # The divergence and the metrics are those of the samples without their mirror images.
-        collected = rows if samples is batch else compare(batch, new[: len(batch)], cfg.logprob_level)
+        evaluated = new
+        if samples is not batch:  # the divergence and the metrics are those of the samples without their mirror images
+            evaluated, ratio = new[: len(batch)], ratio[: len(batch)]
+            rows = compare(batch, evaluated, cfg.logprob_level)
         more: dict[str, torch.Tensor] = {}
         loss = policy_loss + cfg.vf_coef * value_loss
         if cfg.ent_coef:  # 0 times an entropy that a policy does not know (NaN) would be NaN
             loss = loss - cfg.ent_coef * entropy
-        if collected.reference_log_prob is not None:
-            more["reference_kl"] = mean_reference_kl(collected)
+        if rows.reference_log_prob is not None:
+            more["reference_kl"] = mean_reference_kl(rows)
             loss = loss + cfg.kl_coef * more["reference_kl"]
         if cfg.symmetry is not None:
             more["mirror_loss"] = self._mirror_loss(batch, new)
@@ -263,10 +265,10 @@ class PPO(OnPolicyAlgorithm):
                 "policy_loss": policy_loss.detach(),
                 "value_loss": value_loss.detach(),
                 "entropy": entropy.detach(),
-                "approx_kl": masked_mean(k3(collected.action_log_ratio), collected.action_mask),
-                "clip_fraction": masked_mean(_is_clipped(collected, cfg.clip_coef).float(), collected.mask),
+                "approx_kl": masked_mean(k3(rows.action_log_ratio), rows.action_mask),
+                "clip_fraction": masked_mean(((ratio - 1).abs() > cfg.clip_coef).float(), rows.mask),
             }
-            return loss, metrics | self._more_metrics(batch, new[: len(batch)], collected)
+            return loss, metrics | self._more_metrics(batch, evaluated, rows)
 
     def _augmented(self, batch: TensorDict) -> TensorDict:
         """Return the samples that the losses are means of: a batch [B], with augmentation [2 B] (see with_mirrored)."""
@@ -381,11 +383,6 @@ class PPO(OnPolicyAlgorithm):
             # After a skipped step the divergence stays, and would drive the rate to its bound.
             group["lr"] = torch.where(norm.isfinite(), group["lr"], rate)
         return metrics | {"grad_norm": norm}
-
-
-def _is_clipped(rows: Rows, clip_coef: float) -> torch.Tensor:
-    """Return which ratios have left the clip range, bool of the rows' shape."""
-    return ((rows.log_prob - rows.old_log_prob).exp() - 1).abs() > clip_coef
 
 
 def _finite_mean(scalars: list[torch.Tensor]) -> torch.Tensor:

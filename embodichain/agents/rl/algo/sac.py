@@ -288,7 +288,7 @@ class SAC(BaseAlgorithm):
 
     def _imitate(self, shown: TensorDict) -> dict[str, torch.Tensor]:
         """Return the loss of imitating demonstrations [B], with gradients, and the share that is imitated."""
-        action = self.policy.most_likely(shown)
+        action = self.policy(shown.copy(), deterministic=True)["action"]
         with torch.no_grad():
             own = self._reduce(self.policy.action_values(shown, action))
             is_better = (self._reduce(self.policy.action_values(shown, shown["action"])) > own).float()

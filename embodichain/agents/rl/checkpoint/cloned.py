@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from embodichain.agents.rl.checkpoint.content import check_fields
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
+from embodichain.utils.files import is_run_folder
 
 CLONING = "behaviour cloning"
 """The ``kind`` of these checkpoints; those of trainings have none."""
@@ -65,7 +66,7 @@ def find_cloned_policy(target: str) -> tuple[str, dict[str, Any], dict[str, Any]
         ConfigError: it cannot be read, or its folder has links that lead out of it.
     """
     folder = Path(target)
-    if not (folder / "checkpoints").is_dir():
+    if not is_run_folder(folder):
         return None
     check_links(folder)
     path, content = CheckpointFolder(folder / "checkpoints", "").load_latest()

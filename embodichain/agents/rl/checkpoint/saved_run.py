@@ -13,6 +13,7 @@ from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import placed
+from embodichain.utils.files import is_run_folder
 
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
 
@@ -50,7 +51,7 @@ def find_run(target: str) -> SavedRun:
         path = last_run()
     elif is_best:
         path = path.parent
-    if _is_run(path):
+    if is_run_folder(path):
         run = path
         check_links(run)
         folder = CheckpointFolder(run / "checkpoints", "")
@@ -73,12 +74,8 @@ def names_run(target: str) -> bool:
     """Return whether a user's words name a run or a checkpoint, as :func:`find_run` takes them, and not a config."""
     path = Path(target)
     if not path.exists():
-        return target in ("latest", "best") or (path.name == "best" and _is_run(path.parent))
-    return path.suffix == ".pt" or _is_run(path)
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / "checkpoints").is_dir()
+        return target in ("latest", "best") or (path.name == "best" and is_run_folder(path.parent))
+    return path.suffix == ".pt" or is_run_folder(path)
 
 
 def find_run_folder(target: str, exp_name: str | None = None) -> Path:

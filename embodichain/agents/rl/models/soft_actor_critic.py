@@ -155,13 +155,6 @@ class SoftActorCritic(Policy):
         sample_gaussian(out, *self._distribution(td), self.squash, deterministic=False)
         return out["action"], out["sample_log_prob"] + self.squash.log_half_range
 
-    def most_likely(self, td: TensorDict) -> torch.Tensor:
-        """Return the squashed means [..., A], with gradients, for the input of ``forward``."""
-        out = td.empty()
-        sample_gaussian(out, *self._distribution(td), self.squash, deterministic=True)
-        action: torch.Tensor = out["action"]
-        return action
-
     def action_values(self, td: TensorDict, action: torch.Tensor, critics: nn.ModuleList | None = None) -> torch.Tensor:
         """Return Q(s, a) by each critic, [E, ...].
 
