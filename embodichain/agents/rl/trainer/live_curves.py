@@ -18,7 +18,8 @@ _SHOWN = {
 
 _PERIOD = 1.0  # s between two updates of the page at least
 _MOST = 400  # points of a curve
-_HEIGHT = 150  # pixels
+_HEIGHT = 160  # pixels
+_PADDING = 12  # pixels above and to the right, where half of the last number beside an axis is
 
 
 class Curve:
@@ -95,5 +96,6 @@ class LiveCurves:
                 scales=scales,
                 legend={"show": False},
                 height=_HEIGHT,
+                padding=(_PADDING, _PADDING, 0, 0),
                 order=float(list(_SHOWN).index(tag)),
             )
