@@ -47,9 +47,9 @@ def train_0_3(config: Json) -> Json:
     config = train_0_2_4(config)
     trainer, policy, cfg = config["trainer"], config["policy"], config["algorithm"]["cfg"]
     del policy["initial_log_std"]
-    policy |= {"initial_action_std": 1.0, "actor_obs_normalization": False}
+    policy |= {"initial_action_std": 1.0, "actor_obs_normalization": True}
     if "critic" in policy:
-        policy["critic_obs_normalization"] = False
+        policy["critic_obs_normalization"] = True
         cfg |= {"schedule": "fixed", "desired_kl": None, "use_clipped_value_loss": False}
         cfg["num_mini_batches"] = trainer["num_envs"] * trainer["buffer_size"] // cfg["batch_size"]
     return config

@@ -77,8 +77,9 @@ class PolicyCfg:
     """A registered name, or the dotted path of a class."""
     action_dim: PositiveInt | None = None
     """Action size; inferred from the environment, and checked against it when given."""
-    normalize_obs: bool = False
-    """Normalise the flat observation by its running mean and std."""
+    normalize_obs: bool = True
+    """Normalise the flat observation by its running mean and std. A network that reads joint efforts of hundreds of Nm
+    as they are saturates."""
     log_std_range: tuple[float, float] = LOG_STD_RANGE
     """Lowest and highest log-std."""
     init_log_std: Annotated[float, Field(validate_default=True)] = 0.0
