@@ -52,7 +52,8 @@ def sweep(
         metric: to maximise, by its last value in a training.
 
     Raises:
-        ConfigError: the config or a parameter is wrong, or the extra ``sweep`` is not installed.
+        ConfigError: the config or a parameter is wrong, the folder has another search, no training logs the metric, or
+            the extra ``sweep`` is not installed.
         InterruptedTraining: a signal ended it.
     """
     searched = [read_parameter(text) for text in parameters]
@@ -60,8 +61,11 @@ def sweep(
     name = run.trainer.exp_name
     if metric.startswith("eval/") and run.eval_env is None:
         raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
+    _check_searched(config, overrides, searched, allowed_imports)
     folder = out or Path("sweeps") / name
     study, trainings = _open_study(folder, name), Trainings()
+    asked = {"CONFIG": config, "overrides": sorted(overrides), "--param": sorted(parameters), "--metric": metric}
+    _check_same(study, folder, asked)
 
     def train(number: int, values: dict[str, Any]) -> float:
         chosen = [*overrides, *(f"{path}={json.dumps(value)}" for path, value in values.items())]
@@ -83,6 +87,44 @@ def sweep(
         "best": None if best is None else {"value": best.value, "params": plain_values(best.params)},
         "study": str(folder),
     }
+
+
+def _check_searched(
+    config: str, overrides: Sequence[str], searched: Sequence[Parameter], allowed_imports: Sequence[str]
+) -> None:
+    """Raise ConfigError if neither the first nor the last values of all parameters give a config that can be trained.
+
+    Other values may be refused, alone or together: those trials fail.
+    """
+    problems = []
+    for end in (0, -1):
+        values = [f"{parameter.path}={json.dumps(parameter.ends[end])}" for parameter in searched]
+        try:
+            load_run_config(config, [*overrides, *values], allowed_imports)
+        except ConfigError as error:
+            problems.append(error)
+    if len(problems) == 2:
+        raise ConfigError(f"--param: {problems[0]}")
+
+
+def _check_same(study: Any, folder: Path, asked: dict[str, Any]) -> None:
+    """Store in a study without values what is searched; raise ConfigError if its values are of another search."""
+    if all(trial.value is None for trial in study.trials):
+        study.set_user_attr("search", asked)
+        return
+    stored = study.user_attrs.get("search", {})
+    for part, value in asked.items():
+        if stored.get(part) != value:
+            raise ConfigError(
+                f"{folder}: has the trials of another search: {part} {_shown(stored.get(part))}, here {_shown(value)}. "
+                "Choose another folder with --out, or delete this one"
+            )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(value) or "none"
+    return "unknown" if value is None else str(value)
 
 
 def search(
@@ -136,11 +178,7 @@ def _train(
     if code != 0:
         last = log.read_text(encoding="utf-8").strip().splitlines()[-1:]
         raise TrialFailedError(f"exit code {code}: {''.join(last)} (see {log})")
-    folder = max(Path("outputs").glob(f"{run_name}_*"))
-    try:
-        return final_score(read_run(folder), metric)
-    except ConfigError as error:
-        raise TrialFailedError(str(error)) from error
+    return final_score(read_run(max(Path("outputs").glob(f"{run_name}_*"))), metric)
 
 
 def _open_study(folder: Path, name: str) -> Any:
@@ -186,6 +224,11 @@ class Parameter:
     low: float = 0.0
     high: float = 0.0
     log: bool = False
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """Its first and last value, and those between if they are listed."""
+        return self.choices or (self.low, self.high)
 
     def suggest(self, trial: Any) -> Any:
         """Return a value for an Optuna trial."""

@@ -11,3 +11,8 @@ ROOT = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
 
 TASK_CONFIGS = ROOT / "configs" / "agents" / "rl"
 """The configs of the shipped tasks, a folder each."""
+
+
+def shipped_path(path: Path) -> Path:
+    """Return a path that begins with ``configs`` and is not there as the shipped one; every other as it is."""
+    return ROOT / path if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists() else path

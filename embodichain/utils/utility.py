@@ -12,6 +12,7 @@ import yaml
 from embodichain.utils.errors import ConfigError, placed
 from embodichain.utils.files import read_text
 from embodichain.utils.plain_data import check_plain
+from embodichain.utils.shipped import shipped_path
 
 __all__ = ["CONFIG_SUFFIXES", "load_config_file", "load_json"]
 
@@ -21,7 +22,7 @@ CONFIG_SUFFIXES = (".json", *_YAML)
 
 
 def load_json(path: str | Path) -> Any:
-    """Read a JSON file.
+    """Read a JSON file: that of the path or, if a path from ``configs`` is not there, the shipped one.
 
     Raises:
         ConfigError: the file is not there or not readable, or is not JSON (with line and column), or gives a key twice.
@@ -125,8 +126,9 @@ for _name, _pattern, _first in (
 
 
 def _load_yaml(path: Path) -> Any:
+    text = _read(path)
     try:
-        return yaml.load(_read(path), Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -141,7 +143,7 @@ def _load_yaml(path: Path) -> Any:
 
 def _read(path: Path) -> str:
     try:
-        return read_text(path)
+        return read_text(shipped_path(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file (working directory {Path.cwd()})") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -114,6 +114,53 @@ def test_real_trial_trains_in_a_process_of_its_own(capsys: pytest.CaptureFixture
     assert "iteration 1/1" in Path("sweeps/tiny/tiny_sweep_0000_1.log").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("parameter", ["algorithm.cfg.learnin_rate=1e-4:1e-2:log", "trainer.buffer_size=-2,-1"])
+def test_parameter_of_which_no_value_can_be_trained_with_is_an_error_before_the_first_trial(
+    parameter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", write_config(Path(), tiny_config()), "--param", parameter]) == 2
+    path = parameter.partition("=")[0]
+    assert capsys.readouterr().err.startswith(f"error: --param: {path}: ")
+    assert not Path("sweeps").exists()
+
+
+def test_parameter_with_some_values_that_can_be_trained_with_is_searched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = search(capsys, monkeypatch, lambda *_: 1.0, "--param", "trainer.buffer_size=-1,4", "--trials", "1")
+    assert result["best"]["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (
+            ["--param", "algorithm.cfg.gamma=0.5:0.9"],
+            "--param algorithm.cfg.gamma=0.5:0.99, here algorithm.cfg.gamma=0.5:0.9",
+        ),
+        (["trainer.iterations=3"], "overrides none, here trainer.iterations=3"),
+        (["--metric", "eval/avg_reward"], "--metric eval/success_rate, here eval/avg_reward"),
+    ],
+)
+def test_study_of_another_search_is_not_continued(
+    argv: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(capsys, monkeypatch, lambda *_: 1.0, "--trials", "1")
+    parameter = [] if "--param" in argv else ["--param", "algorithm.cfg.gamma=0.5:0.99"]
+    assert main(["sweep", write_config(Path(), tiny_config()), *parameter, *argv]) == 2
+    assert told in capsys.readouterr().err
+    assert main(["sweep", "train_config.json", *parameter, *argv, "--out", "other", "--trials", "1"]) == 0
+
+
+def test_metric_that_no_training_logs_ends_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_config(Path(), tiny_config(trainer__iterations=1, trainer__enable_eval=False))
+    argv = ["sweep", config, "--param", "algorithm.cfg.batch_size=8", "--metric"]
+    assert main([*argv, "charts/SPPS", "--trials", "3"]) == 2
+    assert "'charts/SPPS' was never logged. There are: " in capsys.readouterr().err
+    assert len(list(Path("outputs").iterdir())) == 1
+    assert main([*argv, "charts/SPS", "--trials", "1"]) == 0  # the folder has no value yet
+
+
 def test_training_that_fails_is_a_failed_trial_with_its_last_line(tmp_path: Path) -> None:
     log = tmp_path / "trial.log"
     with pytest.MonkeyPatch.context() as patch:

@@ -32,6 +32,19 @@ def test_a_file_that_is_not_there_is_reported_with_the_working_directory(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=rf"none\.json: no such file \(working directory {tmp_path}\)"):
         load_json("none.json")
+    with pytest.raises(ConfigError, match=rf"^none\.yaml: no such file \(working directory {tmp_path}\)"):
+        load_config_file("none.yaml")
+
+
+def test_shipped_config_is_read_from_any_folder_unless_there_is_one_of_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("configs/agents/rl/reach/gym_config.json")
+    assert load_json(path)["id"] == "ReachRL"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"id": "Own"}', encoding="utf-8")
+    assert load_json(path)["id"] == "Own"
 
 
 def test_what_cannot_be_read_as_text_is_reported(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import nearest
-from embodichain.utils.shipped import ROOT, TASK_CONFIGS
+from embodichain.utils.shipped import ROOT, TASK_CONFIGS, shipped_path
 from embodichain.utils.utility import CONFIG_SUFFIXES, load_config_file
 
 TRAIN, BC = "train", "bc_config"
@@ -64,8 +64,8 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
         ConfigError: there is none, or a folder has several.
     """
     path = Path(target)
-    if path.parts[:1] == ("configs",) and not path.exists() and (ROOT / path).exists():
-        return _announced(ROOT / path) if (ROOT / path).is_file() else find_config(ROOT / path, kind)
+    if (shipped := shipped_path(path)) != path:
+        return _announced(shipped) if shipped.is_file() else find_config(shipped, kind)
     if path.is_dir() and (files := _files(path, kind)):
         return _announced(_only(files, path))
     if path.suffix in CONFIG_SUFFIXES or (path.exists() and not path.is_dir()):
