@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
+from embodichain.agents.rl.algo import BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
@@ -39,7 +39,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GYMNASIUM_KEYS, PREFIX
 from embodichain.lab.gym.wrappers.gymnasium_env.parsing import ParsedGymnasiumEnv, parse_gymnasium
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id, is_unprefixed
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected, placed, raise_problems
@@ -111,11 +111,11 @@ def load_checkpoint_config(
 
 
 def check_sizes(cfg: BaseAlgorithmCfg, num_envs: int, num_steps: int) -> list[str]:
-    """Return the errors of an on-policy algorithm's settings for rollouts [N, T] of decisions, a line each.
+    """Return the errors of an algorithm's settings for rollouts [N, T] of decisions, a line each.
 
-    Settings of other classes are not checked: their minibatches need not be of one rollout.
+    Settings of classes that know of no check have none.
     """
-    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
+    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, BaseAlgorithmCfg) else []
 
 
 @dataclass
@@ -209,6 +209,9 @@ def _assemble(
         render_device=device,
         gpu_id=trainer.gpu_id,
     )
+    if isinstance(algorithm, BaseAlgorithmCfg):
+        for line in algorithm.notices(trainer.iterations * trainer.buffer_size * cfg.num_envs):
+            logger.log_warning(line)
     record = {
         "trainer": to_dict(trainer),
         "policy": policy_data(policy),

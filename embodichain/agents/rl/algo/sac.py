@@ -69,6 +69,29 @@ class SACCfg(BaseAlgorithmCfg):
     """With demonstrations: weight, in the actor's loss, of the distance from demonstrated actions that the critics
     value above its own."""
 
+    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
+        """Return the errors of these hyperparameters; see ``BaseAlgorithmCfg.check_run``."""
+        transitions = num_envs * buffer_size
+        if self.replay_capacity >= transitions:
+            return []
+        return [
+            f"algorithm.cfg.replay_capacity: {self.replay_capacity} is less than a rollout has: {num_envs} "
+            f"environments (trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
+        ]
+
+    def notices(self, env_steps: int) -> list[str]:
+        """Return what has no effect; see ``BaseAlgorithmCfg.notices``."""
+        lines = []
+        if self.learning_starts > env_steps:
+            lines.append(
+                f"algorithm.cfg.learning_starts: nothing is learned before {self.learning_starts:,} environment steps, "
+                f"and the training has {env_steps:,}"
+            )
+        if self.demonstrations is None:
+            unused = [name for name in ("num_demonstrations", "imitation_coef") if getattr(self, name)]
+            lines += [f"algorithm.cfg.{name}: not used without algorithm.cfg.demonstrations" for name in unused]
+        return lines
+
 
 class Temperature(nn.Module):
     """The weight of the entropy, learned as its logarithm."""
