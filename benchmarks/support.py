@@ -198,9 +198,9 @@ Written by `python -m benchmarks.support --page` from `benchmarks/support.jsonl`
 config below `configs/agents/rl`.
 
 - **trained**: the whole config was trained once, and its last evaluation reached the bar: 90 % success, or what the
-  second table says.
-- **runs**: two small iterations with an evaluation ended without an error. The tests do this for every config, on Linux
-  with Python 3.11.
+  second table says. Results of more trainings and seeds are in [tasks.md](tasks.md), but not with their commit.
+- **runs**: two small iterations with an evaluation ended without an error; a whole training was not recorded here. The
+  tests do this for every config, on Linux with Python 3.11.
 - **untested**, **never run**: not tried. No GPU, no Mac, no Windows and no ARM processor was at hand yet.
 
 Seconds are those of machines that other programs used as well; docs/performance.md has timings.

@@ -58,4 +58,6 @@ def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
         kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
         last = traceback.extract_tb(error.__traceback__)[-1]
         reason = with_python(" ".join(str(error).split())) or f"{last.filename}, line {last.lineno}"
+        if isinstance(error, TypeError) and "render_mode" in cfg.kwargs:
+            reason += "; images need an environment whose constructor takes render_mode"
         raise ConfigError(f"{cfg.id}: cannot be built{kwargs}: {type(error).__name__}: {reason}") from error

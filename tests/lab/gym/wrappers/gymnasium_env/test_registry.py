@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers ours)
+from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
+from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
 from embodichain.lab.gym.wrappers.gymnasium_env.registry import check_gymnasium_id, find_spec, is_gymnasium_id
 from embodichain.utils import ConfigError
+from tests.lab.gym.wrappers.gymnasium_env.scripted import registered
 
 
 def test_an_id_with_the_prefix_is_gymnasiums() -> None:
@@ -57,3 +60,11 @@ def test_a_package_that_is_not_installed_is_named_with_the_command_that_installs
         "id: cannot import 'gymnasium_robotiks': No module named 'gymnasium_robotiks' (looked for on Python's path and "
         f"in {os.getcwd()}); to install it: {sys.executable} -m pip install gymnasium-robotiks"
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*render_mode")
+def test_images_of_an_environment_that_makes_none_are_one_line() -> None:
+    with registered(), pytest.raises(ConfigError) as caught:
+        GymnasiumEnv(GymnasiumEnvCfg("gymnasium:Scripted-v0").with_images())
+    assert str(caught.value).startswith("gymnasium:Scripted-v0: cannot be built with the kwargs {'render_mode': ")
+    assert str(caught.value).endswith("; images need an environment whose constructor takes render_mode")
