@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shlex
+import sys
 from pathlib import Path
 
 from embodichain.commands.arguments import output_folder
@@ -28,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     print(f"  embodichain trust {name}    # once: a config file alone does not choose what code runs")
     print(f"  embodichain train {name}/train.json")
     print(f"  embodichain play {name}/train.json --agent random")
-    install = "" if importlib.util.find_spec("pytest") else f"{install_command('pytest')} && "
-    print(f"  {install}python -m pytest {name}\n\n{folder / 'README.md'} says more.")
+    python = "python"
+    if not importlib.util.find_spec("pytest"):
+        print(f"  {install_command('pytest')}")
+        python = shlex.quote(sys.executable)
+    print(f"  {python} -m pytest {name}\n\n{folder / 'README.md'} says more.")
     return 0

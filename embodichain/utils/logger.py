@@ -50,6 +50,24 @@ def only_warnings() -> Iterator[None]:
         _LOGGER.setLevel(level)
 
 
+@contextmanager
+def without_repeats() -> Iterator[None]:
+    """Log each message of the block once."""
+    seen: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_known = message in seen
+        seen.add(message)
+        return not is_known
+
+    _LOGGER.addFilter(is_new)
+    try:
+        yield
+    finally:
+        _LOGGER.removeFilter(is_new)
+
+
 def log_info(message: str) -> None:
     """Log at level INFO."""
     _LOGGER.info(message)

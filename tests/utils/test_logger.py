@@ -26,3 +26,13 @@ def test_infos_are_left_out_of_a_block_and_come_back_after_it(capsys: pytest.Cap
         logger.log_warning("two")
     logger.log_info("three")
     assert capsys.readouterr().err == "[WARNING] two\n[INFO] three\n"
+
+
+def test_message_is_repeated_outside_a_block_without_repeats_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        with logger.without_repeats():
+            logger.log_warning("one")
+            logger.log_info("two")
+            logger.log_warning("one")
+    logger.log_warning("one")
+    assert capsys.readouterr().err == "[WARNING] one\n[INFO] two\n" * 2 + "[WARNING] one\n"

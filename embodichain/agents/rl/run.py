@@ -85,13 +85,14 @@ def run_training(
     new_folder: RunFolder | None = None
     try:
         with ExitStack() as at_end:
-            env, eval_env = build_envs(run)
-            at_end.callback(env.close)
-            if eval_env is not None:
-                at_end.callback(eval_env.close)
-            more_sets = build_env_sets(run) if cfg.asynchronous is not None else []
-            for env_set in more_sets:
-                at_end.callback(env_set.close)
+            with logger.without_repeats():  # of the scene, which all have
+                env, eval_env = build_envs(run)
+                at_end.callback(env.close)
+                if eval_env is not None:
+                    at_end.callback(eval_env.close)
+                more_sets = build_env_sets(run) if cfg.asynchronous is not None else []
+                for env_set in more_sets:
+                    at_end.callback(env_set.close)
             policy, algorithm = build_learner(run, env, device, point is not None)
             with StopSignals() as stop:
                 path = process_group.run_on_main(partial(open_run_folder, cfg.exp_name, point, placement, lock))

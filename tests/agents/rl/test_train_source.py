@@ -17,6 +17,7 @@ from embodichain.agents.rl.train_source import as_file
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
+from tests.lab.originals import PUSH_CUBE
 
 
 def test_dictionary_is_read_as_the_file_and_not_changed(tmp_path: Path) -> None:
@@ -88,3 +89,11 @@ def test_file_stays_where_it_is(tmp_path: Path) -> None:
     with as_file({"a": 1}) as made:
         assert made is not None
     assert not Path(made).exists()
+
+
+def test_what_a_scene_does_not_use_is_printed_once_though_an_evaluation_has_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train_from_config(tiny_config(trainer__gym_config=PUSH_CUBE, trainer__iterations=1))
+    assert capsys.readouterr().err.count("[WARNING] without counterpart in MuJoCo, not used: ") == 1
