@@ -18,6 +18,7 @@ from embodichain.utils.files import is_run_folder
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
 
 _WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
+_OF_LAST_RUN = (Path("latest"), Path("best"), Path("latest/best"))
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,12 @@ def find_run(target: str) -> SavedRun:
 
     Args:
         target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file; or
-            ``latest`` or ``best``, of the run in ``outputs`` that saved last.
+            ``latest`` or ``best`` (also ``latest/best``), of the run in ``outputs`` that saved last.
 
     Raises:
         ConfigError: there is none, it cannot be read, or its folder has links that lead out of it.
     """
-    path = Path(target)
-    is_best = path.name == "best" and not path.exists()
-    if target in ("latest", "best") and not path.exists():
-        path = last_run()
-    elif is_best:
-        path = path.parent
+    path, is_best = _read_target(target)
     if is_run_folder(path):
         run = path
         check_links(run)
@@ -74,8 +70,24 @@ def names_run(target: str) -> bool:
     """Return whether a user's words name a run or a checkpoint, as :func:`find_run` takes them, and not a config."""
     path = Path(target)
     if not path.exists():
-        return target in ("latest", "best") or (path.name == "best" and is_run_folder(path.parent))
+        return _is_of_last_run(path) or (path.name == "best" and is_run_folder(path.parent))
     return path.suffix == ".pt" or is_run_folder(path)
+
+
+def _read_target(target: str) -> tuple[Path, bool]:
+    """Return the path that a user's words mean, and whether they ask for the best checkpoint of the run there."""
+    path = Path(target)
+    if path.exists():
+        return path, False
+    is_best = path.name == "best"
+    if _is_of_last_run(path):
+        return last_run(), is_best
+    return (path.parent if is_best else path), is_best
+
+
+def _is_of_last_run(path: Path) -> bool:
+    """Return whether a path is none, but words for the run that saved last."""
+    return path in _OF_LAST_RUN and not Path(path.parts[0]).exists()
 
 
 def find_run_folder(target: str, exp_name: str | None = None) -> Path:

@@ -1,0 +1,59 @@
+"""A run's names on the command line, in each command's examples and beyond."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from embodichain.agents.rl.checkpoint.saved_run import find_run, names_run
+from embodichain.cli import COMMANDS, make_parser
+from embodichain.utils.files import write_json
+
+EXAMPLES = [
+    (name, words)
+    for name in COMMANDS
+    for example in COMMANDS[name].load().EXAMPLES
+    if (words := example.partition(" > ")[0].split()) and words[0].startswith(("latest", "best", "outputs/"))
+]
+
+
+@pytest.fixture
+def two_runs(run_folder: Path) -> tuple[Path, Path]:
+    """Return an older run, and one that saved last, whose best checkpoint is not its latest."""
+    older = run_folder.with_name("push_cube_ppo_20260101_120000")
+    shutil.copytree(run_folder, older)
+    for folder in (older, run_folder):
+        (latest,) = folder.glob("checkpoints/*_16.pt")
+        shutil.copy(latest, latest.with_name("tiny_step_8.pt"))
+        write_json(folder / "checkpoints/best.json", {"file": "tiny_step_8.pt", "step": 8})
+    for path in older.glob("checkpoints/*.pt"):
+        os.utime(path, (1, 1))
+    return older.relative_to(Path.cwd()), run_folder.relative_to(Path.cwd())
+
+
+@pytest.mark.parametrize(("command", "words"), EXAMPLES, ids=lambda value: " ".join(value) if value[1:] else value)
+def test_run_of_an_example_is_found(command: str, words: list[str], two_runs: tuple[Path, Path]) -> None:
+    args = make_parser((command,)).parse_args([command, *words])
+    if hasattr(args, "target"):
+        assert names_run(args.target)
+        older, last = two_runs
+        assert find_run(args.target).folder == (older if args.target.startswith("outputs/") else last)
+
+
+@pytest.mark.parametrize("target", ["best", "latest/best", "latest/best/", "{last}/best"])
+def test_best_is_the_best_checkpoint_of_the_last_run(target: str, two_runs: tuple[Path, Path]) -> None:
+    _, last = two_runs
+    target = target.format(last=last)
+    assert find_run(target).checkpoint == last / "checkpoints/tiny_step_8.pt"
+    assert names_run(target)
+
+
+def test_run_in_a_folder_of_that_name_is_meant_first(two_runs: tuple[Path, Path]) -> None:
+    older, _ = two_runs
+    older.rename("latest")
+    for target, name in (("latest", "tiny_step_16.pt"), ("latest/best", "tiny_step_8.pt")):
+        assert find_run(target).checkpoint == Path("latest/checkpoints") / name
+        assert names_run(target)
