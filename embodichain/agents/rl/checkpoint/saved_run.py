@@ -12,7 +12,6 @@ from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import placed
 from embodichain.utils.files import is_run_folder
 
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
@@ -58,10 +57,7 @@ def find_run(target: str) -> SavedRun:
         check_links(run, None if is_in_run else _WRITTEN)
         checkpoint, content = path, load_checkpoint(path)
     else:
-        raise ConfigError(
-            f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
-            "or 'best' of the run in ./outputs that saved last"
-        )
+        raise _no_such_run(target)
     check_content(content, checkpoint)
     return SavedRun(run, checkpoint, content)
 
@@ -74,14 +70,35 @@ def names_run(target: str) -> bool:
     return path.suffix == ".pt" or is_run_folder(path)
 
 
-def _read_target(target: str) -> tuple[Path, bool]:
+def find_run_folder(target: str, exp_name: str | None = None) -> Path:
+    """Return the folder of the run that a user names, to resume or to read it; it may have no checkpoint yet.
+
+    Args:
+        target: as :func:`find_run` takes it.
+        exp_name: of the runs that ``latest`` and ``best`` consider; None: all.
+
+    Raises:
+        ConfigError: there is none, or it has links that lead out of it.
+    """
+    run, _ = _read_target(target, exp_name)
+    if not run.is_dir():
+        if run.parent.name != "checkpoints":
+            raise _no_such_run(target)
+        if not run.exists():
+            raise ConfigError(f"{run}: no such checkpoint")
+        run = run.parent.parent
+    check_links(run)
+    return run
+
+
+def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, bool]:
     """Return the path that a user's words mean, and whether they ask for the best checkpoint of the run there."""
     path = Path(target)
     if path.exists():
         return path, False
     is_best = path.name == "best"
     if _is_of_last_run(path):
-        return last_run(), is_best
+        return last_run(exp_name), is_best
     return (path.parent if is_best else path), is_best
 
 
@@ -90,39 +107,28 @@ def _is_of_last_run(path: Path) -> bool:
     return path in _OF_LAST_RUN and not Path(path.parts[0]).exists()
 
 
-def find_run_folder(target: str, exp_name: str | None = None) -> Path:
-    """Return the folder of the run to resume.
-
-    Args:
-        target: a run's folder; a checkpoint in it; or ``latest``, for the run in ``outputs`` that saved last.
-        exp_name: of the runs that ``latest`` considers; None: all.
-
-    Raises:
-        ConfigError: there is none, or it has links that lead out of it.
-    """
-    with placed("--resume latest: "):
-        run = last_run(exp_name) if target == "latest" else Path(target)
-    if not run.is_dir():
-        if run.parent.name != "checkpoints":
-            raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
-        if not run.exists():
-            raise ConfigError(f"{run}: no such checkpoint")
-        run = run.parent.parent
-    check_links(run)
-    return run
+def _no_such_run(target: str) -> ConfigError:
+    return ConfigError(
+        f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
+        "or 'best' of the run in ./outputs that saved last"
+    )
 
 
 def load_resumed_run(folder: Path, target: str) -> SavedRun:
     """Read the checkpoint to continue from: the one that ``target`` names, or else the folder's latest.
 
+    Args:
+        folder: what :func:`find_run_folder` has returned for the target.
+
     Raises:
         ConfigError: there is none, or it cannot be read.
     """
-    path = Path(target)
-    if target != "latest" and path.is_file():
+    path, checkpoints = Path(target), CheckpointFolder(folder / "checkpoints", "")
+    if path.is_file():
         content = load_checkpoint(path)
     else:
-        path, content = CheckpointFolder(folder / "checkpoints", "").load_latest()
+        is_best = path.name == "best" and not path.exists()
+        path, content = checkpoints.load_best() if is_best else checkpoints.load_latest()
     check_content(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(

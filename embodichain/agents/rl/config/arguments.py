@@ -19,7 +19,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--resume",
         metavar="RUN",
-        help="continue a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
+        help="continue a run: its folder (with /best from its best checkpoint), a checkpoint of it, 'latest' or 'best'; "
+        "without --config, by the run's own config",
     )
     add_options(parser)
     args = parser.parse_intermixed_args(argv)
