@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from embodichain.cli import COMMANDS, main, make_parser
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 # What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "demo": (["trainer.sed=1"], 2, "trainer.sed: unknown key. Did you mean 'seed'?"),
@@ -108,6 +110,32 @@ def test_terminal_says_what_is_loading_until_it_is_loaded(
     assert run("train", "absent.json") == 2
     assert capsys.readouterr().err.startswith("loading PyTorch and MuJoCo ...\r\x1b[Kerror: absent.json: no such file")
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("program", "exit_code"),
+    [
+        (["embodichain.cli", "train", "absent.json"], 130),
+        (["embodichain.agents.rl.train", "--config", "absent.json"], -signal.SIGINT),  # which a shell shows as 130
+    ],
+    ids=["command", "module"],
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(program: list[str], exit_code: int, tmp_path: Path) -> None:
+    slow = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "torch.py").write_text(slow, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", *program],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (exit_code, "interrupted\n")
 
 
 def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
