@@ -138,6 +138,17 @@ def test_ctrl_c_while_modules_are_imported_is_one_line(program: list[str], exit_
     assert (process.returncode, complaints) == (exit_code, "interrupted\n")
 
 
+@pytest.mark.parametrize("command", ["eval latest", "play latest", "train push_cube", "resume latest", "bc push_cube"])
+def test_device_that_is_not_here_is_named_as_it_was_given(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run(*command.split(), "--device", "cuda:0") == 2
+    err = capsys.readouterr().err
+    assert "argument --device: 'cuda:0' cannot be used: CUDA is not available here" in err
+    assert "For the processor, add --device cpu to the command line" in err
+
+
 def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     # Both overrides are reported, and so both arrived.
     assert run("train", "absent.json", "trainer.seed", "--no-distributed", "trainer.x=1") == 2
