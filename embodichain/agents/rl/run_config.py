@@ -42,7 +42,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id,
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.errors import closest, collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
@@ -177,6 +177,7 @@ def _load(
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
+    wrong |= _misplaced(wrong, data, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
     problems += _expert_problems(algorithm, file)
@@ -320,6 +321,27 @@ def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
         get_env_spec(data["id"])
         return True
     return False
+
+
+def _misplaced(
+    wrong: Mapping[str, str], data: Mapping[str, Any], overrides: Sequence[str], algorithm: Any
+) -> dict[str, str]:
+    """Return the problems of unknown keys at the top of a training config that stand, or nearly, further inside.
+
+    In an override, keys of the environment's config stand at the top.
+    """
+    blocks = [entry.name for entry in dataclasses.fields(TrainCfg)]
+    from_overrides = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    settings = [] if algorithm is None else dataclasses.fields(algorithm)
+    inside = {entry.name: f"algorithm.cfg.{entry.name}" for entry in settings}
+    inside |= {entry.name: f"trainer.{entry.name}" for entry in dataclasses.fields(TrainerCfg)}
+    found = {}
+    for key in wrong.keys() & data.keys() - set(blocks):
+        place = "" if key in from_overrides else "trainer.gym_config."
+        paths = {name: place + name for name in TOP_KEYS} | inside | {name: name for name in blocks}
+        if (name := closest(key, paths)) is not None:
+            found[key] = f"unknown key. Did you mean '{paths[name]}'? Known: {', '.join(blocks)}"
+    return found
 
 
 def _size_problems(
