@@ -114,11 +114,15 @@ def test_video_that_cannot_be_written_is_one_line(run_folder: Path, capsys: pyte
 def test_config_in_place_of_a_run_is_one_line_that_names_the_agent(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["play", "train_config.json"]) == 2
-    assert capsys.readouterr().err == (
-        "error: train_config.json: is a config, and no run: add --agent random to play it without a policy, or train "
-        "it first: embodichain train train_config.json\n"
-    )
+    for name in ("train_config.json", "cart_pole"):
+        assert main(["play", name]) == 2
+        assert capsys.readouterr().err == (
+            f"error: {name}: is a config, and no run: add --agent random to play it without a policy, or train "
+            f"it first: embodichain train {name}\n"
+        )
+        assert main(["eval", name]) == 2
+        expected = f"error: {name}: is a config, and no run: train it first: embodichain train {name}\n"
+        assert capsys.readouterr().err == expected
 
 
 @needs_gl

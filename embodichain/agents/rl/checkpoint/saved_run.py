@@ -11,6 +11,7 @@ from embodichain.agents.rl.checkpoint.content import check_content
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
+from embodichain.agents.rl.config.named import names_config
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.files import is_run_folder
 
@@ -108,6 +109,8 @@ def _is_of_last_run(path: Path) -> bool:
 
 
 def _no_such_run(target: str) -> ConfigError:
+    if names_config(target):
+        return ConfigError(f"{target}: is a config, and no run: train it first: embodichain train {target}")
     return ConfigError(
         f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
         "or 'best' of the run in ./outputs that saved last"
