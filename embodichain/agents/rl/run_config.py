@@ -22,7 +22,7 @@ from embodichain.agents.rl.config.overrides import (
     split_overrides,
     without_unknown_terms,
 )
-from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
+from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_cloning_config, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
@@ -97,6 +97,8 @@ def load_run_config(
         refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
+    if is_cloning_config(data):
+        raise ConfigError(f"{name}: is the config of a behaviour cloning, for embodichain bc {name}")
     problems: list[str] = []
     return _load(modernise(data, problems), folder, overrides, allowed_imports, problems)
 

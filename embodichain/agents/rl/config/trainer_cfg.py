@@ -205,6 +205,11 @@ class TrainCfg:
     """What improves the policy."""
 
 
+def is_cloning_config(data: dict[str, Any]) -> bool:
+    """Return whether a config file's content is of a behaviour cloning, which names a training config."""
+    return "train_config" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
+
+
 def is_env_config(data: dict[str, Any]) -> bool:
     """Return whether a config file's content is an environment's, rather than a training's."""
     return "id" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
