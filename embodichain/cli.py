@@ -152,10 +152,17 @@ def _loading() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 0 done, 1 failed, 2 wrong usage or config, 130 or 143 interrupted."""
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _main(words: Sequence[str]) -> int:
     open_closed_descriptors()
     limit_openmp_spinning()
     defer_compiler()
-    words = sys.argv[1:] if argv is None else argv
     if not words:
         make_parser(()).print_help(sys.stderr)
         return 2
@@ -185,9 +192,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (UnavailableError, CommandFailedError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except BrokenPipeError:  # the reader has closed the pipe, as in `embodichain list terms | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

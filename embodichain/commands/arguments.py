@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from embodichain.agents.rl.config.arguments import device_here
 from embodichain.agents.rl.trainer.viewer import check_viewer_is_installed
 from embodichain.utils import ConfigError
 
@@ -30,7 +31,9 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Declare the option ``--device``."""
-    parser.add_argument("--device", default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)")
+    parser.add_argument(
+        "--device", type=device_here, default="cpu", help="of the policy: cpu, cuda:0, auto (default: %(default)s)"
+    )
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="runs' folders; those whose configs differ in the seed alone are a group. Or groups: NAME=RUN,RUN,...",
+        help="runs' folders, or 'latest'; those whose configs differ in the seed alone are a group. Or groups: "
+        "NAME=RUN,RUN,...",
     )
     parser.add_argument(
         "--metric",

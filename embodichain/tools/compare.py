@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from embodichain.agents.rl.checkpoint.saved_run import find_run_folder
 from embodichain.tools.report.charts import Series, line_chart
 from embodichain.tools.report.page import cards, document, table
 from embodichain.tools.report.run_data import RunData, read_run
@@ -36,7 +36,7 @@ def compare_runs(arguments: Sequence[str], metric: str) -> tuple[dict[str, Any],
     """Compare the last values of a metric.
 
     Args:
-        arguments: runs' folders, grouped by their configs, or groups: ``NAME=RUN,RUN``.
+        arguments: runs as ``find_run_folder`` takes them, grouped by their configs, or groups: ``NAME=RUN,RUN``.
         metric: of ``metrics.jsonl``.
 
     Returns:
@@ -83,11 +83,11 @@ def _read_groups(arguments: Sequence[str]) -> tuple[Groups, list[str]]:
     """Return the groups by name, and a line that explains each short name."""
     named, plain = {}, []
     for argument in arguments:
-        name, equals, folders = argument.partition("=")
+        name, equals, runs = argument.partition("=")
         if equals:
-            named[name] = [read_run(Path(folder)) for folder in folders.split(",")]
+            named[name] = [read_run(find_run_folder(run)) for run in runs.split(",")]
         else:
-            plain.append(read_run(Path(argument)))
+            plain.append(read_run(find_run_folder(argument)))
     groups, legend = group_runs(plain)
     return named | groups, legend
 

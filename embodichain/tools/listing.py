@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks)
 from embodichain.agents.rl.algo import get_registered_algo_names
 from embodichain.agents.rl.algo.registry import get_algo_class
-from embodichain.agents.rl.config.named import ShippedConfig, shipped_configs
+from embodichain.agents.rl.config.named import shipped_configs
 from embodichain.agents.rl.models import get_registered_policy_names
 from embodichain.agents.rl.models.registry import get_policy_class
-from embodichain.lab.gym.config.env_config import TaskDefaults
+from embodichain.agents.rl.train_source import OWN_CONFIG, train_command
 from embodichain.lab.gym.envs.managers.modules import BLOCK_MODULES
 from embodichain.lab.gym.registry import EnvSpec, get_env_spec, get_registered_env_ids
 from embodichain.utils.docs import first_line
 from embodichain.utils.module_utils import find_function_from_modules, public_names
 
 Row = dict[str, Any]
-
-_OTHER_TASK = "half_cheetah_native"  # a config that trains any task whose environment needs no config
 
 
 def _envs() -> list[Row]:
@@ -35,19 +33,8 @@ def _env_row(spec: EnvSpec) -> Row:
         "about": first_line(spec.cls),
         "max_episode_steps": spec.max_episode_steps,
         "configs": [config.name for config in configs],
-        "train": _train_command(spec, configs),
+        "train": train_command(spec, configs),
     }
-
-
-def _train_command(spec: EnvSpec, configs: Sequence[ShippedConfig]) -> str | None:
-    """Return the command that trains a task, or None where it needs a config of the user's."""
-    if configs:
-        first = configs[0]
-        cloning = f"embodichain bc {first.name} && " if first.starts_from_clone else ""
-        return f"{cloning}embodichain train {first.name}"
-    if isinstance(spec.default_cfg, TaskDefaults):
-        return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
-    return None
 
 
 def _algos() -> list[Row]:
@@ -77,7 +64,7 @@ def _terms() -> list[Row]:
 def _training_lines(row: Row, indent: str) -> list[str]:
     """Return the lines below a task that say how to train it."""
     if row["train"] is None:
-        return [f"{indent}no shipped config: name it in the trainer.gym_config of your own"]
+        return [f"{indent}{OWN_CONFIG}"]
     others = f"{indent}also: {', '.join(row['configs'][1:])}"
     return [indent + row["train"], *([others] if row["configs"][1:] else [])]
 

@@ -12,6 +12,7 @@ import torch
 
 from embodichain.agents.rl.build import TaskEnv, build_task
 from embodichain.agents.rl.checkpoint.saved_run import SavedRun, find_run
+from embodichain.agents.rl.config.named import names_config
 from embodichain.agents.rl.gymnasium_checks import with_scene
 from embodichain.agents.rl.metrics.panel import EvaluationLog
 from embodichain.agents.rl.models import Policy
@@ -25,7 +26,7 @@ from embodichain.tools.open_run import evaluated, open_run
 from embodichain.tools.view import Camera, OwnCamera, SceneCamera, config_camera
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace
-from embodichain.utils.utility import CONFIG_SUFFIXES
+from embodichain.utils.files import is_run_folder
 from embodichain.utils.video import VideoWriter
 
 _SIZE = (640, 480)
@@ -148,8 +149,8 @@ def _stage(
 
 
 def _find_run(target: str) -> SavedRun:
-    """Return a run as :func:`find_run`; a ConfigError that names ``--agent`` for a config's file."""
-    if Path(target).suffix.lower() in CONFIG_SUFFIXES and Path(target).is_file():
+    """Return a run as :func:`find_run`; a ConfigError that names ``--agent`` for a config."""
+    if names_config(target) and not is_run_folder(Path(target)):
         raise ConfigError(
             f"{target}: is a config, and no run: add --agent random to play it without a policy, or train it first: "
             f"embodichain train {target}"

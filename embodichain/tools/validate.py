@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import cast
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.config.named import find_config
 from embodichain.agents.rl.config.overrides import apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import is_env_config
 from embodichain.agents.rl.run_config import RunConfig, TaskCfg, load_run_config
+from embodichain.agents.rl.train_source import find_train_config
 from embodichain.lab.gym.config.dialects import modernise_env
 from embodichain.lab.gym.config.env_config import config_to_cfg
 from embodichain.lab.gym.registry import get_env_spec
@@ -34,7 +34,7 @@ def read_config(
     Raises:
         ConfigError: with every mistake, a line each.
     """
-    path = find_config(path)
+    path = find_train_config(path)
     data = load_config_file(path)
     if not is_env_config(data):
         on_device = [] if device is None else [f"trainer.device={device}"]

@@ -19,10 +19,11 @@ from embodichain.agents.rl.run_config import RunConfig, load_run_config
 from embodichain.agents.rl.trainer.evaluation import Evaluation, Evaluator, wilson_interval
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import build_env
-from embodichain.lab.sim.backend import WARP_ON_CPU, parse_sim_device
+from embodichain.lab.sim.backend import WARP_ON_CPU, has_warp, parse_sim_device
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
 from embodichain.utils.errors import placed
+from embodichain.utils.extras import install_extra
 
 FIELDS = ("qpos", "qvel")
 LIMIT = 1e-4
@@ -75,6 +76,8 @@ def verify_backends(
     Raises:
         ConfigError: the config is wrong, a backend cannot run it, or the checkpoint does not fit it.
     """
+    if not has_warp():
+        raise ConfigError(f"verify-backends compares MuJoCo with MuJoCo Warp, on a GPU or not: {install_extra('gpu')}")
     device = device or ("cuda:0" if torch.cuda.is_available() else WARP_ON_CPU)
     with placed("--device: "):
         if not parse_sim_device(device)[0]:

@@ -14,7 +14,7 @@ def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
 
     Args:
         name: ``"auto"``, ``"cpu"`` or ``"cuda:<number>"``.
-        place: the setting's name, for messages.
+        place: the setting's name or option, for messages.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -30,6 +30,7 @@ def resolve_device(name: str, place: str = "trainer.device") -> torch.device:
     if index >= count:
         there = f"there are {count} (cuda:0 to cuda:{count - 1})"
         if not count:
-            there = f"CUDA is not available here. For the processor, add {place}=cpu to the command line"
+            processor = f"{place} cpu" if place.startswith("--") else f"{place}=cpu"
+            there = f"CUDA is not available here. For the processor, add {processor} to the command line"
         raise ConfigError(f"{place}: '{name}' cannot be used: {there}")
     return torch.device("cuda", index)

@@ -23,8 +23,13 @@ class CommandFailedError(RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to ``name``, or an empty string."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{match[0]}'?" if match else ""
+    match = closest(name, known)
+    return f" Did you mean '{match}'?" if match else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest to ``name``, or None if none is like it."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

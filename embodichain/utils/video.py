@@ -22,6 +22,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from embodichain.utils.system import without_ctrl_c
 
+VIDEO_SUFFIXES = (".mp4", ".mov", ".mkv", ".avi")
+"""Of the files that :class:`VideoWriter` writes."""
 _LONGEST_LINE = 100  # bytes of a line of an image's header
 _LONGEST_COMPLAINT = 1000  # bytes of what ffmpeg says that are shown
 _GIF_FPS, _GIF_WIDTH, _GIF_SECONDS = 10, 320, 10
@@ -46,7 +48,7 @@ class Footage:
 
 
 class VideoWriter:
-    """Writes images [height, width, 3] uint8 into an mp4 file (H.264, which browsers show)."""
+    """Writes images [height, width, 3] uint8 into a video of ``VIDEO_SUFFIXES`` (H.264, which browsers show as mp4)."""
 
     def __init__(self, path: Path, width: int, height: int, fps: float) -> None:
         """Begin a file.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,18 @@ import pytest
 
 from embodichain.cli import COMMANDS, main, make_parser
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 # What is wrong, the exit code, and what the message names. A command that argparse refuses ends by SystemExit.
 BAD_INPUT: dict[str, tuple[list[str], int, str]] = {
     "demo": (["trainer.sed=1"], 2, "trainer.sed: unknown key. Did you mean 'seed'?"),
     "train": (["absent.json"], 2, "absent.json: no such file"),
-    "resume": (["absent"], 2, "--resume absent: must be a run's folder"),
+    "resume": (["absent"], 2, "absent: no such run"),
     "bc": (["absent.json"], 2, "absent.json: no such file"),
     "eval": (["absent"], 2, "absent: no such run: must be a run's folder"),
     "play": (["absent"], 2, "absent: no such run"),
     "export": (["absent"], 2, "absent: no such run"),
-    "report": (["absent"], 2, "absent: is not the folder of a run"),
-    "compare": (["absent"], 2, "absent: is not the folder of a run"),
+    "report": (["absent"], 2, "absent: no such run: must be a run's folder"),
+    "compare": (["absent"], 2, "absent: no such run: must be a run's folder"),
     "rewards": (["absent"], 2, "absent: no such run"),
     "new": (["task", "New Task"], 2, "small letters, digits and underscores are needed"),
     "trust": (["absent"], 2, "absent: is no folder"),
@@ -108,6 +110,43 @@ def test_terminal_says_what_is_loading_until_it_is_loaded(
     assert run("train", "absent.json") == 2
     assert capsys.readouterr().err.startswith("loading PyTorch and MuJoCo ...\r\x1b[Kerror: absent.json: no such file")
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("program", "exit_code"),
+    [
+        (["embodichain.cli", "train", "absent.json"], 130),
+        (["embodichain.agents.rl.train", "--config", "absent.json"], -signal.SIGINT),  # which a shell shows as 130
+    ],
+    ids=["command", "module"],
+)
+def test_ctrl_c_while_modules_are_imported_is_one_line(program: list[str], exit_code: int, tmp_path: Path) -> None:
+    slow = "import time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    (tmp_path / "torch.py").write_text(slow, encoding="utf-8")
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", *program],
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (exit_code, "interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["eval latest", "play latest", "train push_cube", "resume latest", "bc push_cube"])
+def test_device_that_is_not_here_is_named_as_it_was_given(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run(*command.split(), "--device", "cuda:0") == 2
+    err = capsys.readouterr().err
+    assert "argument --device: 'cuda:0' cannot be used: CUDA is not available here" in err
+    assert "For the processor, add --device cpu to the command line" in err
 
 
 def test_overrides_may_stand_on_both_sides_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:

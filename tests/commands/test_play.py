@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tensordict import TensorDict
 from embodichain.cli import main
 from embodichain.lab.sim.rendering.opengl import opengl_problem
 from embodichain.tools.agents import RandomAgent, ZeroAgent
+from embodichain.utils.video import VIDEO_SUFFIXES, VideoWriter
 from tests.agents.rl.fakes import CART_POLE_ENV
 from tests.videos import read_video
 
@@ -52,6 +54,24 @@ def test_uneven_size_and_a_place_that_cannot_be_written_are_errors(
 ) -> None:
     assert main(["play", "latest", "--size", "65", "48"]) == 2
     assert "--size 65 48: even numbers are needed" in capsys.readouterr().err
+
+
+def test_video_of_an_unknown_kind_is_refused_before_anything_is_played(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["play", "latest", "--out", "p.txt"])
+    assert end.value.code == 2
+    assert "argument --out: must end with .mp4, .mov, .mkv or .avi, got 'p.txt'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", VIDEO_SUFFIXES)
+def test_video_of_each_kind_can_be_written(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"video{suffix}"
+    with closing(VideoWriter(path, 64, 48, 25.0)) as video:
+        for _ in range(5):
+            video.write(np.zeros((48, 64, 3), np.uint8))
+    assert path.stat().st_size > 0
 
 
 def test_agents_do_what_their_names_say() -> None:
@@ -94,11 +114,15 @@ def test_video_that_cannot_be_written_is_one_line(run_folder: Path, capsys: pyte
 def test_config_in_place_of_a_run_is_one_line_that_names_the_agent(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["play", "train_config.json"]) == 2
-    assert capsys.readouterr().err == (
-        "error: train_config.json: is a config, and no run: add --agent random to play it without a policy, or train "
-        "it first: embodichain train train_config.json\n"
-    )
+    for name in ("train_config.json", "cart_pole"):
+        assert main(["play", name]) == 2
+        assert capsys.readouterr().err == (
+            f"error: {name}: is a config, and no run: add --agent random to play it without a policy, or train "
+            f"it first: embodichain train {name}\n"
+        )
+        assert main(["eval", name]) == 2
+        expected = f"error: {name}: is a config, and no run: train it first: embodichain train {name}\n"
+        assert capsys.readouterr().err == expected
 
 
 @needs_gl

@@ -12,6 +12,7 @@ import pytest
 from embodichain.cli import main
 from embodichain.tools.doctor.machine import give_advice
 from embodichain.utils.machine import describe_machine
+from embodichain.utils.shipped import TASK_CONFIGS
 from tests.agents.rl.fakes import CART_POLE_ENV, tiny_config, write_config
 
 
@@ -46,6 +47,40 @@ def test_list_of_tasks_says_how_to_train_each(capsys: pytest.CaptureFixture[str]
     assert "embodichain train pick_cube" in lines  # it can be cloned as well, and need not be
     at = next(i for i, line in enumerate(lines) if line.startswith("SceneRL"))
     assert lines[at + 1] == "no shipped config: name it in the trainer.gym_config of your own"
+
+
+@pytest.mark.parametrize("command", ["train", "validate"])
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        (
+            "AntV5RL",
+            "a task with no shipped config of its own: embodichain train half_cheetah_native id=AntV5RL "
+            "trainer.exp_name=AntV5RL",
+        ),
+        ("SceneRL", "a task with no shipped config: name it in the trainer.gym_config of your own"),
+        (
+            "gymnasium:Hopper-v5",
+            "no shipped config trains this environment: write it into the trainer.gym_config.id of a training config "
+            "(docs/gymnasium.md)",
+        ),
+    ],
+)
+def test_name_of_a_task_without_a_config_is_told_how_it_is_trained(
+    command: str, name: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, name]) == 2
+    assert capsys.readouterr().err == f"error: '{name}': {problem}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "validate", "view"])
+def test_config_of_a_cloning_is_one_line_that_names_its_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = TASK_CONFIGS / "pick_cube/bc_config.json"
+    assert main([command, str(path)]) == 2
+    expected = f"error: {path}: is the config of a behaviour cloning, for embodichain bc {path}\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_listed_command_trains_a_task_without_a_config_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

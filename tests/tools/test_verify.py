@@ -12,6 +12,7 @@ import torch
 from embodichain.agents.rl.train import main as train
 from embodichain.cli import main
 from embodichain.tools import verify as tool
+from embodichain.utils.extras import install_extra
 from tests.agents.rl.fakes import tiny_config, write_config
 from tests.lab.warp_scenes import needs_warp
 
@@ -87,6 +88,15 @@ def test_bad_input_is_one_message(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["verify-backends", config, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_without_warp_it_is_said_what_to_install(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tool, "has_warp", lambda: False)
+    assert main(["verify-backends", config]) == 2
+    err = capsys.readouterr().err
+    assert err == f"error: verify-backends compares MuJoCo with MuJoCo Warp, on a GPU or not: {install_extra('gpu')}\n"
 
 
 def test_config_that_is_not_there_is_one_message(config: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,11 +43,11 @@ def check_resumed_config(
         own_block.pop(key, None)
         if key in block:
             own_block[key] = block[key]
-    with placed(f"--resume {target}: the run's own config: "):
+    with placed(f"{target}: the run's own config: "):
         saved = load_checkpoint_config(own, (), allowed_imports)
     lines = differences(_without_recorders(saved.resolved), _without_recorders(run.resolved), "")
     if lines:
-        raise ConfigError("\n".join([f"--resume {target}: the config is not that of the run:", *lines]))
+        raise ConfigError("\n".join([f"{target}: the config is not that of the run:", *lines]))
 
 
 def changes_of_env_file(

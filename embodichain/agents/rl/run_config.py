@@ -22,7 +22,7 @@ from embodichain.agents.rl.config.overrides import (
     split_overrides,
     without_unknown_terms,
 )
-from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_env_config
+from embodichain.agents.rl.config.trainer_cfg import EventsCfg, TrainCfg, TrainerCfg, is_cloning_config, is_env_config
 from embodichain.agents.rl.gymnasium_checks import gymnasium_problems
 from embodichain.agents.rl.metrics.loggers import FoundLogger, find_loggers
 from embodichain.agents.rl.models.registry import PolicyBlock, get_policy_class, parse_policy_block, policy_data
@@ -42,7 +42,7 @@ from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id,
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.configclass import replace, to_dict
 from embodichain.utils.device import resolve_device
-from embodichain.utils.errors import collected, placed, raise_problems
+from embodichain.utils.errors import closest, collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
 from embodichain.utils.utility import load_config_file
@@ -97,6 +97,8 @@ def load_run_config(
         refuse_other_products(data)
     if is_env_config(data):
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
+    if is_cloning_config(data):
+        raise ConfigError(f"{name}: is the config of a behaviour cloning, for embodichain bc {name}")
     problems: list[str] = []
     return _load(modernise(data, problems), folder, overrides, allowed_imports, problems)
 
@@ -177,6 +179,7 @@ def _load(
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
+    wrong |= _misplaced(wrong, data, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
     problems += _expert_problems(algorithm, file)
@@ -323,6 +326,27 @@ def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
         get_env_spec(data["id"])
         return True
     return False
+
+
+def _misplaced(
+    wrong: Mapping[str, str], data: Mapping[str, Any], overrides: Sequence[str], algorithm: Any
+) -> dict[str, str]:
+    """Return the problems of unknown keys at the top of a training config that stand, or nearly, further inside.
+
+    In an override, keys of the environment's config stand at the top.
+    """
+    blocks = [entry.name for entry in dataclasses.fields(TrainCfg)]
+    from_overrides = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    settings = [] if algorithm is None else dataclasses.fields(algorithm)
+    inside = {entry.name: f"algorithm.cfg.{entry.name}" for entry in settings}
+    inside |= {entry.name: f"trainer.{entry.name}" for entry in dataclasses.fields(TrainerCfg)}
+    found = {}
+    for key in wrong.keys() & data.keys() - set(blocks):
+        place = "" if key in from_overrides else "trainer.gym_config."
+        paths = {name: place + name for name in TOP_KEYS} | inside | {name: name for name in blocks}
+        if (name := closest(key, paths)) is not None:
+            found[key] = f"unknown key. Did you mean '{paths[name]}'? Known: {', '.join(blocks)}"
+    return found
 
 
 def _size_problems(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from embodichain.utils.machine import describe_machine, format_megabytes
 from embodichain.utils.system import peak_memory
 
 _LEAST_WIDTH = 15  # characters of the first column of a printed summary
+_SILENT = 2.0  # s before a line says what the end of a training waits for
 _RESTART_PATIENCE = 100.0  # s; an NFS server keeps the locks of a machine that has stopped for 90 s
 # Entries of a summary that are printed.
 _PRINTED = {
@@ -212,10 +214,23 @@ def finished_summary(point: SavedRun, iterations: int) -> dict[str, Any] | None:
 def conclude(trainer: Trainer, folder: RunFolder, title: str, wall_seconds: float) -> dict[str, Any]:
     """Write learning curve, summary and report; one that cannot be written is a warning. Return the summary."""
     curve, *others = _last_files(folder, title)
-    _write_all([curve])
-    summary = _summarise(trainer, folder, wall_seconds)
-    _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
+    with _announced_if_long():
+        _write_all([curve])
+        summary = _summarise(trainer, folder, wall_seconds)
+        _write_all([(folder.summary.name, lambda: write_json(folder.summary, summary, indent=2)), *others])
     return summary
+
+
+@contextmanager
+def _announced_if_long() -> Iterator[None]:
+    """Log what the block does once it has lasted a while: on a busy machine the plot alone takes many seconds."""
+    timer = threading.Timer(_SILENT, logger.log_info, ["writing the learning curve and the report"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _last_files(folder: RunFolder, title: str) -> list[tuple[str, Callable[[], object]]]:

@@ -8,9 +8,11 @@ torchrun --nproc_per_node=2 -m embodichain.agents.rl.train --config train_config
 
 from __future__ import annotations
 
+from embodichain.utils.interrupts import end_quietly_when_interrupted
 from embodichain.utils.openmp import limit_openmp_spinning
 
 if __name__ == "__main__":
+    end_quietly_when_interrupted()
     limit_openmp_spinning()
 
 import argparse

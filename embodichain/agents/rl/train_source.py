@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from embodichain.agents.rl.config.named import find_config
+from embodichain.agents.rl.config.named import ShippedConfig, find_config, names_config
 from embodichain.agents.rl.config.trainer_cfg import TrainCfg
+from embodichain.lab.gym.config.env_config import TaskDefaults
+from embodichain.lab.gym.registry import EnvSpec, find_env_spec
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import is_gymnasium_id
+from embodichain.utils import ConfigError
 from embodichain.utils.configclass import to_dict
 from embodichain.utils.errors import placed
 from embodichain.utils.files import write_json
@@ -20,6 +24,43 @@ TrainSource = str | Path | Mapping[str, Any] | TrainCfg
 """A training config: the path of its file or folder, or a shipped one's name; what such a file contains; or typed."""
 
 
+OWN_CONFIG = "no shipped config: name it in the trainer.gym_config of your own"
+"""What is said of a task that none of the shipped configs trains."""
+
+_OTHER_TASK = "half_cheetah_native"  # a config that trains any task whose environment needs no config
+
+
+def find_train_config(target: str | Path) -> Path:
+    """Return the training config that a user names, as ``find_config``.
+
+    Raises:
+        ConfigError: there is none; for a task without a shipped config, with what trains it.
+    """
+    name = str(target)
+    if not Path(name).exists() and not names_config(name):
+        if is_gymnasium_id(name):
+            raise ConfigError(
+                f"'{name}': no shipped config trains this environment: write it into the trainer.gym_config.id of a "
+                "training config (docs/gymnasium.md)"
+            )
+        if (spec := find_env_spec(name)) is not None:
+            command = train_command(spec, [])
+            how = OWN_CONFIG if command is None else f"no shipped config of its own: {command}"
+            raise ConfigError(f"'{name}': a task with {how}")
+    return find_config(target)
+
+
+def train_command(spec: EnvSpec, configs: Sequence[ShippedConfig]) -> str | None:
+    """Return the command that trains a task, of which there are these shipped configs; None where it needs another."""
+    if configs:
+        first = configs[0]
+        cloning = f"embodichain bc {first.name} && " if first.starts_from_clone else ""
+        return f"{cloning}embodichain train {first.name}"
+    if isinstance(spec.default_cfg, TaskDefaults):
+        return f"embodichain train {_OTHER_TASK} id={spec.env_id} trainer.exp_name={spec.env_id}"
+    return None
+
+
 def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
     """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to.
 
@@ -27,7 +68,7 @@ def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
         ConfigError: the file cannot be read, or Python's objects hold what no file can.
     """
     if isinstance(source, (str, Path)):
-        path = find_config(source)
+        path = find_train_config(source)
         return load_config_file(path), str(path), path.parent
     data = to_dict(source) if isinstance(source, TrainCfg) else dict(source)
     plain = as_json(data, name := "the config")

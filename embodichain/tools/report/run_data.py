@@ -117,7 +117,13 @@ def read_run(folder: Path) -> RunData:
         rows = read_rows(folder / "metrics.jsonl")
     except ValidationError as error:
         raise ConfigError(f"{folder}: is not the folder of a run: config.json: {_first_problem(error)}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except FileNotFoundError as error:
+        name = Path(error.filename).name
+        raise ConfigError(f"{folder}: is not the folder of a run: it has no {name}") from None
+    except OSError as error:
+        problem = f"config.json or metrics.jsonl cannot be read: {error.strerror}"
+        raise ConfigError(f"{folder}: is not the folder of a run: {problem}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{folder}: is not the folder of a run: config.json or metrics.jsonl: {error}") from error
     if not rows:
         raise ConfigError(f"{folder}: no iteration has been logged yet")

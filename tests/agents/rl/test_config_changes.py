@@ -67,7 +67,7 @@ def test_differences_are_named_by_key_with_both_values(tmp_path: Path) -> None:
         check_resumed_config(before, now, "latest")
     term = json.dumps(now.resolved["gym_config"]["env"]["events"]["stop"])
     assert str(caught.value).splitlines() == [
-        "--resume latest: the config is not that of the run:",
+        "latest: the config is not that of the run:",
         "trainer.seed: 1 in the run, 2 now",
         f"gym_config.env.events.start: {term} in the run, not there now",
         f"gym_config.env.events.stop: not there in the run, {term} now",
@@ -89,7 +89,7 @@ def test_config_that_cannot_be_read_any_more_is_said(tmp_path: Path) -> None:
     before = run.resolved | {"trainer": run.resolved["trainer"] | {"colour": "red"}}
     with pytest.raises(ConfigError) as caught:
         check_resumed_config(before, run, "latest")
-    assert str(caught.value).startswith("--resume latest: the run's own config: trainer.colour: unknown key.")
+    assert str(caught.value).startswith("latest: the run's own config: trainer.colour: unknown key.")
 
 
 def test_changes_of_the_environments_file_are_named(tmp_path: Path) -> None:

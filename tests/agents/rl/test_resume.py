@@ -26,6 +26,7 @@ from embodichain.cli import main as cli
 from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.lab.gym.envs.tasks.rl import CartPoleEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.files import write_json
 from embodichain.utils.utility import load_json
 from tests.agents.rl.fakes import (
     CART_POLE_ENV,
@@ -37,6 +38,10 @@ from tests.agents.rl.fakes import (
 )
 from tests.lab.legged_scenes import GO2
 
+ABSENT = (
+    "absent: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' or 'best' "
+    "of the run in ./outputs that saved last"
+)
 TIMES = ("wall_time", "charts/SPS", "time/")
 
 
@@ -251,7 +256,7 @@ def test_config_that_no_longer_fits_is_refused_key_by_key(capsys: pytest.Capture
     overrides = ["trainer.num_envs=4", "algorithm.cfg.gamma=0.5", "trainer.iterations=9"]
     assert main(["--resume", str(run), *overrides]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"error: --resume {run}: the config is not that of the run:",
+        f"error: {run}: the config is not that of the run:",
         "trainer.num_envs: 2 in the run, 4 now",
         "algorithm.cfg.gamma: 0.99 in the run, 0.5 now",
     ]
@@ -326,8 +331,9 @@ def test_damaged_checkpoint_gives_way_to_the_one_before_it(damage: str, capsys: 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("latest", "--resume latest: no run in {here}/outputs has a checkpoint"),
-        ("absent", "--resume absent: must be a run's folder, a file in its 'checkpoints', or 'latest'"),
+        ("latest", "no run in {here}/outputs has a checkpoint"),
+        ("absent", ABSENT),
+        ("absent/best", ABSENT.replace("absent", "absent/best")),
         ("absent/checkpoints/a_step_8.pt", "absent/checkpoints/a_step_8.pt: no such checkpoint"),
         ("empty", "empty/checkpoints: there is no checkpoint"),
     ],
@@ -361,7 +367,7 @@ def test_latest_is_of_the_experiment_that_a_config_names(capsys: pytest.CaptureF
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0
     other = write_config(Path(), tiny_config(trainer__exp_name="tin"), "other.json")
     assert main(["--config", other, "--resume", "latest"]) == 2
-    assert "--resume latest: no run of 'tin' in " in capsys.readouterr().err
+    assert "error: no run of 'tin' in " in capsys.readouterr().err
 
 
 def test_second_resume_of_a_run_is_refused_and_named_who_has_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -426,6 +432,17 @@ def test_folder_that_is_removed_in_mid_run_is_made_again_and_only_what_is_there_
     assert (run / "config.json").is_file()
     assert main(["--resume", "latest", "trainer.iterations=3"]) == 0
     assert rows(run)[-1]["step"] == 24
+
+
+def test_resume_goes_back_to_the_best_checkpoint_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    config = tiny_config(trainer__enable_eval=False, trainer__save_freq="1 it", trainer__iterations=2)
+    assert main(["--config", write_config(Path(), config)]) == 0
+    run = only_run()
+    before = rows(run)
+    write_json(run / "checkpoints/best.json", {"file": "tiny_step_8.pt", "step": 8})
+    assert main(["--resume", f"{run}/best"]) == 0
+    assert f"continuing from {run}/checkpoints/tiny_step_8.pt" in capsys.readouterr().err
+    assert [row["step"] for row in rows(run)] == [row["step"] for row in before] == [8, 16]
 
 
 def test_resume_points_again_at_the_best_checkpoint_that_a_kill_left_unnamed(

@@ -439,6 +439,30 @@ def test_config_for_a_gpu_trains_on_the_processor_where_that_is_asked_for(
     assert (run.algorithm.device, run.env.sim_cfg.sim_device) == ("cpu", "cuda:0")
 
 
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("seed", "trainer.seed"),
+        ("iteration", "trainer.iterations"),
+        ("batch_size", "algorithm.cfg.batch_size"),
+        ("max_episode_step", "max_episode_steps"),
+    ],
+)
+def test_setting_at_the_top_is_told_its_place(key: str, path: str) -> None:
+    (line,) = errors(tiny_config(), overrides=[f"{key}=10"])
+    known = "Known: trainer, policy, algorithm"
+    assert line == f"{key}: unknown key. Did you mean '{path}'? {known} (set by the override '{key}=10')"
+    # The environment's own keys stand at the top of overrides alone.
+    (line,) = errors(tiny_config(**{key: 10}))
+    place = "trainer.gym_config." if path == "max_episode_steps" else ""
+    assert line == f"{key}: unknown key. Did you mean '{place}{path}'? {known}"
+
+
+def test_misspelt_block_is_told_its_name() -> None:
+    (line,) = errors(tiny_config(trainr={}))
+    assert line == "trainr: unknown key. Did you mean 'trainer'? Known: trainer, policy, algorithm"
+
+
 def test_loggers_of_a_config_are_checked_and_stand_in_the_record(user_module: str, tmp_path: Path) -> None:
     logger = {"func": f"{user_module}.note", "params": {"path": "a.csv"}}
     config = tiny_config(trainer__import_modules=[user_module], trainer__loggers=[logger])

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import types
 from datetime import datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -52,3 +54,15 @@ def test_link_to_nowhere_in_place_of_outputs_is_an_error_too() -> None:
     Path("outputs").symlink_to("nowhere")
     with pytest.raises(ConfigError, match="cannot be made: File exists"):
         RunFolder.create("a")
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_end_of_a_training_that_takes_long_says_what_is_written(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(run_folder, "_SILENT", 0.0 if is_long else 60.0)
+    monkeypatch.setattr(run_folder.logger, "log_info", lines.put)
+    monkeypatch.setattr(run_folder, "_last_files", lambda *args: [("curve", lambda: None)])
+    monkeypatch.setattr(run_folder, "_summarise", lambda *args: {"said": lines.get(timeout=60) if is_long else ""})
+    summary = run_folder.conclude(cast("Any", None), RunFolder.create("a"), "a", 1.0)
+    assert summary == {"said": "writing the learning curve and the report" if is_long else ""}
+    assert lines.empty()

@@ -40,7 +40,8 @@ class AlgorithmCfg(BaseAlgorithmCfg):
             return []
         return [
             f"algorithm.cfg.batch_size: {self.batch_size} is more than a rollout has: {num_envs} environments "
-            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
+            f"(trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}. "
+            f"To make it one minibatch: algorithm.cfg.batch_size={transitions}"
         ]
 
 

@@ -11,13 +11,14 @@ from embodichain.agents.rl.checkpoint.content import check_content
 from embodichain.agents.rl.checkpoint.file import load_checkpoint
 from embodichain.agents.rl.checkpoint.folder import CheckpointFolder
 from embodichain.agents.rl.checkpoint.run_access import check_links
+from embodichain.agents.rl.config.named import names_config
 from embodichain.utils import ConfigError, logger
-from embodichain.utils.errors import placed
 from embodichain.utils.files import is_run_folder
 
 __all__ = ["SavedRun", "find_run", "find_run_folder", "last_run", "load_resumed_run", "names_run"]
 
 _WRITTEN = ("export", "rewards", "videos")  # commands write these beside a checkpoint outside a run's folder
+_OF_LAST_RUN = (Path("latest"), Path("best"), Path("latest/best"))
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,12 @@ def find_run(target: str) -> SavedRun:
 
     Args:
         target: a run's folder, for its latest checkpoint; ``<folder>/best``, for the best one; a checkpoint's file; or
-            ``latest`` or ``best``, of the run in ``outputs`` that saved last.
+            ``latest`` or ``best`` (also ``latest/best``), of the run in ``outputs`` that saved last.
 
     Raises:
         ConfigError: there is none, it cannot be read, or its folder has links that lead out of it.
     """
-    path = Path(target)
-    is_best = path.name == "best" and not path.exists()
-    if target in ("latest", "best") and not path.exists():
-        path = last_run()
-    elif is_best:
-        path = path.parent
+    path, is_best = _read_target(target)
     if is_run_folder(path):
         run = path
         check_links(run)
@@ -62,10 +58,7 @@ def find_run(target: str) -> SavedRun:
         check_links(run, None if is_in_run else _WRITTEN)
         checkpoint, content = path, load_checkpoint(path)
     else:
-        raise ConfigError(
-            f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
-            "or 'best' of the run in ./outputs that saved last"
-        )
+        raise _no_such_run(target)
     check_content(content, checkpoint)
     return SavedRun(run, checkpoint, content)
 
@@ -74,25 +67,24 @@ def names_run(target: str) -> bool:
     """Return whether a user's words name a run or a checkpoint, as :func:`find_run` takes them, and not a config."""
     path = Path(target)
     if not path.exists():
-        return target in ("latest", "best") or (path.name == "best" and is_run_folder(path.parent))
+        return _is_of_last_run(path) or (path.name == "best" and is_run_folder(path.parent))
     return path.suffix == ".pt" or is_run_folder(path)
 
 
 def find_run_folder(target: str, exp_name: str | None = None) -> Path:
-    """Return the folder of the run to resume.
+    """Return the folder of the run that a user names, to resume or to read it; it may have no checkpoint yet.
 
     Args:
-        target: a run's folder; a checkpoint in it; or ``latest``, for the run in ``outputs`` that saved last.
-        exp_name: of the runs that ``latest`` considers; None: all.
+        target: as :func:`find_run` takes it.
+        exp_name: of the runs that ``latest`` and ``best`` consider; None: all.
 
     Raises:
         ConfigError: there is none, or it has links that lead out of it.
     """
-    with placed("--resume latest: "):
-        run = last_run(exp_name) if target == "latest" else Path(target)
+    run, _ = _read_target(target, exp_name)
     if not run.is_dir():
         if run.parent.name != "checkpoints":
-            raise ConfigError(f"--resume {target}: must be a run's folder, a file in its 'checkpoints', or 'latest'")
+            raise _no_such_run(target)
         if not run.exists():
             raise ConfigError(f"{run}: no such checkpoint")
         run = run.parent.parent
@@ -100,17 +92,46 @@ def find_run_folder(target: str, exp_name: str | None = None) -> Path:
     return run
 
 
+def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, bool]:
+    """Return the path that a user's words mean, and whether they ask for the best checkpoint of the run there."""
+    path = Path(target)
+    if path.exists():
+        return path, False
+    is_best = path.name == "best"
+    if _is_of_last_run(path):
+        return last_run(exp_name), is_best
+    return (path.parent if is_best else path), is_best
+
+
+def _is_of_last_run(path: Path) -> bool:
+    """Return whether a path is none, but words for the run that saved last."""
+    return path in _OF_LAST_RUN and not Path(path.parts[0]).exists()
+
+
+def _no_such_run(target: str) -> ConfigError:
+    if names_config(target):
+        return ConfigError(f"{target}: is a config, and no run: train it first: embodichain train {target}")
+    return ConfigError(
+        f"{target}: no such run: must be a run's folder, that folder with /best, a checkpoint's file, or 'latest' "
+        "or 'best' of the run in ./outputs that saved last"
+    )
+
+
 def load_resumed_run(folder: Path, target: str) -> SavedRun:
     """Read the checkpoint to continue from: the one that ``target`` names, or else the folder's latest.
+
+    Args:
+        folder: what :func:`find_run_folder` has returned for the target.
 
     Raises:
         ConfigError: there is none, or it cannot be read.
     """
-    path = Path(target)
-    if target != "latest" and path.is_file():
+    path, checkpoints = Path(target), CheckpointFolder(folder / "checkpoints", "")
+    if path.is_file():
         content = load_checkpoint(path)
     else:
-        path, content = CheckpointFolder(folder / "checkpoints", "").load_latest()
+        is_best = path.name == "best" and not path.exists()
+        path, content = checkpoints.load_best() if is_best else checkpoints.load_latest()
     check_content(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from embodichain.utils import ConfigError
+from embodichain.utils.device import resolve_device
 from embodichain.utils.module_utils import add_allow_import
 
 
@@ -19,7 +21,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--resume",
         metavar="RUN",
-        help="continue a run: its folder, a checkpoint of it, or 'latest'; without --config, by the run's own config",
+        help="continue a run: its folder (with /best from its best checkpoint), a checkpoint of it, 'latest' or "
+        "'best'; without --config, by the run's own config",
     )
     add_options(parser)
     args = parser.parse_intermixed_args(argv)
@@ -49,7 +52,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def add_training_device(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--device``, which :func:`all_overrides` reads."""
-    parser.add_argument("--device", metavar="DEVICE", help="in place of the config's: cpu, cuda:0 or auto")
+    parser.add_argument(
+        "--device", type=device_here, metavar="DEVICE", help="in place of the config's: cpu, cuda:0 or auto"
+    )
+
+
+def device_here(text: str) -> str:
+    """Type for ``add_argument``: the value of ``--device``, one that this machine has."""
+    try:
+        resolve_device(text, "--device")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("--device: ")) from error
+    return text
 
 
 def all_overrides(args: argparse.Namespace, device_key: str = "trainer.device") -> list[str]:

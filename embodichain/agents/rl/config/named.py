@@ -82,6 +82,12 @@ def find_config(target: str | Path, kind: str = TRAIN) -> Path:
     )
 
 
+def names_config(target: str) -> bool:
+    """Return whether a user's words name a config's file, or a shipped training config."""
+    path = Path(target)
+    return (path.suffix.lower() in CONFIG_SUFFIXES and path.is_file()) or target in _names(TRAIN)
+
+
 def find_named_file(name: str, folder: Path, place: str) -> Path:
     """Return the path of a file that a config names.
 

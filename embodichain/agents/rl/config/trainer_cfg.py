@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import collected
 from embodichain.utils.validation import RayTracing
 
+_NAME = r"^[\w.\-]+$"
 _LONGEST_NAME = 190  # bytes: files have at most 255, of which a step, an ending and a process's number take some
 
 
@@ -26,7 +28,9 @@ def _check_period(period: int | str) -> int | str:
     return period
 
 
-def _check_name_bytes(name: str) -> str:
+def _check_name(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        raise PydanticCustomError("name", "only letters, digits, '_', '.' and '-' are allowed: it names a folder")
     size = len(name.encode())
     if size > _LONGEST_NAME:
         problem = f"too long for the name of a file: {size} bytes in UTF-8, at most {_LONGEST_NAME}"
@@ -81,7 +85,7 @@ class TrainerCfg:
     gym_config: MayChange[str | dict[str, Any]]
     """Path of the environment's config, from the working directory or else this config's folder; or its content."""
     exp_name: Annotated[
-        str, Field(min_length=1, max_length=100, pattern=r"^[\w.\-]+$"), AfterValidator(_check_name_bytes)
+        str, Field(min_length=1, max_length=100, json_schema_extra={"pattern": _NAME}), AfterValidator(_check_name)
     ] = "generic_exp"
     """Names the output folder."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
@@ -199,6 +203,11 @@ class TrainCfg:
     """Has ``name``; the rest is the policy's own."""
     algorithm: AlgorithmBlockCfg
     """What improves the policy."""
+
+
+def is_cloning_config(data: dict[str, Any]) -> bool:
+    """Return whether a config file's content is of a behaviour cloning, which names a training config."""
+    return "train_config" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
 
 
 def is_env_config(data: dict[str, Any]) -> bool:

@@ -69,7 +69,11 @@ def test_all_errors_are_listed_at_once_with_path_and_nearest_key(tmp_path: Path)
     [
         ("seed", -1, "greater than or equal to 0"),  # numpy's generator takes none
         ("seed", 2**32, "less than 4294967296"),
-        ("exp_name", "../elsewhere", "should match pattern"),  # it names a folder
+        (
+            "exp_name",
+            "../elsewhere",
+            "only letters, digits, '_', '.' and '-' are allowed: it names a folder, got '../elsewhere'",
+        ),
         ("exp_name", "", "at least 1 character"),
         ("num_envs", 0, "greater than 0"),
         ("num_eval_episodes", 0, "greater than 0"),

@@ -1,0 +1,87 @@
+"""A run's names on the command line, in each command's examples and beyond."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from embodichain.agents.rl.checkpoint.saved_run import find_run, find_run_folder, load_resumed_run, names_run
+from embodichain.cli import COMMANDS, main, make_parser
+from embodichain.utils.files import write_json
+
+EXAMPLES = [  # without those of a pattern, and of a bundle
+    (name, words)
+    for name in COMMANDS
+    for example in COMMANDS[name].load().EXAMPLES
+    if name not in ("compare", "replay")
+    and (words := example.partition(" > ")[0].split())
+    and words[0].startswith(("latest", "best", "outputs/"))
+]
+
+
+@pytest.fixture
+def two_runs(run_folder: Path) -> tuple[Path, Path]:
+    """Return an older run, and one that saved last, whose best checkpoint is not its latest."""
+    older = run_folder.with_name("push_cube_ppo_20260101_120000")
+    shutil.copytree(run_folder, older)
+    for folder in (older, run_folder):
+        (latest,) = folder.glob("checkpoints/*_16.pt")
+        shutil.copy(latest, latest.with_name("tiny_step_8.pt"))
+        write_json(folder / "checkpoints/best.json", {"file": "tiny_step_8.pt", "step": 8})
+    for path in older.glob("checkpoints/*.pt"):
+        os.utime(path, (1, 1))
+    return older.relative_to(Path.cwd()), run_folder.relative_to(Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), EXAMPLES, ids=lambda given: given if isinstance(given, str) else " ".join(given)
+)
+def test_run_of_an_example_is_found(command: str, words: list[str], two_runs: tuple[Path, Path]) -> None:
+    args = make_parser((command,)).parse_args([command, *words])
+    older, folder = two_runs
+    target = args.resume if command == "resume" else args.target
+    if target.startswith("outputs/"):
+        folder = older.rename(Path(*Path(target).parts[:2]))
+    assert names_run(target)
+    assert find_run_folder(target) == folder
+    assert find_run(target).folder == folder
+
+
+@pytest.mark.parametrize("target", ["best", "latest/best", "latest/best/", "{last}/best"])
+def test_best_is_the_best_checkpoint_of_the_last_run(target: str, two_runs: tuple[Path, Path]) -> None:
+    _, last = two_runs
+    target = target.format(last=last)
+    best = last / "checkpoints/tiny_step_8.pt"
+    assert find_run(target).checkpoint == best
+    assert load_resumed_run(find_run_folder(target), target).checkpoint == best
+    assert names_run(target)
+
+
+def test_run_in_a_folder_of_that_name_is_meant_first(two_runs: tuple[Path, Path]) -> None:
+    older, _ = two_runs
+    older.rename("latest")
+    for target, name in (("latest", "tiny_step_16.pt"), ("latest/best", "tiny_step_8.pt")):
+        assert find_run(target).checkpoint == Path("latest/checkpoints") / name
+        assert load_resumed_run(find_run_folder(target), target).checkpoint == Path("latest/checkpoints") / name
+        assert names_run(target)
+
+
+@pytest.mark.parametrize("target", ["latest", "best", "{last}", "{last}/best", "{last}/checkpoints/tiny_step_8.pt"])
+@pytest.mark.parametrize("command", [["report"], ["compare", "--metric", "charts/SPS"]])
+def test_commands_that_read_a_runs_logs_take_it_by_the_same_words(
+    command: list[str], target: str, two_runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, last = two_runs
+    assert main([*command, target.format(last=last)]) == 0
+    assert (f"{last}/report.html" if command == ["report"] else "charts/SPS, last value") in capsys.readouterr().out
+
+
+def test_folder_that_is_no_run_is_named_without_an_error_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("report", "compare"):
+        assert main([command, str(tmp_path)]) == 2
+        assert capsys.readouterr().err == f"error: {tmp_path}: is not the folder of a run: it has no config.json\n"
