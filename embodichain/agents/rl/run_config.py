@@ -179,7 +179,7 @@ def _load(
     find = partial(terms_to_cfg, cls=EventCfg, names=names, problems=problems, allowed_imports=allowed_imports)
     loggers = find_loggers(trainer.loggers, allowed_imports, problems)
     events = {kind: find(terms, place=f"trainer.events.{kind}") for kind, terms in vars(trainer.events).items()}
-    wrong |= _misplaced(wrong, data, own, algorithm)
+    wrong |= _misplaced(wrong, own, algorithm)
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
     problems += _expert_problems(algorithm, file)
@@ -328,9 +328,7 @@ def _check_id(data: Mapping[str, Any], problems: list[str]) -> bool:
     return False
 
 
-def _misplaced(
-    wrong: Mapping[str, str], data: Mapping[str, Any], overrides: Sequence[str], algorithm: Any
-) -> dict[str, str]:
+def _misplaced(wrong: Mapping[str, str], overrides: Sequence[str], algorithm: Any) -> dict[str, str]:
     """Return the problems of unknown keys at the top of a training config that stand, or nearly, further inside.
 
     In an override, keys of the environment's config stand at the top.
@@ -341,7 +339,7 @@ def _misplaced(
     inside = {entry.name: f"algorithm.cfg.{entry.name}" for entry in settings}
     inside |= {entry.name: f"trainer.{entry.name}" for entry in dataclasses.fields(TrainerCfg)}
     found = {}
-    for key in wrong.keys() & data.keys() - set(blocks):
+    for key in [path for path in wrong if "." not in path and path not in blocks]:
         place = "" if key in from_overrides else "trainer.gym_config."
         paths = {name: place + name for name in TOP_KEYS} | inside | {name: name for name in blocks}
         if (name := closest(key, paths)) is not None:

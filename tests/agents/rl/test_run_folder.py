@@ -11,7 +11,7 @@ import pytest
 
 from embodichain.agents.rl import run_folder
 from embodichain.agents.rl.run_folder import RunFolder
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def test_link_to_nowhere_in_place_of_outputs_is_an_error_too() -> None:
 def test_end_of_a_training_that_takes_long_says_what_is_written(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(run_folder, "_SILENT", 0.0 if is_long else 60.0)
-    monkeypatch.setattr(run_folder.logger, "log_info", lines.put)
+    monkeypatch.setattr(logger, "log_info", lines.put)
     monkeypatch.setattr(run_folder, "_last_files", lambda *args: [("curve", lambda: None)])
     monkeypatch.setattr(run_folder, "_summarise", lambda *args: {"said": lines.get(timeout=60) if is_long else ""})
     summary = run_folder.conclude(cast("Any", None), RunFolder.create("a"), "a", 1.0)
