@@ -55,7 +55,7 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
     buffer.seek(0)
     fresh.reset()
     run(fresh, actions[:3])  # it has a history of its own
-    fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
+    assert fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
     expected, got = run(env, actions[steps:]), run(fresh, actions[steps:])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
