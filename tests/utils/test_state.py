@@ -131,7 +131,7 @@ def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pyte
 
 
 def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file() -> None:
-    content = {
+    content: dict[str, Any] = {
         "single": np.float32(0.1),
         "flag": np.bool_(True),
         "text": np.str_("a"),
