@@ -1,14 +1,15 @@
 """The state of objects as plain data for a checkpoint.
 
 Plain data are tensors, TensorDicts, NumPy arrays, numbers, texts, None, torch generators, and lists, tuples, deques and
-dictionaries of them.
+dictionaries of them. Instances of users' subclasses of these are not: a checkpoint does not name a user's class.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,17 +17,65 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
+from embodichain.utils import logger
+
 _KIND = "__kind__"  # marks a dictionary that encodes another type
+
+
+_SIMPLE = (type(None), bool, int, float, str)
+_SEQUENCES = (list, tuple, torch.Size, deque)
+_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+_SHARED = (Tensor, TensorDict, np.ndarray, torch.Generator, list, deque, dict)  # one object may be in several places
+
+# What makes the missing values of a defaultdict, by the name in a checkpoint.
+_FACTORIES: dict[str, Callable[[], Any] | None] = {
+    "none": None,
+    **{kind.__name__: kind for kind in (bool, int, float, str, list, dict)},
+}
 
 
 def is_data(value: Any) -> bool:
     """Return whether a value is plain data throughout."""
-    if isinstance(value, Mapping) and not isinstance(value, TensorDict):
-        return isinstance(value, dict) and all(is_data(part) for pair in value.items() for part in pair)
-    if isinstance(value, list | tuple | deque):
+    kind = type(value)
+    if kind in (*_SIMPLE, Tensor, torch.Generator):
+        return True
+    if kind in _SEQUENCES:
         return all(map(is_data, value))
-    kinds = (Tensor, TensorDict, np.ndarray, np.generic, bool, int, float, str, torch.Generator)
-    return value is None or isinstance(value, kinds)
+    if kind in _MAPPINGS:
+        has_known_factory = kind is not defaultdict or value.default_factory in _FACTORIES.values()
+        return has_known_factory and all(map(_is_key, value)) and all(map(is_data, value.values()))
+    if kind is TensorDict:
+        return all(map(is_data, value.values()))
+    return (kind is np.ndarray and _is_known(value.dtype)) or _is_scalar(value)
+
+
+def _is_key(value: Any) -> bool:
+    return all(map(_is_key, value)) if type(value) is tuple else type(value) in _SIMPLE or _is_scalar(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, np.generic) and type(value) is value.dtype.type and _is_known(value.dtype)
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    """Return whether arrays of a type can be saved: torch has it, or it is text. The size of long doubles varies."""
+    return dtype.isnative and dtype.kind in "biufcU" and dtype.char not in "gG"
+
+
+def is_all_saved(owner: object) -> bool:
+    """Return whether :func:`attributes` has all of an object's values; if not, the log says which are not."""
+    kinds = (Enum, int, float, str, np.generic, np.ndarray, Tensor, defaultdict, Counter)
+    left_out = [
+        f"{name} is a {type(value).__module__}.{type(value).__qualname__}"
+        for name, value in vars(owner).items()
+        if (isinstance(value, kinds) or hasattr(value, "_fields")) and not is_data(value)  # or a named tuple
+    ]
+    if left_out:
+        logger.log_info(
+            f"{type(owner).__name__}: new episodes begin, since the state of these cannot be restored: "
+            f"{', '.join(left_out)}, whose state is not known"
+        )
+    return not left_out
 
 
 def attributes(owner: object, exclude: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -69,52 +118,107 @@ def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
     load_attributes(owner, {name: value for name, value in state.items() if name in owner.state_names})
 
 
-def freeze(value: Any, copies: dict[int, Any] | None = None) -> Any:
+def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """Return a copy of plain data made of dictionaries, lists, tuples, tensors, numbers and texts alone.
 
-    A tensor that occurs several times is copied once; ``copies`` has the copies by the original's id.
+    What occurs several times is copied once; ``copies`` has originals and copies by the original's id.
     """
     copies = {} if copies is None else copies
+    if not isinstance(value, _SHARED):
+        return _frozen(value, copies)
+    if id(value) not in copies:
+        copies[id(value)] = value, _frozen(value, copies)  # with the original, whose id is then not reused
+    return copies[id(value)][1]
+
+
+def _frozen(value: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
     if isinstance(value, Tensor):
-        if id(value) not in copies:
-            copies[id(value)] = value.detach().clone()
-        return copies[id(value)]
+        return value.detach().clone()
     if isinstance(value, TensorDict):
         entries = {name: freeze(entry, copies) for name, entry in value.items()}
         return {_KIND: "tensordict", "value": entries, "batch_size": list(value.batch_size)}
     if isinstance(value, np.ndarray):
-        return {_KIND: "array", "value": torch.from_numpy(np.array(value))}
+        return _frozen_array(value)
     if isinstance(value, np.generic):
-        return value.item()
+        return {_KIND: "scalar", "value": _frozen_array(np.asarray(value))}
     if isinstance(value, torch.Generator):
         return {_KIND: "generator", "value": value.get_state(), "device": str(value.device)}
     if isinstance(value, deque):
         return {_KIND: "deque", "value": [freeze(part, copies) for part in value], "maxlen": value.maxlen}
     if isinstance(value, dict):
-        return {key: freeze(part, copies) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(freeze(part, copies) for part in value)
+        return _frozen_mapping(value, copies)
+    if type(value) in _SEQUENCES:
+        return type(value)([freeze(part, copies) for part in value])
     return value
 
 
-def thaw(value: Any) -> Any:
-    """Undo :func:`freeze`."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(thaw, value))
-    if not isinstance(value, dict):
-        return value
+def _frozen_array(value: np.ndarray) -> dict[str, Any]:
+    if value.dtype.kind == "U":  # which torch has no type for
+        texts = {"value": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.str}
+        return {_KIND: "texts"} | texts
+    # Of integers of one size, torch knows one of C's names.
+    return {_KIND: "array", "value": torch.from_numpy(np.array(value).view(value.dtype.str))}
+
+
+def _frozen_mapping(value: dict[Any, Any], copies: dict[int, tuple[Any, Any]]) -> dict[Any, Any]:
+    parts = {key: freeze(part, copies) for key, part in value.items()}
+    if isinstance(value, Counter):
+        return {_KIND: "counter", "value": _pairs(parts)}
+    if isinstance(value, defaultdict):
+        factory = next((name for name, kind in _FACTORIES.items() if kind is value.default_factory), "none")
+        return {_KIND: "defaultdict", "value": _pairs(parts), "factory": factory}
+    if _KIND in parts or any(map(_has_scalar, parts)):
+        return {_KIND: "dict", "value": _pairs(parts)}
+    return OrderedDict(parts) if isinstance(value, OrderedDict) else parts
+
+
+def _pairs(parts: dict[Any, Any]) -> list[list[Any]]:
+    return [[freeze(key), part] for key, part in parts.items()]
+
+
+def _has_scalar(key: Any) -> bool:
+    return any(map(_has_scalar, key)) if isinstance(key, tuple) else isinstance(key, np.generic)
+
+
+def thaw(value: Any, made: dict[int, Any] | None = None) -> Any:
+    """Undo :func:`freeze`; ``made`` has what was made of lists and dictionaries, by their ids."""
+    made = {} if made is None else made
+    if not isinstance(value, list | dict):
+        return type(value)([thaw(part, made) for part in value]) if isinstance(value, tuple) else value
+    if id(value) not in made:
+        made[id(value)] = _thawed(value, made)
+    return made[id(value)]
+
+
+def _thawed(value: Any, made: dict[int, Any]) -> Any:
+    if isinstance(value, list):
+        return [thaw(part, made) for part in value]
     match value.get(_KIND):
         case "tensordict":
-            return TensorDict(thaw(value["value"]), batch_size=value["batch_size"])
+            return TensorDict(thaw(value["value"], made), batch_size=value["batch_size"])
         case "array":
             return value["value"].numpy()
+        case "texts":
+            return np.array(value["value"], dtype=value["dtype"]).reshape(value["shape"])
+        case "scalar":
+            return thaw(value["value"], made)[()]
         case "generator":
             generator = torch.Generator(value["device"])
             generator.set_state(value["value"])
             return generator
         case "deque":
-            return deque(map(thaw, value["value"]), value["maxlen"])
-    return {key: thaw(part) for key, part in value.items()}
+            return deque([thaw(part, made) for part in value["value"]], value["maxlen"])
+        case "dict":
+            return _mapping(value, made)
+        case "counter":
+            return Counter(_mapping(value, made))
+        case "defaultdict":
+            return defaultdict(_FACTORIES[value["factory"]], _mapping(value, made))
+    return type(value)((key, thaw(part, made)) for key, part in value.items())
+
+
+def _mapping(value: Any, made: dict[int, Any]) -> dict[Any, Any]:
+    return {thaw(key, made): thaw(part, made) for key, part in value["value"]}
 
 
 def generators_state() -> dict[str, Any]:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import io
 import random
-from collections import deque
-from typing import Any
+from collections import Counter, OrderedDict, defaultdict, deque
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
 from tensordict import TensorDict
 
@@ -13,6 +15,7 @@ from embodichain.utils.state import (
     attributes,
     freeze,
     generators_state,
+    is_all_saved,
     is_data,
     load_attributes,
     load_generators_state,
@@ -31,7 +34,7 @@ class Thing:
         self.nested: dict[Any, Any] = {"a": [(1, 2.5, None, "x", True)], (1, 2): np.float64(0.5)}
         self.entries = TensorDict({"obs": torch.ones(2, 3), "in": {"side": torch.zeros(2)}}, batch_size=[2])
         self.generator = torch.Generator().manual_seed(5)
-        self.other = object()
+        self.other: Any = object()
         self.mixed = [1, object()]
 
 
@@ -91,3 +94,66 @@ def test_generators_of_the_process_go_on_where_they_were() -> None:
     draw()
     load_generators_state(state)
     assert draw() == first
+
+
+class Phase(IntEnum):
+    FIRST = 1
+
+
+class Bounds(NamedTuple):
+    low: float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Phase.FIRST,
+        [Phase.FIRST],
+        {Phase.FIRST: 1},
+        Bounds(0.0),
+        np.array([None]),
+        np.zeros(1, np.longdouble),
+        np.zeros(1, "i4,f4"),
+        np.zeros(1, ">f4"),
+        np.ma.masked_equal([1.0], 1.0),
+        defaultdict(lambda: 1),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not is_data(value)
+    thing = Thing()
+    assert is_all_saved(thing)
+    if not isinstance(value, list | dict) or isinstance(value, defaultdict):
+        thing.other = value
+        assert not is_all_saved(thing)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "Thing: new episodes begin, since the state of these cannot be restored: other is a " in line
+
+
+def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file() -> None:
+    content: dict[str, Any] = {
+        "single": np.float32(0.1),
+        "flag": np.bool_(True),
+        "text": np.str_("a"),
+        "map": np.array([["#", "goal"]]),
+        "unsigned": np.zeros(2, np.ulonglong),
+        "shape": torch.Size([2, 3]),
+        "visits": defaultdict(int, {np.int64(3): 2, (1, np.str_("x")): 1}),
+        "letters": Counter("aab"),
+        "ordered": OrderedDict(b=1, a=2),
+        "marked": {"__kind__": "array"},
+    }
+    back = through_a_file(content)
+    for name, value in content.items():
+        assert is_data(value)
+        assert type(back[name]) is type(value)
+        assert np.array_equal(back[name], value)
+    assert back["single"].dtype == np.float32
+    assert back["visits"]["new"] == 0
+
+
+def test_what_several_places_share_is_one_object_after_a_file() -> None:
+    array, line = np.zeros(2), [1]
+    back = through_a_file({"a": array, "b": [array, line], "c": {"line": line}})
+    assert back["a"] is back["b"][0]
+    assert back["b"][1] is back["c"]["line"]

@@ -41,11 +41,14 @@ from embodichain.agents.rl.run_folder import print_summary
 from embodichain.agents.rl.train_source import TrainSource, as_file
 from embodichain.agents.rl.trainer.trainer import UnsavedTrainingError
 from embodichain.utils import ConfigError, logger
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_utils import imports_allowed_by_environment
 from embodichain.utils.parent import end_with_parent
 from embodichain.utils.printing import discard_unwritten_output, open_closed_descriptors, printing_may_fail
 
 __all__ = ["main", "parse_args", "train_as_command", "train_from_config"]
+
+_FAILURES = (CommandFailedError, NonFiniteError, UnsavedTrainingError, LostProcessError, FailedProcessError)
 
 
 def train_from_config(
@@ -77,6 +80,7 @@ def train_from_config(
     Raises:
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
+        CommandFailedError: an environment's process has ended, or its ``info`` cannot be read.
         InterruptedTraining: SIGINT, SIGTERM or SIGHUP, to any process; the finished iterations are saved.
         NonFiniteError: updates or parameters are not finite; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
@@ -139,7 +143,7 @@ def _exit_code(args: argparse.Namespace, show: Callable[[dict[str, Any]], None] 
             args.allow_write,
             args.processes,
         )
-    except (ConfigError, NonFiniteError, UnsavedTrainingError, LostProcessError, FailedProcessError) as error:
+    except (ConfigError, *_FAILURES) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else getattr(error, "exit_code", 1)
     except KeyboardInterrupt as interrupt:  # InterruptedTraining is one, with the code of its signal

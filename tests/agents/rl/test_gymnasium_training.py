@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +187,31 @@ def test_success_that_an_environment_reports_is_the_headline() -> None:
         task = {"id": "gymnasium:Scripted-v0", "max_episode_steps": 9}
         summary = train_from_config(write_config(Path(), config(task, trainer__num_envs=4, trainer__num_eval_envs=4)))
     assert summary["success_rate"] is not None
+
+
+class _Mortal(gym.Env[Any, Any]):
+    """Ends its process in its third step."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        if self.t == 3:
+            os._exit(3)
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+def test_a_training_whose_environments_process_ends_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with registered("Mortal-v0", _Mortal, max_episode_steps=9):
+        task = {"id": "gymnasium:Mortal-v0", "vectorization": "async"}
+        assert main(["--config", write_config(Path(), config(task, trainer__enable_eval=False))]) == 1
+    last = capfd.readouterr().err.splitlines()[-1]
+    # Both have ended; either may be seen first.
+    assert re.fullmatch("error: gymnasium:Mortal-v0: the process of environment [01] has ended with exit code 3", last)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from embodichain.utils.observations import flatten_dict_observation, nested_obse
 from embodichain.utils.profiling import section
 from embodichain.utils.random import CounterRandom
 from embodichain.utils.rows import changing_rows
-from embodichain.utils.state import attributes, load_attributes
+from embodichain.utils.state import attributes, is_all_saved, load_attributes
 
 StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
@@ -258,12 +258,17 @@ class BaseEnv(TaskHooks):
             "divergences": self.divergences.state_dict(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what :meth:`state_dict` returned for an environment of the same config."""
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Restore what :meth:`state_dict` returned for an environment of the same config.
+
+        Returns:
+            Whether the episodes continue. They do not, which is logged, where something of the task is not saved.
+        """
         self.sim.load_state_dict(state["sim"])
         self.random.load_state_dict(state["random"])
         load_attributes(self, state["attributes"])
         self.divergences.load_state_dict(state.get("divergences", {}))  # not in checkpoints of version 0.1
+        return is_all_saved(self)
 
     def close(self) -> None:
         """Release the environment's resources."""

@@ -36,6 +36,7 @@ from embodichain.utils.configclass import replace
 from embodichain.utils.mirror import MirrorMap
 from embodichain.utils.output import OutputFolder
 from embodichain.utils.profiling import section
+from embodichain.utils.state import is_all_saved
 from embodichain.utils.video import Footage
 
 _ACTIVE = "<active>"  # the name of a part made of several parts, or of joints
@@ -360,11 +361,14 @@ class EmbodiedEnv(BaseEnv):
         return super().state_dict() | {"managers": {n: manager.state_dict() for n, manager in self._managers().items()}}
 
     @override
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        continues = super().load_state_dict(state)
         for name, manager in self._managers().items():
             if name in state["managers"]:  # checkpoints of version 0.1 have fewer
                 manager.load_state_dict(state["managers"][name])
+        functors = [functor for manager in self._managers().values() for functor in manager.functors]
+        saved_by_default = [functor for functor in functors if type(functor).state_dict is Functor.state_dict]
+        return all(map(is_all_saved, saved_by_default)) and continues
 
     def _managers(self) -> dict[str, Manager]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Manager)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
     buffer.seek(0)
     fresh.reset()
     run(fresh, actions[:3])  # it has a history of its own
-    fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
+    assert fresh.load_state_dict(thaw(torch.load(buffer, weights_only=True)))
     expected, got = run(env, actions[steps:]), run(fresh, actions[steps:])
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
@@ -63,6 +64,25 @@ def assert_goes_on(make: Any, steps: int = 7) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.parent.name)
 def test_every_shipped_environment_goes_on_where_it_was(path: Path) -> None:
     assert_goes_on(lambda: env_of(load_json(path), 3, max_episode_steps=9))
+
+
+class Phase(IntEnum):
+    FIRST = 1
+
+
+def test_new_episodes_begin_where_a_task_or_a_term_holds_an_enum(capsys: pytest.CaptureFixture[str]) -> None:
+    env: Any = EmbodiedEnv(cart_cfg(2, {"rewards": {"late": {"func": Delay, "weight": 1.0}}}))
+    env.reset()
+    assert env.load_state_dict(thaw(freeze(env.state_dict())))
+    env.reward_manager.functors[0].phase = env.phase = Phase.FIRST
+    state = freeze(env.state_dict())
+    assert "phase" not in state["attributes"]
+    capsys.readouterr()
+    assert not env.load_state_dict(thaw(state))
+    assert [line.split("] ")[1].split(":")[0] for line in capsys.readouterr().err.splitlines()] == [
+        type(env).__name__,
+        "Delay",
+    ]
 
 
 # Mode ``interval``, so that an episode has values of its own which the next reset does not draw again.

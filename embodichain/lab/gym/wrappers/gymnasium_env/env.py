@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import SameStepReset
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, RENDER_MODE, GymnasiumEnvCfg, file_data
-from embodichain.lab.gym.wrappers.gymnasium_env.member import SUCCESS_KEYS
+from embodichain.lab.gym.wrappers.gymnasium_env.member import SUCCESS_KEYS, success_of
 from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
 from embodichain.lab.gym.wrappers.gymnasium_env.vectorization import make_vector_env
@@ -249,9 +249,11 @@ class GymnasiumEnv:
         for source in (infos, infos.get("final_info", {})):
             for key in SUCCESS_KEYS:
                 if key in source:
-                    self._knows_success = True
                     said = source.get(f"_{key}", np.ones(self.num_envs, dtype=np.bool_))
-                    success[said] = np.asarray(source[key])[said].astype(np.float64) > 0.0
+                    for i in said.nonzero()[0]:
+                        if (value := source[key][i]) is not None:
+                            self._knows_success = True
+                            success[i] = success_of(key, value) > 0.0
         return torch.from_numpy(success)
 
     def _info(self, success: Tensor, fail: Tensor) -> dict[str, Any]:

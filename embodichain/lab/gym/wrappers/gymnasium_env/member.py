@@ -22,11 +22,26 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
 )
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
+from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_search import folders_on_path
 from embodichain.utils.system import stop_signals
 
 SUCCESS_KEYS = ("is_success", "success")
 """Entries of ``info`` that say whether an episode is a success."""
+
+
+def success_of(key: str, value: Any) -> float:
+    """Return what an environment's ``info`` has under a key of ``SUCCESS_KEYS``.
+
+    Raises:
+        CommandFailedError: it is not one number or boolean.
+    """
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise CommandFailedError(
+            f"info['{key}']: must be one boolean or number, or None where it is not known, got {value!r}"
+        )
+    return float(array.item())
 
 
 class Member(gym.Wrapper[Any, Any, Any, Any]):
@@ -46,8 +61,8 @@ class Member(gym.Wrapper[Any, Any, Any, Any]):
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        success = {key: float(info[key]) for key in SUCCESS_KEYS if key in info}
-        return obs, float(reward), bool(terminated), bool(truncated), success
+        said = {key: success_of(key, info[key]) for key in SUCCESS_KEYS if info.get(key) is not None}
+        return obs, float(reward), bool(terminated), bool(truncated), said
 
     def first_image(self) -> np.ndarray | None:
         """Return an image [H, W, 3] uint8 of environment 0, None of the others."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -37,11 +38,14 @@ class ObservationAdapter:
         flat_space: of ``flatten_dict_observation``, [O].
 
     Raises:
-        ConfigError: a part of the space is neither a Box nor a Dict, or has more than three dimensions.
+        ConfigError: a part of the space is neither a Box nor a Dict, or has more than three dimensions; or the place of
+            one is that of another, or within it.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        self._leaves = dict(_leaves(space, ()))
+        leaves = _leaves(space, ())
+        _check_places(leaves)
+        self._leaves = dict(leaves)
         self.space = _nested({name: _our_box(leaf.space) for name, leaf in self._leaves.items()})
         size = sum(part.stop - part.start for part in entry_columns(self.space).values())
         self.flat_space = spaces.Box(-np.inf, np.inf, (size,), np.float32)
@@ -72,6 +76,17 @@ def _leaves(space: spaces.Space[Any], keys: tuple[str, ...]) -> list[tuple[str, 
         raise ConfigError(f"{place} is a Box of shape {list(space.shape)}; {_SUPPORTED}")
     name = "/".join(keys) or ("image" if len(space.shape) == _IMAGE_DIMS else "observation")
     return [(name, _Leaf(keys, space))]
+
+
+def _check_places(leaves: list[tuple[str, _Leaf]]) -> None:
+    """Raise a ConfigError if two entries, whose keys may contain slashes, have one place among nested Dicts."""
+    for (name, leaf), (other, other_leaf) in combinations(leaves, 2):
+        if name == other or other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            first, second = ("".join(f"[{key!r}]" for key in each.keys) for each in (leaf, other_leaf))
+            raise ConfigError(
+                f"its observations {first} and {second} collide as '{name}' and '{other}': a slash in a key separates "
+                "as nested Dicts do"
+            )
 
 
 def _kind(space: spaces.Space[Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from embodichain.agents.rl.vec_env import SavesState, StepsChunks, VecEnv
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import GymnasiumEnvCfg
 from embodichain.lab.gym.wrappers.gymnasium_env.env import GymnasiumEnv
 from embodichain.utils import ConfigError
+from embodichain.utils.errors import CommandFailedError
 from tests.agents.rl.fakes import NETWORK
 from tests.lab.gym.wrappers.gymnasium_env.scripted import NUM_ENVS, registered, scripted
 
@@ -156,6 +159,93 @@ def test_success_is_what_the_info_says(key: str, says: bool) -> None:
         infos.append(env.step(torch.zeros(2, 1))[4])
         assert env.knows_success() is says
         assert [info["success"].tolist() for info in infos] == [[False] * 2, [False] * 2, [says] * 2]
+        env.close()
+
+
+class _Saying(gym.Env[Any, Any]):
+    """Says ``value`` of success."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), 1.0, False, False, {"success": self.value}
+
+
+@pytest.mark.parametrize(
+    ("value", "success"), [(None, None), (np.array([True]), True), (np.array([[0.0]]), False), (np.bool_(True), True)]
+)
+@pytest.mark.parametrize("has_own_form", [False, True])
+def test_success_may_be_none_or_an_array_of_one(value: Any, success: bool | None, has_own_form: bool) -> None:
+    with registered("Saying-v0", _Saying, vector_entry_point=_saying_together):
+        own: dict[str, Any] = {"vectorization": "vector_entry_point"} if has_own_form else {}
+        env = make("Saying-v0", kwargs={"value": value}, **own)
+        env.reset(seed=1)
+        info = env.step(torch.zeros(2, 1))[4]
+        assert env.knows_success() is (success is not None)
+        assert info["success"].tolist() == [bool(success)] * 2
+
+
+def _saying_together(num_envs: int, value: Any) -> gym.vector.SyncVectorEnv:
+    return gym.vector.SyncVectorEnv(
+        [lambda: _Saying(value)] * num_envs, autoreset_mode=gym.vector.AutoresetMode.DISABLED
+    )
+
+
+@pytest.mark.parametrize("value", ["yes", np.zeros(2), {}, object()])
+def test_success_that_is_no_number_is_one_line(value: Any) -> None:
+    with registered("Saying-v0", _Saying):
+        env = make("Saying-v0", kwargs={"value": value})
+        env.reset(seed=1)
+        with pytest.raises(CommandFailedError) as caught:
+            env.step(torch.zeros(2, 1))
+    assert str(caught.value) == (
+        f"info['success']: must be one boolean or number, or None where it is not known, got {value!r}"
+    )
+
+
+class _Mortal(gym.Env[Any, Any]):
+    """Ends its process, or reads beyond a file's end, when it is told to."""
+
+    observation_space = action_space = gym.spaces.Box(-10, 10, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        match int(action[0]):
+            case 3:
+                os._exit(3)
+            case 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case 7:
+                raise EOFError("no more motions")
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(("action", "how"), [(3.0, "with exit code 3"), (5.0, "by SIGKILL")])
+def test_a_process_that_has_ended_is_named(action: float, how: str) -> None:
+    with registered("Mortal-v0", _Mortal):
+        env = make("Mortal-v0", 3, vectorization="async")
+        env.reset(seed=1)
+        with pytest.raises(CommandFailedError) as caught:
+            env.step(torch.tensor([[0.0], [action], [0.0]]))
+        assert str(caught.value) == f"gymnasium:Mortal-v0: the process of environment 1 has ended {how}"
+        env.close()
+
+
+@pytest.mark.filterwarnings("ignore")  # by which Gymnasium says what the process raised
+def test_an_environments_own_error_stays_itself() -> None:
+    with registered("Mortal-v0", _Mortal):
+        env = make("Mortal-v0", vectorization="async")
+        env.reset(seed=1)
+        with pytest.raises(EOFError, match="no more motions"):
+            env.step(torch.full((2, 1), 7.0))
         env.close()
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import io
+import re
 import threading
-from typing import Any
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -107,7 +111,7 @@ class _Holding(gym.Env[Any, Any]):
     observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
 
     def __init__(self) -> None:
-        self.held = threading.Lock()
+        self.held: Any = threading.Lock()
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -176,3 +180,154 @@ def test_a_partial_reset_after_a_resume_shows_the_resumed_observation_of_the_oth
     second.load_state_dict(through_a_file(first.state_dict()))
     ours, theirs = (env.reset(options={"reset_ids": [1]})[0]["observation"] for env in (first, second))
     assert torch.equal(ours, theirs)
+
+
+class _Phase(enum.IntEnum):
+    FIRST = 1
+
+
+class _Bounds(NamedTuple):
+    low: float
+
+
+@pytest.mark.parametrize(
+    ("held", "kind"),
+    [
+        (_Phase.FIRST, "tests.lab.gym.wrappers.gymnasium_env.test_member_state._Phase"),
+        (_Bounds(1.0), "tests.lab.gym.wrappers.gymnasium_env.test_member_state._Bounds"),
+        (np.array([None]), "numpy.ndarray"),
+        (np.zeros(1, np.longdouble), "numpy.ndarray"),
+    ],
+)
+def test_new_episodes_begin_where_a_value_cannot_be_saved(
+    held: Any, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with registered("Holding-v0", _Holding):
+        env = make("Holding-v0")
+        env.reset(seed=1)
+        for member in _members(env):
+            member.held = held
+        assert not make("Holding-v0").load_state_dict(through_a_file(env.state_dict()))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(f"held is a {kind}, whose state is not known")
+
+
+def _members(env: GymnasiumEnv) -> list[Any]:
+    envs: Any = env._envs
+    return [member.unwrapped for member in envs.envs]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Gains:
+    gain: float
+
+
+class _Refusing:
+    def __init__(self) -> None:
+        vars(self)["limit"] = 1.0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise RuntimeError("no")
+
+
+class _Target:
+    def __init__(self, position: float) -> None:
+        self.position = position
+        self.inner = np.zeros(2)
+
+
+class _Other(_Target):
+    """Of another class."""
+
+
+def restored(saved: dict[str, Any], fresh: dict[str, Any]) -> Any:
+    """Return an environment with attributes ``fresh`` after the state of one with ``saved`` is restored."""
+    env, other = (_with(attributes) for attributes in (saved, fresh))
+    restore_state(other, through_a_file(copy_state(env, {})), {})
+    return other
+
+
+def _with(attributes: dict[str, Any]) -> Any:
+    env = _Holding()
+    del env.held
+    vars(env).update(attributes)
+    return env
+
+
+def test_objects_that_refuse_to_be_set_are_restored() -> None:
+    env = restored({"a": _Gains(2.0), "b": _Refusing()}, {"a": _Gains(1.0), "b": _Refusing()})
+    assert env.a == _Gains(2.0)
+
+
+def test_kinds_of_values_stay() -> None:
+    visits = defaultdict(int, {3: 1})
+    present: defaultdict[int, int] = defaultdict(int)
+    env = restored({"y": np.float32(0.5), "visits": visits}, {"y": np.float32(0.1), "visits": present})
+    assert type(env.y) is np.float32
+    assert env.visits is present
+    assert env.visits[3] + env.visits[4] == 1
+
+
+@pytest.mark.parametrize("first", ["chosen", "a"])  # which attribute is found first
+def test_an_attribute_leads_to_the_object_that_it_led_to(first: str) -> None:
+    def attributes(chosen: str) -> dict[str, Any]:
+        targets = {"a": _Target(1.0), "b": _Target(2.0)}
+        both = {"chosen": targets[chosen]} | targets
+        return both if first == "chosen" else targets | both
+
+    env = restored(attributes("a"), attributes("b"))
+    assert env.chosen is env.a
+    assert (env.a.position, env.b.position) == (1.0, 2.0)
+
+
+def test_an_array_that_was_another_attributes_is_it_again() -> None:
+    def attributes(chosen: str) -> dict[str, Any]:
+        goals = {"a": np.zeros(1), "b": np.ones(1)}
+        return {"chosen": goals[chosen], **goals, "all": [goals["a"], goals["b"]]}
+
+    env = restored(attributes("a"), attributes("b"))
+    assert env.chosen is env.a is env.all[0]
+    assert env.b is env.all[1]
+    assert (env.a.item(), env.b.item()) == (0.0, 1.0)
+
+
+def _view(is_shared: bool) -> dict[str, Any]:
+    array = np.arange(3.0)
+    return {"whole": array, "part": array[1:] if is_shared else array[1:].copy()}
+
+
+def test_arrays_that_shared_no_memory_share_none() -> None:
+    env = restored(_view(False), _view(True))
+    assert not np.shares_memory(env.whole, env.part)
+
+
+def one_target(chosen: str) -> dict[str, Any]:
+    target = _Target(1.0)
+    return {"a": target, "chosen": target} if chosen == "a" else {"a": target, "chosen": _Target(2.0)}
+
+
+@pytest.mark.parametrize(
+    ("saved", "fresh", "message"),
+    [
+        ({"a": _Other(1.0)}, {"a": _Target(1.0)}, "env.a was a .*_Other, and is a .*_Target now"),
+        ({"a": len}, {"a": max}, "env.a was a builtins.len, and is a builtins.max now"),
+        ({"a": _Target(1.0)}, {"a": None}, "env.a was made after the first reset"),
+        (one_target("b"), one_target("a"), "env.chosen and env.a were two objects, and are one now"),
+        (_view(True), _view(False), "env.whole shared the memory of another array, and does not now"),
+        (
+            {"a": np.random.Generator(np.random.MT19937(1))},
+            {"a": np.random.Generator(np.random.PCG64(1))},
+            "env.a cannot be restored: ValueError: .*",
+        ),
+    ],
+)
+def test_what_cannot_be_made_as_it_was_is_named(saved: Any, fresh: Any, message: str) -> None:
+    with pytest.raises(UnknownStateError) as caught:
+        restored(saved, fresh)
+    assert re.fullmatch(message, str(caught.value))
+
+
+def test_states_without_a_structure_are_restored() -> None:
+    env = _with({"a": _Target(1.0)})
+    restore_state(env, {"env": {"x": 2}, "env.a": {"position": 3.0}}, {})
+    assert (env.x, env.a.position) == (2, 3.0)
