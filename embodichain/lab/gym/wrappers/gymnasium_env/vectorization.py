@@ -25,9 +25,16 @@ from embodichain.utils.module_search import folders_on_path, import_folders
 from embodichain.utils.system import worker_start_method
 
 _END_SECONDS = 5.0  # within which a process whose pipe is closed has ended
+# What constructors raise for wrong arguments or missing packages.
 _CONSTRUCTOR_ERRORS = (
-    *(gym.error.Error, AssertionError, EOFError, ImportError),
-    *(LookupError, OSError, TypeError, ValueError),
+    gym.error.Error,
+    AssertionError,
+    EOFError,
+    ImportError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
 )
 _PRELOAD = "embodichain.lab.gym.wrappers.gymnasium_env.member"
 
@@ -121,16 +128,7 @@ def _building(cfg: GymnasiumEnvCfg) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{cfg.id}: {error}") from error
-    except (
-        gym.error.Error,
-        AssertionError,
-        EOFError,
-        ImportError,
-        LookupError,
-        OSError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _CONSTRUCTOR_ERRORS as error:
         kwargs: Any = f" with the kwargs {cfg.kwargs}" if cfg.kwargs else ""
         last = traceback.extract_tb(error.__traceback__)[-1]
         reason = with_python(" ".join(str(error).split())) or f"{last.filename}, line {last.lineno}"
