@@ -43,7 +43,8 @@ def is_data(value: Any) -> bool:
         return all(map(is_data, value))
     if kind in _MAPPINGS:
         has_known_factory = kind is not defaultdict or value.default_factory in _FACTORIES.values()
-        return has_known_factory and all(map(_is_key, value)) and all(map(is_data, value.values()))
+        keys_are_known = _KIND not in value and all(map(_is_key, value))
+        return has_known_factory and keys_are_known and all(map(is_data, value.values()))
     if kind is TensorDict:
         return all(map(is_data, value.values()))
     return (kind is np.ndarray and _is_known(value.dtype)) or _is_scalar(value)
@@ -121,7 +122,8 @@ def load_declared_state(owner: DeclaresState, state: Mapping[str, Any]) -> None:
 def freeze(value: Any, copies: dict[int, tuple[Any, Any]] | None = None) -> Any:
     """Return a copy of plain data made of dictionaries, lists, tuples, tensors, numbers and texts alone.
 
-    What occurs several times is copied once; ``copies`` has originals and copies by the original's id.
+    What occurs several times is copied once; ``copies`` has originals and copies by the original's id. Of such a copy
+    the result is an equal one.
     """
     copies = {} if copies is None else copies
     if not isinstance(value, _SHARED):
@@ -167,7 +169,7 @@ def _frozen_mapping(value: dict[Any, Any], copies: dict[int, tuple[Any, Any]]) -
     if isinstance(value, defaultdict):
         factory = next((name for name, kind in _FACTORIES.items() if kind is value.default_factory), "none")
         return {_KIND: "defaultdict", "value": _pairs(parts), "factory": factory}
-    if _KIND in parts or any(map(_has_scalar, parts)):
+    if any(map(_has_scalar, parts)):
         return {_KIND: "dict", "value": _pairs(parts)}
     return OrderedDict(parts) if isinstance(value, OrderedDict) else parts
 

@@ -117,6 +117,7 @@ class Bounds(NamedTuple):
         np.zeros(1, ">f4"),
         np.ma.masked_equal([1.0], 1.0),
         defaultdict(lambda: 1),
+        [{"__kind__": "array"}],
     ],
 )
 def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,20 +131,21 @@ def test_what_a_checkpoint_cannot_hold_is_no_plain_data(value: Any, capsys: pyte
         assert "Thing: new episodes begin, since the state of these cannot be restored: other is a " in line
 
 
-def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file() -> None:
+@pytest.mark.parametrize("is_copied_twice", [False, True])
+def test_kinds_of_numbers_and_dictionaries_come_back_through_a_file(is_copied_twice: bool) -> None:
     content: dict[str, Any] = {
         "single": np.float32(0.1),
         "flag": np.bool_(True),
         "text": np.str_("a"),
         "map": np.array([["#", "goal"]]),
+        "keys": {np.int64(3): 1},
         "unsigned": np.zeros(2, np.ulonglong),
         "shape": torch.Size([2, 3]),
         "visits": defaultdict(int, {np.int64(3): 2, (1, np.str_("x")): 1}),
         "letters": Counter("aab"),
         "ordered": OrderedDict(b=1, a=2),
-        "marked": {"__kind__": "array"},
     }
-    back = through_a_file(content)
+    back = through_a_file(freeze(content) if is_copied_twice else content)
     for name, value in content.items():
         assert is_data(value)
         assert type(back[name]) is type(value)
