@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import embodichain.lab.gym.envs.tasks.rl  # noqa: F401 (registers the tasks that configs name)
-from embodichain.agents.rl.algo import BaseAlgorithmCfg
+from embodichain.agents.rl.algo import AlgorithmCfg, BaseAlgorithmCfg
 from embodichain.agents.rl.algo.registry import algorithm_data, get_algo_class
 from embodichain.agents.rl.algo.sac import EXPERT
 from embodichain.agents.rl.config.dialects import modernise
@@ -113,11 +113,11 @@ def load_checkpoint_config(
 
 
 def check_sizes(cfg: BaseAlgorithmCfg, num_envs: int, num_steps: int) -> list[str]:
-    """Return the errors of an algorithm's settings for rollouts [N, T] of decisions, a line each.
+    """Return the errors of an on-policy algorithm's settings for rollouts [N, T] of decisions, a line each.
 
-    Settings of classes that know of no check have none.
+    Settings of other classes are not checked: their minibatches need not be of one rollout.
     """
-    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, BaseAlgorithmCfg) else []
+    return cfg.check_run(num_envs, num_steps) if isinstance(cfg, AlgorithmCfg) else []
 
 
 @dataclass
@@ -213,7 +213,8 @@ def _assemble(
         gpu_id=trainer.gpu_id,
     )
     if isinstance(algorithm, BaseAlgorithmCfg):
-        for line in algorithm.notices(trainer.iterations * trainer.buffer_size * cfg.num_envs):
+        rollout_steps = trainer.buffer_size * cfg.num_envs
+        for line in algorithm.notices(rollout_steps, trainer.iterations * rollout_steps):
             logger.log_warning(line)
     record = {
         "trainer": to_dict(trainer),

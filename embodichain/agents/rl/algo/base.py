@@ -34,12 +34,8 @@ class BaseAlgorithmCfg:
     max_grad_norm: PositiveFloat = 0.5
     """Largest norm of the gradient of all parameters together; a longer one is scaled down."""
 
-    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return the errors of these hyperparameters for rollouts of N environments and T steps, one line each."""
-        return []
-
-    def notices(self, env_steps: int) -> list[str]:
-        """Return what has no effect in a training of so many environment steps, one line each."""
+    def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
+        """Return what has no effect with so many environment steps in a rollout and in all, one line each."""
         return []
 
 

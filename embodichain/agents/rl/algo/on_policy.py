@@ -33,7 +33,7 @@ class AlgorithmCfg(BaseAlgorithmCfg):
     a log-probability (``"token"``), each action, or the whole chunk. Only executed actions count."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return the errors of these hyperparameters; see ``BaseAlgorithmCfg.check_run``."""
+        """Return the errors of these hyperparameters for rollouts of N environments and T steps, one line each."""
         transitions = num_envs * buffer_size
         # The default is an upper limit: a small rollout is one minibatch without a setting.
         if self.batch_size <= transitions or self.batch_size == AlgorithmCfg.batch_size:

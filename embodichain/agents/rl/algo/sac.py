@@ -69,19 +69,14 @@ class SACCfg(BaseAlgorithmCfg):
     """With demonstrations: weight, in the actor's loss, of the distance from demonstrated actions that the critics
     value above its own."""
 
-    def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
-        """Return the errors of these hyperparameters; see ``BaseAlgorithmCfg.check_run``."""
-        transitions = num_envs * buffer_size
-        if self.replay_capacity >= transitions:
-            return []
-        return [
-            f"algorithm.cfg.replay_capacity: {self.replay_capacity} is less than a rollout has: {num_envs} "
-            f"environments (trainer.num_envs) x {buffer_size} steps (trainer.buffer_size) = {transitions}"
-        ]
-
-    def notices(self, env_steps: int) -> list[str]:
+    def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
         """Return what has no effect; see ``BaseAlgorithmCfg.notices``."""
         lines = []
+        if self.replay_capacity < rollout_steps:
+            lines.append(
+                f"algorithm.cfg.replay_capacity: {self.replay_capacity:,} is less than a rollout has: of its "
+                f"{rollout_steps:,} steps (trainer.num_envs x trainer.buffer_size) the first are never sampled"
+            )
         if self.learning_starts > env_steps:
             lines.append(
                 f"algorithm.cfg.learning_starts: nothing is learned before {self.learning_starts:,} environment steps, "
