@@ -22,7 +22,7 @@ from embodichain.agents.rl.run_config import load_run_config
 from embodichain.tools.compare import final_score
 from embodichain.tools.report.run_data import read_run
 from embodichain.tools.statistics import interquartile_mean
-from embodichain.utils import ConfigError
+from embodichain.utils import ConfigError, logger
 from embodichain.utils.extras import install_extra
 from embodichain.utils.parent import with_this_parent
 from embodichain.utils.printing import printing_may_fail
@@ -57,11 +57,12 @@ def sweep(
         InterruptedTraining: a signal ended it.
     """
     searched = [read_parameter(text) for text in parameters]
-    run = load_run_config(config, overrides, allowed_imports)
+    with logger.without_repeats():  # the config is read three times
+        run = load_run_config(config, overrides, allowed_imports)
+        _check_searched(config, overrides, searched, allowed_imports)
     name = run.trainer.exp_name
     if metric.startswith("eval/") and run.eval_env is None:
         raise ConfigError(f"--metric {metric}: trainer.enable_eval is false; take charts/success_rate_avg_100")
-    _check_searched(config, overrides, searched, allowed_imports)
     folder = out or Path("sweeps") / name
     study, trainings = _open_study(folder, name), Trainings()
     asked = {"CONFIG": config, "overrides": sorted(overrides), "--param": sorted(parameters), "--metric": metric}

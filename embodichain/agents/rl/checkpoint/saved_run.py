@@ -97,10 +97,14 @@ def _read_target(target: str, exp_name: str | None = None) -> tuple[Path, bool]:
     path = Path(target)
     if path.exists():
         return path, False
-    is_best = path.name == "best"
+    is_best = _asks_for_best(path)
     if _is_of_last_run(path):
         return last_run(exp_name), is_best
     return (path.parent if is_best else path), is_best
+
+
+def _asks_for_best(path: Path) -> bool:
+    return path.name == "best" and not path.exists()
 
 
 def _is_of_last_run(path: Path) -> bool:
@@ -130,8 +134,7 @@ def load_resumed_run(folder: Path, target: str) -> SavedRun:
     if path.is_file():
         content = load_checkpoint(path)
     else:
-        is_best = path.name == "best" and not path.exists()
-        path, content = checkpoints.load_best() if is_best else checkpoints.load_latest()
+        path, content = checkpoints.load_best() if _asks_for_best(path) else checkpoints.load_latest()
     check_content(content, path)
     if content["code_version"] != __version__:
         logger.log_warning(

@@ -205,11 +205,14 @@ class TrainCfg:
     """What improves the policy."""
 
 
+_BLOCKS = frozenset({"trainer", "runtime", "policy", "algorithm"})  # by which a training config is known
+
+
 def is_cloning_config(data: dict[str, Any]) -> bool:
     """Return whether a config file's content is of a behaviour cloning, which names a training config."""
-    return "train_config" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
+    return "train_config" in data and _BLOCKS.isdisjoint(data)
 
 
 def is_env_config(data: dict[str, Any]) -> bool:
     """Return whether a config file's content is an environment's, rather than a training's."""
-    return "id" in data and not {"trainer", "runtime", "policy", "algorithm"} & set(data)
+    return "id" in data and _BLOCKS.isdisjoint(data)

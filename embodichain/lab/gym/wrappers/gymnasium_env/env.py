@@ -250,8 +250,13 @@ class GymnasiumEnv:
             for key in SUCCESS_KEYS:
                 if key in source:
                     said = source.get(f"_{key}", np.ones(self.num_envs, dtype=np.bool_))
-                    for i in said.nonzero()[0]:
-                        if (value := source[key][i]) is not None:
+                    values = source[key]
+                    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biuf":
+                        self._knows_success |= bool(said.any())
+                        success[said] = values[said] > 0.0
+                        continue
+                    for i in said.nonzero()[0]:  # of arrays, or None where it is not known
+                        if (value := values[i]) is not None:
                             self._knows_success = True
                             success[i] = success_of(key, value) > 0.0
         return torch.from_numpy(success)

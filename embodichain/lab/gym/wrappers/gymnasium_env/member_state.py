@@ -129,7 +129,6 @@ class _Found:
     """
 
     def __init__(self, env: object) -> None:
-        self._env = env
         self.owners: dict[str, Any] = {}
         self.same: dict[str, str] = {}
         self.classes: dict[str, str] = {}
