@@ -35,7 +35,7 @@ class BaseAlgorithmCfg:
     """Largest norm of the gradient of all parameters together; a longer one is scaled down."""
 
     def notices(self, rollout_steps: int, env_steps: int) -> list[str]:
-        """Return what has no effect with so many environment steps in a rollout and in all, one line each."""
+        """Return what has no effect, by the environment steps of a rollout and of the training; one line each."""
         return []
 
 
@@ -66,6 +66,9 @@ class BaseAlgorithm(ABC):
 
     reads_final_obs: bool = False
     """Whether rollouts need ``final``, the final observations of truncated steps (see ``buffer/layout.py``)."""
+
+    reads_first_episodes: bool = False
+    """Whether an update reads the first episode of each environment alone: a rollout may end when all have ended."""
 
     cfg: Any
     """The hyperparameters."""
