@@ -14,6 +14,7 @@ from embodichain.agents.rl.algo.registry import get_algo_class
 from embodichain.agents.rl.models import ActorCritic, SoftActorCritic
 from embodichain.tools.doctor import action_value_checks, actor_checks, soft_actor_checks, update_checks, value_checks
 from embodichain.tools.doctor.probes import CheckFailedError, CheckSkippedError, Patient
+from embodichain.utils.threads import torch_threads
 
 # Later checks need earlier ones; the checks of the critic build on one another like the rungs of a ladder.
 _SOUND = ("losses_are_finite", "parameters_change", "first_ratio_is_one")
@@ -139,7 +140,8 @@ def _run(check: Callable[[Patient], None], patient: Patient) -> CheckResult:
     status: Literal["passed", "failed", "skipped"] = "passed"
     details: dict[str, str] = {}
     start = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):  # leaves the caller's generator unchanged
+    # The caller's generator stays as it is. With tensors of a handful of states a second thread only costs time.
+    with torch.random.fork_rng(devices=[]), torch_threads(1):
         torch.manual_seed(0)
         try:
             _require_policy(patient)
