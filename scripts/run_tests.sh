@@ -5,7 +5,7 @@ set -u
 python=$1
 shift
 if [ $# -eq 0 ]; then
-    # A file stays in one process, for its fixtures. The slowest tests are listed, so that they do not creep in.
-    set -- --numprocesses 2 --dist loadfile --durations 15
+    # The slowest tests are listed, so that they do not creep in.
+    set -- --numprocesses 2 --dist worksteal --durations 15
 fi
 exec "$python" -m pytest "$@"

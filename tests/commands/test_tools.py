@@ -121,6 +121,16 @@ def test_users_module_is_listed_when_it_is_allowed(
     assert "Mine." in [row["about"] for row in rows]
 
 
+def test_config_that_logs_to_wandb_is_not_valid_where_it_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
+    config = write_config(tmp_path, tiny_config(trainer__use_wandb=True))
+    assert main(["validate", config]) == 2
+    assert "trainer.use_wandb: the package wandb is not installed" in capsys.readouterr().err
+    assert main(["validate", config, "trainer.use_wandb=false"]) == 0
+
+
 def test_right_configs_are_valid_and_wrong_ones_are_told_all_their_mistakes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

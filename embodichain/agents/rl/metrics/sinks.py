@@ -150,6 +150,24 @@ def check_there(descriptor: int) -> None:
         raise OSError("the file was deleted")
 
 
+def import_wandb() -> Any:
+    """Return the package wandb.
+
+    Raises:
+        ConfigError: the extra ``wandb`` is not installed.
+    """
+    try:
+        import wandb  # noqa: PLC0415 (an optional extra)
+
+        wandb.Video  # noqa: B018 (a folder "wandb" of offline logs can be imported, too)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"trainer.use_wandb: the package wandb is not installed: {install_extra('wandb')}, "
+            "or add trainer.use_wandb=false to the command line"
+        ) from error
+    return wandb
+
+
 class WandbSink:
     """Weights & Biases; offline without an account or a connection. A run that the program has begun itself is used.
 
@@ -165,13 +183,7 @@ class WandbSink:
     def __init__(
         self, project: str, name: str, folder: Path, config: dict[str, Any], last_step: int | None = None
     ) -> None:
-        try:
-            import wandb  # noqa: PLC0415 (an optional extra)
-        except ImportError as error:
-            raise ConfigError(
-                f"trainer.use_wandb: the package wandb is not installed: {install_extra('wandb')}, "
-                "or add trainer.use_wandb=false to the command line"
-            ) from error
+        wandb = import_wandb()
         self._make_video: Any = wandb.Video
         self._is_ours = wandb.run is None
         if wandb.run is not None:

@@ -19,6 +19,7 @@ from embodichain.agents.rl.metrics.sinks import (
     RunLog,
     TensorBoardSink,
     WandbSink,
+    import_wandb,
 )
 from embodichain.utils import ConfigError
 from embodichain.utils.video import VideoWriter
@@ -317,6 +318,14 @@ def test_missing_wandb_is_an_error_that_says_what_to_install(tmp_path: Path, mon
     monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     with pytest.raises(ConfigError, match=r"trainer\.use_wandb: .* pip install .*'wandb"):
         WandbSink("project", "run", tmp_path, {})
+
+
+def test_folder_of_offline_logs_is_not_taken_for_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(ConfigError, match=r"trainer\.use_wandb: the package wandb is not installed"):
+        import_wandb()
 
 
 def test_a_metric_that_is_no_number_is_null_in_the_json_lines(tmp_path: Path) -> None:
