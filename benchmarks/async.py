@@ -18,7 +18,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,6 +78,8 @@ class SleepingEnv:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.rollout: TensorDict | None = None
+        self.slot = 0
         self.fails = threading.Event()
         self.failed_at = 0.0
 
@@ -93,18 +95,27 @@ class SleepingEnv:
             self.failed_at = time.perf_counter()
             raise RuntimeError("failed as asked")
         time.sleep(self.seconds)
-        never = torch.zeros(N, dtype=torch.bool)
-        info = {"rewards": {}, "metrics": {}, "success": never, "final_obs": self._obs()}
-        return self._obs(), torch.zeros(N), never, never, info
+        return self._results(torch.zeros(N))
 
     def step_chunk(self, action: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Sleep for each action of the chunk."""
-        for own in action.unbind(1):
-            obs, reward, terminated, truncated, info = self.step(own)
-        return obs, reward, terminated, truncated, info
+        time.sleep(self.seconds * action.shape[1])
+        size = N, action.shape[1]
+        return self._results(torch.zeros(size), executed=torch.ones(size, dtype=torch.bool))
 
     def set_rollout_buffer(self, rollout: TensorDict) -> None:
-        """Write nothing."""
+        """Write into a rollout from now on."""
+        self.rollout, self.slot = rollout, 0
+
+    def _results(self, reward: Tensor, **fields: Tensor) -> tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]:
+        never = torch.zeros(N, dtype=torch.bool)
+        fields |= {"reward": reward, "done": never, "terminated": never, "truncated": never}
+        if self.rollout is not None:  # none in another process: ProcessEnv writes
+            for name, value in fields.items():
+                self.rollout[name][:, self.slot] = value
+            self.slot += 1
+        info = {"rewards": {}, "metrics": {}, "success": never, "final_obs": self._obs()}
+        return self._obs(), reward, never, never, info
 
     def _obs(self) -> TensorDict:
         return TensorDict({"x": torch.zeros(N, 2)}, batch_size=[N])
@@ -227,11 +238,11 @@ def error_latency(repeats: int) -> dict[str, float]:
     return {"median_ms": round(statistics.median(delays), 2), "max_ms": round(max(delays), 2)}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=8)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     print(f"{'':60} {'infer':>6} {'step':>6} {'update':>6} {'sync':>8} {'async':>7} {'ratio':>6} {'bound':>6}")
     rows = []
     for case in CASES:

@@ -19,6 +19,7 @@ from typing import Any
 
 from embodichain.agents.rl.train import train_from_config
 from embodichain.agents.rl.trainer import trainer as trainer_module
+from embodichain.agents.rl.trainer.saving import Saver
 from embodichain.agents.rl.trainer.trainer import Trainer
 
 SPENT = {"copy": 0.0, "write": 0.0, "train": 0.0}
@@ -44,8 +45,8 @@ def main() -> None:
     config, *overrides = sys.argv[1:]
     config = str(Path(config).resolve())
     trainer_module.freeze = timed("copy", trainer_module.freeze)  # type: ignore[attr-defined]
-    for name, method in (("write", "_save"), ("train", "train")):
-        setattr(Trainer, method, timed(name, getattr(Trainer, method)))
+    for owner, name, method in ((Saver, "write", "save"), (Trainer, "train", "train")):
+        setattr(owner, method, timed(name, getattr(owner, method)))
     folder = Path.cwd()
     with tempfile.TemporaryDirectory(dir=folder) as place:  # on the disk of the working directory
         if (folder / "configs").exists():  # a training config may name its environment config by a path from here

@@ -6,6 +6,6 @@ python=$1
 shift
 if [ $# -eq 0 ]; then
     # The slowest tests are listed, so that they do not creep in.
-    set -- --numprocesses 2 --dist worksteal --durations 15
+    set -- --numprocesses 2 --dist loadfile --durations 15
 fi
 exec "$python" -m pytest "$@"
