@@ -67,9 +67,6 @@ class BaseAlgorithm(ABC):
     reads_final_obs: bool = False
     """Whether rollouts need ``final``, the final observations of truncated steps (see ``buffer/layout.py``)."""
 
-    reads_first_episodes: bool = False
-    """Whether an update reads the first episode of each environment alone: a rollout may end when all have ended."""
-
     cfg: Any
     """The hyperparameters."""
     policy: Policy

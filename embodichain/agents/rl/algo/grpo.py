@@ -48,8 +48,7 @@ class GRPOCfg(AlgorithmCfg):
     reset_every_rollout: bool = True
     """Begin every rollout with new episodes, so that the members of a group start alike."""
     truncate_at_first_done: bool = True
-    """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step. With
-    ``reset_every_rollout``, a rollout ends when all of these have ended."""
+    """Learn from each environment's first episode of a rollout only: later ones do not begin at the same step."""
 
     def check_run(self, num_envs: int, buffer_size: int) -> list[str]:
         """Return the errors of these hyperparameters; see ``AlgorithmCfg.check_run``."""
@@ -83,7 +82,6 @@ class GRPO(OnPolicyAlgorithm):
         self.optimizer = self.make_optimizer(self.parameters)
         if cfg.kl_coef > 0:
             self.reference = policy.reference()
-        self.reads_first_episodes = cfg.reset_every_rollout and cfg.truncate_at_first_done
         if not cfg.reset_every_rollout:
             logger.log_warning(
                 "algorithm.cfg.reset_every_rollout is false: from the second rollout on, the members of a group are "

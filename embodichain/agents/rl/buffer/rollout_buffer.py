@@ -87,9 +87,6 @@ def check_rollout(rollout: TensorDict) -> None:
 
 def num_env_steps(rollout: TensorDict) -> int:
     """Return the number of environment steps in a rollout [N, T+1]: N T; with chunks of actions, the executed ones."""
-    if "executed" not in rollout.keys():  # noqa: SIM118 (a TensorDict, not a dict)
-        num_envs, num_slots = rollout.batch_size
-        return num_envs * (num_slots - 1)
     return int(env_steps(rollout).sum())
 
 

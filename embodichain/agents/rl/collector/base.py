@@ -22,8 +22,6 @@ class BaseCollector(ABC):
     """Sets of N environments that rollouts come from; each rollout comes from one of them."""
     reset_every_rollout: bool = False
     """Begin every rollout with new episodes in all environments."""
-    check_ends_every: int = 0
-    """Every so many steps, end the rollout if each environment has ended an episode in it; 0: never."""
     keeps_final_obs: bool = False
     """Rollouts have ``final``, the final observations of truncated steps; set it before the first rollout."""
 
@@ -37,8 +35,7 @@ class BaseCollector(ABC):
                 the next call may overwrite.
 
         Returns:
-            The complete rollout [N, T+1]; fields in ``buffer/layout.py``. With ``check_ends_every``, T may be less than
-            ``num_steps``.
+            The complete rollout [N, T+1]; fields in ``buffer/layout.py``.
 
         Raises:
             ValueError: ``rollout`` is not of batch size [N, T+1].

@@ -46,12 +46,12 @@ class StepInfo:
         if "diverged" in info:
             self._write_divergence(t, info["diverged"], info.get("state_before", {}))
 
-    def finish(self, num_steps: int) -> None:
-        """Write what the rollout's first steps stored into it; the slot after them is 0, later ones are undefined."""
+    def finish(self) -> None:
+        """Write the stored steps into the rollout; slot T is 0."""
         batch_size, device = self._rollout.batch_size, self._rollout.device
         fields: dict[str, Tensor] = {}
         if self._block is not None:
-            self._block[num_steps] = 0.0
+            self._block[-1] = 0.0
             fields = dict(zip(self._names, self._block.permute(1, 2, 0).unbind(0), strict=True))
             fields["success"] = fields["success"] > 0
         if self._diverged is not None:

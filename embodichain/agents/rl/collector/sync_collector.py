@@ -107,8 +107,8 @@ class SyncCollector(BaseCollector):
             raise ValueError(f"rollout has batch size {list(rollout.batch_size)}, needed is [N, T+1] = {list(shape)}")
         env.set_rollout_buffer(rollout)
         with _threads_beside(env):
-            filled = self._fill(rollout, num_steps)
-        return rollout if filled == num_steps else rollout[:, : filled + 1]
+            self._fill(rollout, num_steps)
+        return rollout
 
     def allocate(self, num_steps: int) -> TensorDict:
         """Return new storage for a rollout of ``num_steps`` steps, [N, T+1]."""
@@ -126,8 +126,7 @@ class SyncCollector(BaseCollector):
             is_versioned="policy_version" in self._bootstrap,
         )
 
-    def _fill(self, rollout: TensorDict, num_steps: int) -> int:
-        """Write a rollout of at most ``num_steps`` steps; return their number."""
+    def _fill(self, rollout: TensorDict, num_steps: int) -> None:
         env, policy, batch_size = self.env, self.policy, rollout.batch_size[:1]
         take = step_with(env, policy.chunk_length)
         if not self._is_env_checked:
@@ -142,7 +141,6 @@ class SyncCollector(BaseCollector):
             slots[0].copy_(self._next[name])
         reads_entries, is_recurrent = bool(policy.obs_keys), policy.state_size > 0
         filled = 0
-        has_ended = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         try:
             for t in range(num_steps):
                 given = {name: slots[t] for name, slots in inputs.items()}
@@ -164,20 +162,15 @@ class SyncCollector(BaseCollector):
                 self._write_final(final, t, truncated & ~terminated, step, info)
                 if self.on_step_callback is not None:
                     self.on_step_callback(step, info)
-                if self.check_ends_every:
-                    has_ended |= terminated | truncated
-                    if filled % self.check_ends_every == 0 and has_ended.all():
-                        break
         finally:
             # If an error ends the rollout early, the next one starts where the environments are.
             self._next = TensorDict(
                 {name: slots[filled] for name, slots in inputs.items()}, batch_size=batch_size
             ).clone()
-        step_info.finish(filled)
+        step_info.finish()
         bootstrap = self._valued(self._next.copy())
         for name in self._bootstrap:
-            written[name][filled].copy_(bootstrap[name])
-        return filled
+            written[name][num_steps].copy_(bootstrap[name])
 
     def _input_slots(self, rollout: TensorDict) -> dict[str, Any]:
         """Return the policy's input of each slot by name: tensors or, of ``entries``, TensorDicts."""

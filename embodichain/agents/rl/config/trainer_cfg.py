@@ -104,8 +104,7 @@ class TrainerCfg:
     num_envs: PositiveInt | None = None
     """Overrides the environment's config. Per process."""
     iterations: MayChange[PositiveInt] = 250
-    """Total steps = iterations x buffer_size x num_envs x number of processes; fewer with GRPO, whose rollouts end with
-    the first episodes, and with chunks of actions."""
+    """Total steps = iterations x buffer_size x num_envs x number of processes."""
     buffer_size: PositiveInt = 2048
     """Steps of each environment in one rollout."""
     enable_eval: MayChange[bool] = False

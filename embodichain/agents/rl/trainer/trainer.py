@@ -44,7 +44,6 @@ from embodichain.utils.state import freeze, generators_state, load_generators_st
 from embodichain.utils.threads import torch_threads
 
 NEVER = f"{10**9} it"
-_STEPS_BETWEEN_READS = 32
 WARM_UP_STEPS = 16  # of each environment, from which an input normaliser gets its first statistics
 
 
@@ -182,8 +181,7 @@ class Trainer:
     def train(self, total_timesteps: int) -> None:
         """Train until ``global_step`` has reached ``total_timesteps``; the last iteration evaluates and saves.
 
-        With chunks of actions, of which not all are executed, and where rollouts end early (see
-        ``BaseAlgorithm.reads_first_episodes``), the number of iterations is the same, with fewer steps.
+        With chunks of actions, of which not all are executed, the number of iterations is the same, with fewer steps.
 
         If the policy normalises its inputs, the first statistics come from a few steps that are not learned from and
         not counted: an update on raw inputs is largely undone when the inputs change their scale after it.
@@ -292,20 +290,11 @@ class Trainer:
                     self._warm_up()
                 self.saver.finished = freeze(self.state_dict())
                 self.collector.reset_every_rollout = self.algorithm.reset_every_rollout
-                self.collector.check_ends_every = self._steps_between_checks()
                 self.collector.start()
                 yield progress
             finally:
                 progress.close()
                 self.collector.stop()
-
-    def _steps_between_checks(self) -> int:
-        """Return ``BaseCollector.check_ends_every``: a multiple of the policy's sequences."""
-        if not self.algorithm.reads_first_episodes:
-            return 0
-        length = self.policy.sequence_length or 1
-        is_free = self.env.device.type == "cpu"  # on a GPU the host waits to learn whether episodes have ended
-        return length if is_free else -(-_STEPS_BETWEEN_READS // length) * length
 
     def _warm_up(self) -> None:
         rollout = self._collect(WARM_UP_STEPS)
@@ -326,7 +315,9 @@ class Trainer:
         statistics = self._stats.finish_rollout(rollout, knows_success(self.env))
         end = self._clock()
         self._iteration += 1
-        num_steps = int(self._process_group.sum(torch.tensor(num_env_steps(rollout))))
+        num_steps = self._steps_per_iteration
+        if self.policy.chunk_length > 1:  # not all that were chosen are executed
+            num_steps = int(self._process_group.sum(torch.tensor(num_env_steps(rollout))))
         self.global_step += num_steps
         self.train_seconds += end - start
         metrics = {

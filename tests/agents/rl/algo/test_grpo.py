@@ -282,32 +282,6 @@ def test_episodes_begin_with_every_rollout_unless_told_otherwise_with_a_warning(
     assert record.getMessage().startswith("algorithm.cfg.reset_every_rollout is false")
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [({}, True), ({"truncate_at_first_done": False}, False), ({"reset_every_rollout": False}, False)],
-)
-def test_rollouts_may_end_with_the_first_episodes_if_those_alone_count(
-    settings: dict[str, Any], expected: bool
-) -> None:
-    assert GRPO(GRPOCfg(**settings), make_policy()).reads_first_episodes == expected
-
-
-def test_update_is_the_same_without_the_steps_after_the_first_episodes() -> None:
-    policy = make_policy()
-    rollout = make_rollout(policy, T=9)
-    rollout["done"][:, 5] = True
-    rollout["done"][0, 7] = True
-    results = []
-    for own in (rollout, rollout[:, :7]):  # 6 steps and the slot after them
-        learner = copy.deepcopy(policy)
-        torch.manual_seed(1)
-        GRPO(GRPOCfg(group_size=2, batch_size=8), learner).update(own.clone())
-        results.append(learner.state_dict())
-    whole, shorter = results
-    assert_same(whole, shorter)
-    assert not torch.equal(whole["actor.0.weight"], policy.state_dict()["actor.0.weight"])
-
-
 @pytest.mark.learning
 def test_grpo_finds_the_best_action_of_a_one_step_episode() -> None:
     torch.manual_seed(0)

@@ -167,30 +167,6 @@ def test_given_rollout_is_written_and_returned() -> None:
     assert torch.equal(other["obs"].squeeze(-1), SECOND)
 
 
-@pytest.mark.parametrize(("every", "length"), [(1, 4), (2, 4), (3, 6), (5, 5)])
-def test_rollout_ends_once_every_environment_has_ended_an_episode_in_it(every: int, length: int) -> None:
-    env = ScriptedEnv()
-    collector, whole = make_collector(env), make_collector(ScriptedEnv()).collect(10)
-    collector.collect(10)  # slots that are written again
-    collector.reset()
-    collector.check_ends_every = every
-    rollout = collector.collect(10).clone()
-    assert rollout.batch_size == (3, length + 1)
-    # The last slot is the next rollout's first, with its value; elsewhere it is padding.
-    for name in ("obs", "value"):
-        assert torch.equal(rollout[name], whole[name][:, : length + 1])
-    for name in ("action", "sample_log_prob", "reward", "done", "final_value"):
-        assert torch.equal(rollout[name][:, :-1], whole[name][:, :length])
-    assert env.current_rollout_step == length
-    assert torch.equal(collector.collect(10)["obs"][:, 0], rollout["obs"][:, -1])
-
-
-def test_rollout_is_whole_where_an_environment_ends_no_episode_in_it() -> None:
-    collector = make_collector(ScriptedEnv())
-    collector.check_ends_every = 1
-    assert collector.collect(3).batch_size == (3, 4)  # env 2 needs 4 steps
-
-
 def test_rollout_of_another_length_is_refused() -> None:
     rollout = RolloutBuffer(3, 4, 1, 1, "cpu").start_rollout()
     with pytest.raises(ValueError, match=r"\[3, 5\], needed is \[N, T\+1\] = \[3, 6\]"):

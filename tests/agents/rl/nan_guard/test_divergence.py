@@ -23,7 +23,7 @@ def collected(*infos: dict[str, Any], rollout: TensorDict | None = None) -> Tens
     said = StepInfo(rollout)
     for t, info in enumerate(infos):
         said.write(t, info)
-    said.finish(4)
+    said.finish()
     return rollout
 
 

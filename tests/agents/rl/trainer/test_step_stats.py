@@ -36,7 +36,7 @@ def feed(
     for t in range(len(reward[0])):
         named = [{n: torch.tensor(table)[:, t] for n, table in (group or {}).items()} for group in (terms, metrics)]
         said.write(t, {"rewards": named[0], "metrics": named[1], "success": torch.tensor(success)[:, t].bool()})
-    said.finish(len(reward[0]))
+    said.finish()
     return stats.finish_rollout(rollout)
 
 

@@ -111,24 +111,6 @@ def test_rollouts_begin_with_new_episodes_where_the_algorithm_asks_for_it(tmp_pa
     assert run.sink.rows[1][1]["charts/episode_length_avg_100"] == pytest.approx((1 + 3 + 2) / 3)
 
 
-@pytest.mark.parametrize(("sequence_length", "length"), [(None, 2), (2, 2), (3, 3)])
-def test_rollouts_end_with_the_first_episodes_where_nothing_else_is_learned_from(
-    tmp_path: Path, sequence_length: int | None, length: int
-) -> None:
-    run = Run(tmp_path, save_freq="2 it")
-    run.policy.sequence_length = sequence_length
-    run.algorithm.reset_every_rollout = run.algorithm.reads_first_episodes = True
-    run.train(24)
-    # Episodes 0 and 1 last 1 and 2 steps: 3 iterations as before, of fewer steps; those are counted.
-    assert [rollout.batch_size for rollout in run.algorithm.rollouts] == [(2, length + 1)] * 3
-    assert [step for step, _ in run.sink.rows] == [2 * length, 4 * length, 6 * length]
-    assert checkpoints(tmp_path) == [4 * length, 6 * length]
-    assert len(run.env.actions) == 3 * length
-    assert run.sink.rows[0][1]["rewards/progress"] == pytest.approx(
-        {2: (0.5 + 1.5 + 1 + 1) / 4, 3: (0.5 + 1.5 + 1.5 + 1 + 1 + 2) / 6}[length]
-    )
-
-
 @pytest.mark.parametrize(
     ("freq", "total", "expected"),
     [

@@ -167,7 +167,7 @@ class AsyncCollector(BaseCollector):
         """
         if not self.is_running:
             self.publisher.publish()
-            taken = self._collect(self._env_sets[0], num_steps)
+            taken = self._env_sets[0].collect(num_steps, self.reset_every_rollout, self.keeps_final_obs)
             self._env_sets[0].hand_out(taken)  # no turn: these are the first set's alone
         else:
             taken = self._next_rollout(num_steps)
@@ -282,9 +282,6 @@ class AsyncCollector(BaseCollector):
         if error is not None:
             raise error
 
-    def _collect(self, env_set: EnvSet, num_steps: int) -> TensorDict:
-        return env_set.collect(num_steps, self.reset_every_rollout, self.keeps_final_obs, self.check_ends_every)
-
     # --- the collecting threads' side ---------------------------------------------------------------------------------
 
     def _work(self, env_set: EnvSet) -> None:
@@ -292,7 +289,7 @@ class AsyncCollector(BaseCollector):
             while True:
                 number = self._begin(env_set.index)
                 assert self._num_steps is not None
-                rollout = self._collect(env_set, self._num_steps)
+                rollout = env_set.collect(self._num_steps, self.reset_every_rollout, self.keeps_final_obs)
                 self._hand_over(number, rollout)
         except (_StoppedError, BufferClosedError):
             pass

@@ -36,9 +36,8 @@ class EnvSet:
         self._begun = 0
         self._last = -1  # number of the last rollout that was handed out
 
-    def collect(self, num_steps: int, resets: bool, keeps_final_obs: bool, check_ends_every: int) -> TensorDict:
+    def collect(self, num_steps: int, resets: bool, keeps_final_obs: bool) -> TensorDict:
         """Return a new rollout [N, T+1] with ``policy_version`` and ``origin``; ``resets``: begin new episodes."""
-        self.collector.check_ends_every = check_ends_every
         number, self._begun = self._begun, self._begun + 1
         if resets:
             self.collector.reset()

@@ -126,7 +126,7 @@ def test_version_of_the_last_slot_is_that_of_its_value_though_another_group_take
 
     monkeypatch.setattr(inference, "get_value", value_and_then_another_groups_action)
     version = publisher.latest.version
-    rollout = learner.collector._env_sets[0].collect(1, resets=False, keeps_final_obs=False, check_ends_every=0)
+    rollout = learner.collector._env_sets[0].collect(1, resets=False, keeps_final_obs=False)
     # Environment 0's first episode is cut after its one step: that value is the first, slot T's the second.
     assert publisher.latest.version == version + 2
     assert rollout["policy_version"].tolist() == [[version, version + 1]] * 2
@@ -495,17 +495,6 @@ def test_rollout_is_copied_to_where_the_caller_wants_it(jitter: Jitter) -> None:
         wrong = RolloutBuffer(2, T + 1, 2, 1, "cpu").start_rollout()
         with pytest.raises(ValueError, match=r"\[2, 6\], needed is \[N, T\+1\] = \[2, 5\]"):
             collector.collect(T, wrong)
-
-
-def test_rollouts_end_with_the_first_episodes_where_that_is_asked_for(jitter: Jitter) -> None:
-    learner = Learner()
-    learner.collector.reset_every_rollout = True
-    learner.collector.check_ends_every = 1
-    assert learner.collector.collect(T).batch_size == (2, 3)  # episodes of 1 and 2 steps
-    with learner.running():
-        rollouts = [learner.next() for _ in range(4)]
-    assert all(rollout.batch_size == (2, 3) for rollout in rollouts)
-    assert all(rollout["lag"].shape == (2, 3) for rollout in rollouts)
 
 
 def test_rollouts_of_another_length_are_refused_while_some_are_under_way(jitter: Jitter) -> None:
