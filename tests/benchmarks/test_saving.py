@@ -13,7 +13,7 @@ SIZES = ["trainer.iterations=2", "trainer.num_envs=2", "trainer.buffer_size=4", 
 
 
 def test_saving_is_timed_and_the_results_are_the_last_line(tmp_path: Path) -> None:
-    command = [sys.executable, ROOT / "benchmarks/saving.py", CONFIG, *SIZES, "trainer.enable_eval=false"]
+    command = [sys.executable, str(ROOT / "benchmarks/saving.py"), str(CONFIG), *SIZES, "trainer.enable_eval=false"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     results = json.loads(done.stdout.splitlines()[-1])
     assert results["steps"] == 16
