@@ -18,7 +18,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -238,11 +238,11 @@ def error_latency(repeats: int) -> dict[str, float]:
     return {"median_ms": round(statistics.median(delays), 2), "max_ms": round(max(delays), 2)}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=8)
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     print(f"{'':60} {'infer':>6} {'step':>6} {'update':>6} {'sync':>8} {'async':>7} {'ratio':>6} {'bound':>6}")
     rows = []
     for case in CASES:
