@@ -42,6 +42,21 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+RUN_FOLDER = "embodichain.agents.rl.run_folder"
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what a training draws at its end, which takes longer than the tiny training, in most tests.
+
+    Those of shipped configs and of what is drawn are marked ``draws``; other processes, and fixtures of a module, draw.
+    """
+    run_folder = sys.modules.get(RUN_FOLDER)  # not imported for tests that do not need it
+    if run_folder is not None and request.node.get_closest_marker("draws") is None:
+        for name in ("draw_learning_curve", "write_report"):
+            monkeypatch.setattr(run_folder, name, lambda *_: None)
+
+
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -262,6 +262,7 @@ def test_paths_in_the_config_are_those_of_the_documented_command(path: Path) -> 
     assert isinstance(named, dict) or (REPOSITORY / named).is_file()
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("path", TRAIN_CONFIGS, ids=name_of)
 def test_documented_command_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the outputs; the environment's config is then found by its own path

@@ -473,6 +473,7 @@ def test_metrics_that_are_damaged_are_a_warning_and_the_run_goes_on(
     assert [row["step"] for row in rows(run)] == [8, 16, 24]
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("name", ["report.html", "learning_curve.png", "machine.json", "summary.json"])
 def test_what_a_kill_kept_a_finished_run_from_is_made_by_a_resume(name: str) -> None:
     assert main(["--config", write_config(Path(), tiny_config(trainer__enable_eval=False))]) == 0

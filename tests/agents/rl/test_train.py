@@ -103,6 +103,7 @@ def test_run_without_a_video_says_why(capsys: pytest.CaptureFixture[str], is_eva
     assert f"video           none: {why}\n" in capsys.readouterr().out
 
 
+@pytest.mark.draws
 def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main("trainer.seed=3") == 0
     folder = run_folder()
