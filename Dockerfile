@@ -2,8 +2,9 @@
 #
 #   docker build -t embodichain .                                     the processor; a small PyTorch
 #   docker build -t embodichain --build-arg TORCH_INDEX= .            with CUDA: PyTorch as PyPI has it, several gigabytes
-#   docker run --rm -v "$PWD/outputs:/work/outputs" embodichain train push_cube
-#   docker run --rm --gpus all -v "$PWD/outputs:/work/outputs" embodichain train push_cube
+#   mkdir -p outputs    or Docker makes it, as root
+#   docker run --rm --user "$(id -u)" -v "$PWD/outputs:/work/outputs" embodichain train push_cube
+#   docker run --rm --user "$(id -u)" --gpus all -v "$PWD/outputs:/work/outputs" embodichain train push_cube
 FROM python:3.11-slim-bookworm
 
 # OpenGL without a window, for videos and camera images; make for the locked set-up.
@@ -16,10 +17,10 @@ WORKDIR /opt/embodichain
 COPY . .
 RUN make setup TORCH_INDEX="${TORCH_INDEX}"
 
-# Not root: what a run writes belongs to the user with the usual first number, 1000.
-RUN useradd --create-home --uid 1000 robot && install --directory --owner robot /work/outputs
+# Not root: with --user, what a run writes belongs to the user who started it. Any number can write what libraries keep at home.
+RUN useradd --create-home --uid 1000 robot && chmod 1777 /home/robot && install --directory --mode 1777 /work/outputs
 USER robot
-ENV PATH=/opt/embodichain/.venv/bin:$PATH
+ENV PATH=/opt/embodichain/.venv/bin:$PATH HOME=/home/robot
 WORKDIR /work
 ENTRYPOINT ["embodichain"]
 CMD ["--help"]

@@ -41,3 +41,8 @@ def test_image_is_built_and_answers() -> None:
         ["docker", "run", "--rm", "embodichain-test", "list", "envs"], check=True, capture_output=True, text=True
     )
     assert "PushCubeRL" in done.stdout
+    train = ["train", "cart_pole", "trainer.iterations=1", "trainer.num_eval_episodes=1"]
+    run = ["docker", "run", "--rm", "--user", "1234", "embodichain-test", *train]
+    done = subprocess.run(run, check=True, capture_output=True, text=True)
+    assert "report" in done.stdout
+    assert "Permission denied" not in done.stderr
