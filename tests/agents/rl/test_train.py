@@ -104,7 +104,10 @@ def test_run_without_a_video_says_why(capsys: pytest.CaptureFixture[str], is_eva
 
 
 @pytest.mark.draws
-def test_run_ends_well_and_leaves_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_ends_well_and_leaves_what_it_promises(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_folder_module, "_SILENT", 600.0)  # on a busy machine it says what takes so long
     assert run_main("trainer.seed=3") == 0
     folder = run_folder()
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
