@@ -17,7 +17,8 @@ WORKDIR /opt/embodichain
 COPY . .
 RUN make setup TORCH_INDEX="${TORCH_INDEX}"
 
-# Not root: with --user, what a run writes belongs to the user who started it. Any number can write what libraries keep at home.
+# Not root: with --user, what a run writes belongs to the user who started it. Libraries keep files at home, so that any
+# user may write there.
 RUN useradd --create-home --uid 1000 robot && chmod 1777 /home/robot && install --directory --mode 1777 /work/outputs
 USER robot
 ENV PATH=/opt/embodichain/.venv/bin:$PATH HOME=/home/robot

@@ -42,8 +42,6 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-RUN_FOLDER = "embodichain.agents.rl.run_folder"
-
 
 @pytest.fixture(autouse=True)
 def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +49,8 @@ def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
     Those of shipped configs and of what is drawn are marked ``draws``; other processes, and fixtures of a module, draw.
     """
-    run_folder = sys.modules.get(RUN_FOLDER)  # not imported for tests that do not need it
+    # Not imported here: not every test needs what it imports.
+    run_folder = sys.modules.get("embodichain.agents.rl.run_folder")
     if run_folder is not None and request.node.get_closest_marker("draws") is None:
         for name in ("draw_learning_curve", "write_report"):
             monkeypatch.setattr(run_folder, name, lambda *_: None)
