@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ from benchmarks.peers.walking import COMMANDS, EPISODES, GOAL, Motion, measure, 
 from benchmarks.peers.worker import ROOT
 from embodichain.agents.rl.checkpoint.saved_run import find_run
 from embodichain.agents.rl.models import load_policy_state, policy_input
+from embodichain.lab.gym.envs import EmbodiedEnv
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils.threads import torch_threads
 
@@ -64,8 +65,8 @@ class OurWalker:
 
     def __init__(self, run: OpenRun) -> None:
         self._run = run
-        self._env: Any = run.env
-        self.dt = run.env.step_dt
+        self._env = cast(EmbodiedEnv, run.env)
+        self.dt = self._env.step_dt
 
     def load(self, checkpoint: Path) -> None:
         """Use the policy of a checkpoint."""

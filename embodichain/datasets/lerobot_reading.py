@@ -97,6 +97,10 @@ def _episode(
 ) -> LeRobotEpisode:
     """Return an episode; ``videos``: the open video file of each feature."""
     own = np.flatnonzero(np.asarray(table["episode_index"]) == row["episode_index"])
+    if not len(own) or len(own) != row["length"]:
+        raise ValueError(
+            f"episode {row['episode_index']} has {len(own)} rows, and its description says {row['length']}"
+        )
     frames: dict[str, np.ndarray] = {}
     for name, feature in info["features"].items():
         if feature["dtype"] != "video":

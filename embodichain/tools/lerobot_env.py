@@ -29,12 +29,17 @@ from embodichain.lab.gym.wrappers.arrays import to_action, to_array
 from embodichain.tools.view import SceneCamera
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.files import write_atomically
+from embodichain.utils.files import check_replaceable, write_atomically
 from embodichain.utils.observations import flat_input
 
 FORMAT = "lerobot-env"
 """Of ``embodichain export``."""
 
+_MARKS = {  # what an earlier export is recognised by
+    "env.py": b"import make_lerobot_env",
+    "requirements.txt": b"embodichain-mujoco==",
+    "README.md": b"`embodichain export`",
+}
 _SIZE = (320, 240)  # of the images of LeRobot's videos, pixels
 
 
@@ -170,7 +175,8 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
         allowed_imports: prefixes of modules that the config may name.
 
     Raises:
-        ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written.
+        ConfigError: there is neither, it has no scene of ours or no robot, or the folder cannot be written or
+            has a file of one of the names that is not an earlier export's.
     """
     if names_run(target):
         saved = find_run(target)
@@ -189,6 +195,8 @@ def export_lerobot_env(target: str, out: Path | None, allowed_imports: Sequence[
         "requirements.txt": f"embodichain-mujoco=={__version__}\n",
         "README.md": _readme(run.env_id),
     }
+    for name, mark in _MARKS.items():
+        check_replaceable(folder / name, mark)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import re
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from embodichain.utils.errors import ConfigError
 from embodichain.utils.system import open_at_once, open_privately, open_without_links, process_exists, sync_folder
 
 
@@ -45,6 +47,20 @@ def read_text(path: str | Path) -> str:
     return read_bytes(path).decode("utf-8")
 
 
+def check_replaceable(path: Path, mark: bytes) -> None:
+    """Refuse to overwrite a file that an earlier export did not write: one without the ``mark`` in its content.
+
+    Raises:
+        ConfigError: there is such a file, or it cannot be read.
+    """
+    try:
+        is_other = path.exists() and mark not in read_bytes(path)
+    except OSError as error:
+        raise ConfigError(f"--out: {path}: cannot be replaced: {error.strerror}") from error
+    if is_other:
+        raise ConfigError(f"--out: {path}: exists and is not from an earlier export; choose another name or delete it")
+
+
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object], *, private: bool = False) -> None:
     """Write a file atomically: a crash leaves the old or the new content. Links are not followed.
 
@@ -75,7 +91,20 @@ def remove_unfinished(folder: Path) -> None:
                 file.unlink(missing_ok=True)
 
 
+def json_text(data: object, indent: int | None = None) -> str:
+    """Return plain data as JSON, with null for numbers that are not finite, which JSON does not have."""
+    return json.dumps(_finite(data), indent=indent)
+
+
+def _finite(data: object) -> object:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
 def write_json(path: Path, data: object, indent: int | None = None, *, private: bool = False) -> None:
-    """Write plain data as JSON with a final newline; see :func:`write_atomically`."""
-    text = json.dumps(data, indent=indent) + "\n"
+    """Write plain data as :func:`json_text` with a final newline; see :func:`write_atomically`."""
+    text = json_text(data, indent) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()), private=private)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 _STREAMS = ("stdout", "stderr")
+
+
+def format_finite(value: float | None) -> str:
+    """Return a number with four digits, or "not finite" for NaN, infinity and None, which files have for these."""
+    return f"{value:.4g}" if value is not None and math.isfinite(value) else "not finite"
 
 
 class _UnfailingStream:

@@ -108,6 +108,15 @@ def test_exported_file_makes_the_task_with_its_cameras_and_instructions(tmp_path
         env.close()
 
 
+def test_files_of_an_earlier_export_are_replaced_and_others_never(tmp_path: Path) -> None:
+    first = export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path)
+    assert export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path) == first
+    (tmp_path / "README.md").write_text("my notes")
+    with pytest.raises(ConfigError, match=r"README\.md: exists and is not from an earlier export"):
+        export_lerobot_env(str(COLOURED / "train_config.json"), tmp_path)
+    assert (tmp_path / "README.md").read_text() == "my notes"
+
+
 @pytest.mark.parametrize("checkpoint", ["latest", "best"])
 def test_run_is_exported_as_the_environment_that_it_was_trained_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: str

@@ -77,3 +77,9 @@ def test_policy_can_be_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(policy, TrainedPolicy)
     assert not policy.policy.training
     assert any(parameter.requires_grad for parameter in policy.policy.parameters())
+
+
+@pytest.mark.parametrize("target", [None, 5])
+def test_what_names_no_run_is_one_line(target: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^{target}: no such run: must be a run's folder, .*'latest' or 'best'"):
+        load_policy(target)

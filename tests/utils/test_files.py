@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embodichain.utils.files import read_bytes, read_text
+from embodichain.utils.files import json_text, read_bytes, read_text
 
 
 def test_regular_files_are_read_through_links_too(tmp_path: Path) -> None:
@@ -24,3 +24,8 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
         read_bytes(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_bytes(tmp_path / "none")
+
+
+def test_numbers_that_are_not_finite_are_null_in_json() -> None:
+    data = {"a": [float("nan"), 1.5], "b": {"c": (float("inf"), -float("inf"), True, None, "NaN")}}
+    assert json_text(data) == '{"a": [null, 1.5], "b": {"c": [null, null, true, null, "NaN"]}}'

@@ -100,7 +100,7 @@ class DeployedPolicy(nn.Module):
             given[name].flatten(1).float() if name in given else zeros.expand(-1, width)
             for name, width in self._columns.items()
         ]
-        fields: dict[str, Any] = {"obs": torch.cat(flat, dim=-1)}
+        fields: dict[str, Any] = {"obs": torch.cat(flat or [zeros[:, :0]], dim=-1)}
         if self.policy.obs_keys:
             read = {name: given[name] for name in self.policy.obs_keys}
             fields["entries"] = TensorDict(read, batch_size=num_rows)

@@ -23,10 +23,15 @@ from embodichain.tools.export.parity import ParityError, check_inputs, check_par
 from embodichain.tools.open_run import OpenRun, open_run
 from embodichain.utils import ConfigError
 from embodichain.utils.configclass import replace
-from embodichain.utils.files import write_atomically, write_json
+from embodichain.utils.errors import reason_of
+from embodichain.utils.files import check_replaceable, write_atomically, write_json
 from embodichain.utils.machine import describe_machine
 
 _SEED_OFFSET = 4_000_003
+_RUNNER_NAME = "policy_runner.py"
+# What an export is recognised by: a key of the specification, as JSON in all formats, and the runner's first line.
+_SPEC_MARK = b'"control_period_s": '
+_RUNNER_MARK = b"Runs a policy that `embodichain export"
 
 
 def export_run(
@@ -39,12 +44,14 @@ def export_run(
         ``measurements`` and ``outputs``, and the ``files`` written.
 
     Raises:
-        ConfigError: there is no such run, it cannot be built here, or the file cannot be written.
+        ConfigError: there is no such run, it cannot be built here, the file has another format's ending, or cannot be
+            written without replacing one that is not an earlier export's.
         ParityError: the file's actions differ on ``observations`` of ``envs`` environments; it is deleted.
     """
     saved = find_run(target)
     chosen = FORMATS[file_format]
     path = out or saved.folder / "export" / f"policy{chosen.suffix}"
+    _check_out(path, file_format)
     with open_run(saved, envs, "cpu", allowed_imports, change=without_sensor_models) as opened:
         space = opened.env.single_observation_space
         entries = actor_entries(opened.config.policy, space, opened.policy)
@@ -66,10 +73,22 @@ def export_run(
             path.unlink(missing_ok=True)
             raise
         except OSError as error:
-            raise ConfigError(f"--out {path}: cannot be written: {error}") from error
+            raise ConfigError(f"--out {path}: cannot be written: {reason_of(error)}") from error
     compared = {"observations": len(steps) * envs, "difference": largest}
     names = {"inputs": list(module.inputs), "measurements": list(spec["measurements"]), "outputs": module.outputs}
     return {**compared, **names, "files": files}
+
+
+def _check_out(path: Path, file_format: str) -> None:
+    """Raise ConfigError if a file has another format's ending, or it or one beside it is not an earlier export's."""
+    suffix = FORMATS[file_format].suffix
+    if path.suffix != suffix:
+        endings = ", ".join(f"{each.suffix} for {name}" for name, each in FORMATS.items())
+        raise ConfigError(f"--out {path}: must end with {suffix} for --format {file_format} (allowed: {endings})")
+    check_replaceable(path, _SPEC_MARK)
+    check_replaceable(path.with_suffix(".json"), _SPEC_MARK)
+    if file_format == "onnx":
+        check_replaceable(path.with_name(_RUNNER_NAME), _RUNNER_MARK)
 
 
 def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[Path]:
@@ -78,7 +97,7 @@ def _companions(path: Path, spec: dict[str, object], file_format: str) -> list[P
     write_json(readable, spec, indent=2)
     if file_format != "onnx":
         return [readable]
-    runner = path.parent / "policy_runner.py"
+    runner = path.with_name(_RUNNER_NAME)
     write_atomically(runner, lambda file: file.write(RUNNER.read_bytes()))
     return [readable, runner]
 

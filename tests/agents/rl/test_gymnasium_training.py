@@ -22,6 +22,7 @@ from embodichain.agents.rl.models import build_policy
 from embodichain.agents.rl.run_config import load_checkpoint_config, load_run_config
 from embodichain.agents.rl.train import main, train_from_config
 from embodichain.agents.rl.trainer.trainer import Trainer
+from embodichain.cli import main as command
 from embodichain.lab.gym.wrappers.gymnasium_env import GymnasiumEnv, GymnasiumEnvCfg
 from embodichain.utils import ConfigError
 from embodichain.utils.utility import load_json
@@ -294,7 +295,7 @@ def test_environments_are_stepped_in_another_process(tmp_path: Path) -> None:
 class _Camera(gym.Env[Any, Any]):
     """Shows an image, whose brightness is to be the action."""
 
-    observation_space = gym.spaces.Dict(
+    observation_space: gym.Space[Any] = gym.spaces.Dict(
         {"camera": gym.spaces.Box(0, 255, (16, 16, 3), np.uint8), "goal": gym.spaces.Box(-1, 1, (2,))}
     )
     action_space = gym.spaces.Box(-1, 1, (1,))
@@ -309,6 +310,84 @@ class _Camera(gym.Env[Any, Any]):
     def _obs(self) -> dict[str, Any]:
         camera = np.full((16, 16, 3), self.np_random.integers(256), np.uint8)
         return {"camera": camera, "goal": np.zeros(2, np.float32)}
+
+
+class _Pixels(_Camera):
+    """Shows the image alone."""
+
+    def __init__(self, channels: int = 3, render_mode: str | None = None) -> None:
+        self.observation_space = gym.spaces.Box(0, 255, (16, 16, channels), np.uint8)
+        self.channels = channels
+
+    def _obs(self) -> Any:
+        return super()._obs()["camera"][..., : self.channels]
+
+
+@pytest.mark.parametrize("is_normalised", [True, False])
+@pytest.mark.parametrize(
+    ("algorithm", "policy"), [("ppo", "actor_critic"), ("grpo", "actor_only"), ("sac", "soft_actor_critic")]
+)
+def test_an_image_alone_is_learned_from(
+    algorithm: str, policy: str, is_normalised: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
+    block = {"name": policy, "actor": network, "normalize_obs": is_normalised}
+    block |= {} if algorithm == "grpo" else {"critic": network}
+    cfg = {"sac": {"batch_size": 4, "learning_starts": 4, "replay_capacity": 100}, "grpo": {"group_size": 2}}
+    own = {"name": algorithm, "cfg": cfg.get(algorithm, {"batch_size": 8})}
+    env = {"id": "gymnasium:Pixels-v0", "kwargs": {"channels": 1}}
+    with registered("Pixels-v0", _Pixels, max_episode_steps=5):
+        path = write_config(Path(), config(env, policy=block, algorithm=own))
+        summary = train_from_config(path, overrides=["trainer.iterations=3"])
+        assert train_from_config(None, overrides=["trainer.iterations=4"], resume="latest")["env_steps"] == 32
+        assert command(["eval", "latest", "--episodes", "2"]) == 0
+        assert command(["export", "latest", "--format", "torchscript", "--observations", "8", "--envs", "2"]) == 0
+    assert summary["avg_reward"] is not None
+    assert "\ninputs     image\n" in capsys.readouterr().out
+
+
+def test_channels_before_height_and_width_are_one_line() -> None:
+    network = {"type": "cnn", "keys": ["image"], "network_cfg": {"channels": [4], "kernel_sizes": [4], "strides": [2]}}
+    policy = {"name": "actor_critic", "actor": network, "critic": network}
+
+    class ChannelsFirst(_Pixels):
+        def __init__(self) -> None:
+            self.observation_space = gym.spaces.Box(0, 255, (3, 16, 16), np.uint8)
+
+    with registered("ChannelsFirst-v0", ChannelsFirst, max_episode_steps=5):
+        path = write_config(Path(), config({"id": "gymnasium:ChannelsFirst-v0"}, policy=policy))
+        with pytest.raises(ConfigError, match=r"images are \[height, width, channels\], this one is \[3, 16, 16\]"):
+            train_from_config(path)
+
+
+class _NoNumber(gym.Env[Any, Any]):
+    """Its rewards are NaN."""
+
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(1, np.float32), float("nan"), False, False, {}
+
+
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's own, of the NaN
+def test_a_return_that_is_not_finite_is_null_in_files_and_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with registered("NoNumber-v0", _NoNumber, max_episode_steps=5):
+        assert command(["train", write_config(Path(), config({"id": "gymnasium:NoNumber-v0"}))]) == 0
+        (run,) = Path("outputs").iterdir()
+        out, err = capsys.readouterr()
+        assert command(["eval", str(run), "--episodes", "2", "--json"]) == 0
+        result = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert "\nreturn          not finite, mean of 3 episodes\n" in out
+    assert "is not a run's summary" not in err
+    assert json.loads((run / "summary.json").read_text(), parse_constant=pytest.fail)["avg_reward"] is None
+    assert result["figures"]["return"]["mean"] is None
+    assert command(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "not finite" in page
+    assert "unfinished" not in page
 
 
 def test_a_cnn_reads_an_environments_image_by_its_key() -> None:

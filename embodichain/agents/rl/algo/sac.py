@@ -192,6 +192,7 @@ class SAC(BaseAlgorithm):
     def prepare(self, rollout: TensorDict) -> None:
         """Allocate the replay buffer; see ``BaseAlgorithm.prepare``."""
         self.replay = ReplayBuffer.allocate(self.cfg.replay_capacity, rollout)
+        self.replay.check_minibatch(self.cfg.batch_size)
 
     def stores(self) -> dict[str, ReplayBuffer]:
         """Return the replay buffer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,20 @@ def read_demonstrations(
     """
     found: list[tuple[TensorDict, bool]] = []
     with placed(f"{place}: "):
-        reader = _Reader(path, read_info(Path(path))["features"], task, keys)
-        for number, episode in enumerate(islice(read_lerobot(path), num_episodes)):
-            if not number:
-                _check_record(path, episode, task.config, place)
+        features = read_info(Path(path))["features"]
+        episodes = islice(read_lerobot(path), num_episodes)
+        first = next(episodes, None)
+        if first is None:
+            raise ConfigError(f"{path}: has no episodes")
+        # Before the features: where it is of another task, these differ as well.
+        has_record = _check_record(path, first, task.config)
+        reader = _Reader(path, features, task, keys)
+        if not has_record:
+            logger.log_warning(
+                f"{place}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken "
+                "for this environment's"
+            )
+        for number, episode in enumerate(chain([first], episodes)):
             found += reader.rollouts(episode, number)
         if not found:
             marked = "" if reader.mark is None else f" that '{reader.mark}' marks"
@@ -85,27 +95,32 @@ def read_demonstrations(
     return Demonstrations([rollout for rollout, _ in found], sum(is_success for _, is_success in found))
 
 
-def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any], place: str) -> None:
-    """Check that the dataset's numbers mean what they mean in an environment's config.
+def _check_record(path: str, episode: LeRobotEpisode, config: Mapping[str, Any]) -> bool:
+    """Check that the dataset's numbers mean what they mean in an environment's config; False: it does not say.
 
     Raises:
         ConfigError: they do not.
     """
     text = episode.description.get("environment")
     if text is None:
-        logger.log_warning(
-            f"{place}: {path}: does not say what its numbers mean: its actions, observations and rewards are taken for "
-            "this environment's"
-        )
-        return
+        return False
     try:
         record = json.loads(text)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: the column 'environment' of its episodes is no JSON: {error}") from error
-    lines = differences(record, task_record(config), "", "the dataset")
+    own = task_record(config)
+    if not (isinstance(record, dict) and record.keys() == own.keys()):
+        raise ConfigError(
+            f"{path}: the column 'environment' of its episodes must be what LeRobotRecorder writes, an object with "
+            f"{', '.join(own)}"
+        )
+    if record["id"] != own["id"]:
+        raise ConfigError(f"{path}: was recorded in the task {record['id']!r}, and this is '{own['id']}'")
+    lines = differences(record, own, "", "the dataset")
     if lines:
         more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
         raise ConfigError(f"{path}: was recorded in another environment: {lines[0]}{more}")
+    return True
 
 
 class _Reader:

@@ -20,7 +20,7 @@ from embodichain.agents.rl.models.cnn import CNN, CNNCfg, ImageEncoder, ImageEnc
 from embodichain.agents.rl.models.distributions import LOG_STD_RANGE
 from embodichain.agents.rl.models.mlp import MLPCfg, build_mlp_from_cfg
 from embodichain.utils import ConfigError, configclass
-from embodichain.utils.errors import unknown_name
+from embodichain.utils.errors import placed, unknown_name
 from embodichain.utils.observations import entry_columns, entry_spaces
 
 __all__ = [
@@ -172,7 +172,8 @@ def build_network(
         extra_dim: columns that it reads behind the flat observation, such as an action's.
 
     Raises:
-        ConfigError: an entry to read is missing or of the wrong kind, or there is no entry to read.
+        ConfigError: an entry to read is missing or of the wrong kind, or there is no entry to read; or the
+            parameters do not fit the memory.
     """
     columns = group_columns(policy, role, given)
     if columns is not None and extra_dim:
@@ -184,7 +185,8 @@ def build_network(
         return CNN(cfg, shapes, in_dim, out_dim, _OUTPUT_GAINS[role], select)
     if in_dim == 0:
         raise ConfigError(f"policy.{role}: there is no entry to read but images, which take a network of type 'cnn'")
-    mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
+    with placed(f"policy.{role}."):
+        mlp = build_mlp_from_cfg(cfg, in_dim, out_dim, output_gain=_OUTPUT_GAINS[role])
     return mlp if select is None else nn.Sequential(select, mlp)
 
 

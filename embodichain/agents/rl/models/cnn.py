@@ -184,6 +184,7 @@ def _num_features(cfg: ConvolutionsCfg, key: str, shape: tuple[int, int, int]) -
         if min(height, width) < 1:
             raise ConfigError(
                 f"image '{key}' of {shape[0]} x {shape[1]} pixels is too small for convolutions with kernel_sizes "
-                f"{cfg.kernel_sizes} and strides {cfg.strides}"
+                f"{cfg.kernel_sizes} and strides {cfg.strides}; images are [height, width, channels], this one is "
+                f"{list(shape)}"
             )
     return cfg.channels[-1] * height * width

@@ -78,7 +78,7 @@ class RunningNormalizer(nn.Module):
     @torch.no_grad()
     def update(self, batch: torch.Tensor) -> None:
         """Merge a batch [..., O] of each process of the training into the statistics."""
-        x = batch.reshape(-1, self.mean.shape[0]).double()
+        x = batch.flatten(0, -2).double()
         own = moments(x)
         self.outliers = None
         if not self._is_unremarkable(own):

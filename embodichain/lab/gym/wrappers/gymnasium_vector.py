@@ -66,10 +66,16 @@ class GymnasiumVectorEnv(gym.vector.VectorEnv[Any, np.ndarray, np.ndarray]):
 
         Returns:
             ``(observations, infos)``, of all environments.
+
+        Raises:
+            ValueError: the mask has another shape or type.
         """
         super().reset(seed=seed)
         options = dict(options or {})
         which = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=np.bool_)))
+        if which.shape != (self.num_envs,) or which.dtype != np.bool_:
+            got = f"{which.dtype} {list(which.shape)}"
+            raise ValueError(f"options['reset_mask']: must be bool [{self.num_envs}], got {got}")
         if not which.all():
             options["reset_ids"] = np.flatnonzero(which)
         obs, info = self.env.reset(seed=seed, options=options)

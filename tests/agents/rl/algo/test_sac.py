@@ -19,6 +19,12 @@ from tests.agents.rl.fakes import assert_same, linear_policy
 from tests.no_sync import no_host_sync
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Let the sampled actions, by which a gradient's sign may differ, not depend on the tests before."""
+    torch.manual_seed(0)
+
+
 def test_gradient_steps_follow_the_environment_steps_and_fractions_are_carried_over() -> None:
     # 0.375 * 4 = 1.5 gradient steps for each rollout of 4 steps: 1, 2, 1, 2, each of critics, actor and temperature.
     sac = make_sac(updates_per_step=0.375)

@@ -254,7 +254,9 @@ def test_another_model_of_robot_is_refused(tmp_path: Path) -> None:
 def test_other_columns_of_the_observation_are_refused(tmp_path: Path) -> None:
     record(tmp_path / "data")
     more = make({"observations": {"ends": {"func": "get_robot_eef_pose", "mode": "add", "name": "robot/ee"}}})
-    text = error_of(lambda: read(tmp_path / "data", more))
+    assert "env.observations.ends: not there in the dataset" in error_of(lambda: read(tmp_path / "data", more))
+    copy_of(tmp_path / "data", tmp_path / "mute", extra={"environment": None})
+    text = error_of(lambda: read(tmp_path / "mute", more))
     assert f"{OBS}: is no observation of this environment: has 'robot/qf.0' where it has 'robot/ee.0' numbers" in text
 
 
@@ -285,6 +287,11 @@ def test_columns_of_the_observation_have_names() -> None:
             f"has no feature '{OBS}' (LeRobotRecorder writes it with environment_state); it has ",
         ),
         ({"extra": {"environment": "{"}}, "the column 'environment' of its episodes is no JSON: "),
+        ({"extra": {"environment": "[3]"}}, "must be what LeRobotRecorder writes, an object with id, robot, env"),
+        (
+            {"extra": {"environment": '{"id": "PickCubeRL", "robot": {}, "env": {}}'}, "next__reward": None},
+            "was recorded in the task 'PickCubeRL', and this is 'CartPoleRL'",
+        ),
     ],
 )
 def test_dataset_that_cannot_be_used_is_told_in_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -302,6 +309,23 @@ def test_missing_or_damaged_dataset_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data/data/chunk-000/file-000.parquet").unlink()
     text = error_of(lambda: read(tmp_path / "data"))
     assert text.startswith(f"algorithm.cfg.demonstrations: {tmp_path}/data: is no whole LeRobot dataset: FileNotFound")
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_rows_that_are_missing_are_said(left: int, tmp_path: Path) -> None:
+    record(tmp_path / "data")
+    file = tmp_path / "data/data/chunk-000/file-000.parquet"
+    table = parquet.read_table(file)
+    parquet.write_table(table.slice(0, left), file)
+    text = error_of(lambda: read(tmp_path / "data"))
+    assert text.endswith(f"ValueError: episode 0 has {left} rows, and its description says 2")
+
+
+def test_dataset_without_episodes_is_said(tmp_path: Path) -> None:
+    record(tmp_path / "data")
+    for file in (tmp_path / "data/meta/episodes").glob("*/*.parquet"):
+        file.unlink()
+    assert error_of(lambda: read(tmp_path / "data")).endswith(f"{tmp_path}/data: has no episodes")
 
 
 def test_recorder_writes_the_whole_observation_only_if_that_is_asked_for(tmp_path: Path) -> None:

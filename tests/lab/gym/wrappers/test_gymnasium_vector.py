@@ -118,6 +118,14 @@ def test_reset_mask_begins_new_episodes_only_there() -> None:
     assert infos["_success"].tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("mask", "got"), [(np.ones(2, dtype=bool), r"bool \[2\]"), ([1, 0, 1], r"int64 \[3\]"), (True, r"bool \[\]")]
+)
+def test_another_mask_is_refused(mask: Any, got: str) -> None:
+    with pytest.raises(ValueError, match=rf"options\['reset_mask'\]: must be bool \[3\], got {got}"):
+        vector_env().reset(options={"reset_mask": mask})
+
+
 def test_what_was_returned_does_not_change_and_may_be_written_into() -> None:
     envs = vector_env()
     obs, _ = envs.reset(seed=1)

@@ -21,6 +21,7 @@ from embodichain.lab.sim.objects import Marker
 from embodichain.lab.sim.rendering.renderer import CameraPose, Renderer
 from embodichain.lab.sim.rendering.shot import RenderingUnavailableError
 from embodichain.utils import logger
+from embodichain.utils.errors import reason_of
 from embodichain.utils.output import FileName, SavePath
 from embodichain.utils.video import BackgroundVideoWriter, Footage, VideoWriter, draw_caption
 
@@ -91,7 +92,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
         try:
             writer.close()
         except OSError as error:
-            logger.log_warning(f"video {writer.path} could not be written: {error}")
+            logger.log_warning(f"video {writer.path} could not be written: {reason_of(error)}")
             return None
         self.footage += Footage(seconds=time.perf_counter() - start)
         return writer.path
@@ -155,7 +156,7 @@ class record_camera_data(Functor):  # noqa: N801 (named like a function, as conf
             self._writer.write(image)
             self.footage += Footage(1, time.perf_counter() - start)
         except OSError as error:
-            logger.log_warning(f"video {path} could not be written: {error}")
+            logger.log_warning(f"video {path} could not be written: {reason_of(error)}")
             self._writer = self._folder = None  # until the next recording
 
     def _fps(self) -> float:

@@ -14,8 +14,14 @@ from torch import Tensor
 
 from embodichain.lab.gym.wrappers.gymnasium_env.autoreset import SameStepReset
 from embodichain.lab.gym.wrappers.gymnasium_env.cfg import OWN_FORM, RENDER_MODE, GymnasiumEnvCfg, file_data
-from embodichain.lab.gym.wrappers.gymnasium_env.member import SUCCESS_KEYS, success_of
-from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder
+from embodichain.lab.gym.wrappers.gymnasium_env.member import (
+    SUCCESS_KEYS,
+    control_period,
+    image_of,
+    positive_number,
+    success_of,
+)
+from embodichain.lab.gym.wrappers.gymnasium_env.recording import EpisodeRecorder, NoImageError
 from embodichain.lab.gym.wrappers.gymnasium_env.spaces import ActionAdapter, ObservationAdapter
 from embodichain.lab.gym.wrappers.gymnasium_env.vectorization import make_vector_env
 from embodichain.utils import logger
@@ -28,6 +34,7 @@ StepResult = tuple[TensorDict, Tensor, Tensor, Tensor, dict[str, Any]]
 """Observation, reward [N], terminated [N], truncated [N], info."""
 
 _SEED_BITS = 7, 24  # of the two draws that make a seed
+_RENDER_FPS = 30.0  # of videos, where the environment does not say
 
 
 class GymnasiumEnv:
@@ -41,7 +48,8 @@ class GymnasiumEnv:
         cfg: the config.
         random: the streams that the episodes' seeds are drawn from.
         elapsed_steps: [N] int64.
-        step_dt: duration of a control step as videos show it, s.
+        step_dt: the time between two actions, s, which many environments have as ``dt``; None: not known.
+        render_fps: images a second of its videos: its metadata's, or 30.
 
     Raises:
         ConfigError: its spaces, or the way it resets, are not supported.
@@ -71,8 +79,12 @@ class GymnasiumEnv:
         self.flattened_observation_space = self._observe.flat_space
         self.single_action_space = self._act.space
         self.action_space = gym.vector.utils.batch_space(self._act.space, self.num_envs)
-        self.step_dt = 1.0 / self._envs.metadata.get("render_fps", 30)
-        self._recorder = EpisodeRecorder(self.first_image, 1.0 / self.step_dt)
+        self.step_dt: float | None = (
+            self._envs.get_attr("control_period")[0] if self._has_members else control_period(self._envs.unwrapped)
+        )
+        self.render_fps = positive_number(self._envs.metadata.get("render_fps")) or _RENDER_FPS
+        self._recorder = EpisodeRecorder(self.first_image, self.render_fps)
+        self._image_shape: tuple[int, ...] | None = None
 
     def reset(
         self, *, seed: int | None = None, options: Mapping[str, Any] | None = None
@@ -213,10 +225,16 @@ class GymnasiumEnv:
         """Return an image [H, W, 3] uint8 of the first environment, as its ``render`` makes it.
 
         Raises:
-            gymnasium.error.Error: something that it needs is not installed.
+            NoImageError: it does not make one, or one of another size than the first was; the message says why.
         """
-        images: Any = self._envs.call("first_image") if self._has_members else self._envs.render()
-        return np.asarray(images[0])
+        image = self._envs.call("first_image")[0] if self._has_members else image_of(lambda: self._envs.render()[0])
+        if isinstance(image, str):
+            raise NoImageError(f"{self.cfg.id}: {image}")
+        self._image_shape = self._image_shape or image.shape
+        if image.shape != self._image_shape:
+            sizes = " to ".join(str(list(shape[:2])) for shape in (self._image_shape, image.shape))
+            raise NoImageError(f"{self.cfg.id}: the size of its images changes from {sizes}")
+        return image
 
     def close(self) -> None:
         """Release the environments' resources."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from typing import Any
@@ -20,7 +21,8 @@ from embodichain.lab.gym.wrappers.gymnasium_env.member_state import (
     copy_state,
     restore_state,
 )
-from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images
+from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
+from embodichain.lab.gym.wrappers.gymnasium_env.spaces import has_images, observation_problem
 from embodichain.lab.sim.backend.single_data import draw_without_shadows, is_model
 from embodichain.utils.errors import CommandFailedError
 from embodichain.utils.module_search import folders_on_path
@@ -36,38 +38,90 @@ def success_of(key: str, value: Any) -> float:
     Raises:
         CommandFailedError: it is not one number or boolean.
     """
+    return _number(value, f"info['{key}']: must be one boolean or number, or None where it is not known")
+
+
+def _number(value: Any, rule: str) -> float:
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "biuf":
-        raise CommandFailedError(
-            f"info['{key}']: must be one boolean or number, or None where it is not known, got {value!r}"
-        )
+        raise CommandFailedError(f"{rule}, got {value!r}")
     return float(array.item())
 
 
-class Member(gym.Wrapper[Any, Any, Any, Any]):
-    """Environment number ``index`` of a vector environment; of the infos it passes on success alone."""
+def control_period(env: Any) -> float | None:
+    """Return the time between two actions, s: ``dt``, as MuJoCo's environments and others have it; None: not known."""
+    return positive_number(getattr(env, "dt", None))
 
-    def __init__(self, env: gym.Env[Any, Any], index: int) -> None:
+
+def positive_number(value: Any) -> float | None:
+    """Return a finite number above 0 as it is, else None."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return float(value) if is_number and 0.0 < value < np.inf else None
+
+
+def image_of(render: Callable[[], Any]) -> np.ndarray | str:
+    """Return the image [H, W, 3] uint8 that an environment's ``render`` makes, or the reason why there is none."""
+    try:
+        image = render()
+    except Exception as error:  # noqa: BLE001 (the environment's own code; a training does not depend on its images)
+        message = " ".join(str(error).split())
+        return with_python(message) or f"its render() raised {type(error).__name__}"
+    if isinstance(image, np.ndarray) and image.shape[2:] == (3,) and image.dtype == np.uint8:
+        return image
+    got = f"{image.dtype} {list(image.shape)}" if isinstance(image, np.ndarray) else f"a {type(image).__name__}"
+    return f"its render() must return an array [height, width, 3] of uint8, got {got}"
+
+
+class Member(gym.Wrapper[Any, Any, Any, Any]):
+    """Environment number ``index`` of a vector environment; of the infos it passes on success alone.
+
+    Args:
+        env_id: the config's, for errors.
+
+    Raises:
+        CommandFailedError: in ``reset`` and ``step``, what the environment returned cannot be used.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], env_id: str, index: int) -> None:
         super().__init__(env)
+        self._id = env_id
         self._index = index
         self._simulations: Simulations = {}
         self._problem = ""
+        self._is_first_step = True
 
     @override
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         obs, _ = self.env.reset(seed=seed, options=options or None)
+        self._check("reset", obs)
+        self._is_first_step = True
         return obs, {}
 
     @override
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
+        if self._is_first_step:  # of each episode, since it takes time
+            self._check("step", obs)
+            self._is_first_step = False
         said = {key: success_of(key, info[key]) for key in SUCCESS_KEYS if info.get(key) is not None}
-        return obs, float(reward), bool(terminated), bool(truncated), said
+        if not isinstance(reward, float):
+            reward = _number(reward, f"{self._id}: step(): the reward must be one number")
+        return obs, reward, bool(terminated), bool(truncated), said
 
-    def first_image(self) -> np.ndarray | None:
-        """Return an image [H, W, 3] uint8 of environment 0, None of the others."""
-        image: Any = self.env.render() if self._index == 0 else None
-        return image
+    def _check(self, method: str, obs: Any) -> None:
+        """Raise a CommandFailedError if an observation does not fit the observation space."""
+        problem = observation_problem(self.observation_space, obs)
+        if problem:
+            raise CommandFailedError(f"{self._id}: {method}(): the observation {problem}")
+
+    @property
+    def control_period(self) -> float | None:
+        """As the function."""
+        return control_period(self.unwrapped)
+
+    def first_image(self) -> np.ndarray | str:
+        """Return an image [H, W, 3] uint8 of environment 0, or the reason why there is none; "" of the others."""
+        return image_of(self.env.render) if self._index == 0 else ""
 
     def copy_state(self) -> State | str:
         """Return the state as plain data, or the reason why it is not known."""
@@ -96,12 +150,14 @@ class MakeMember:
     """Makes environment number ``index``, in this process or another one.
 
     Attributes:
+        env_id: the config's.
         spec: what Gymnasium has registered.
         kwargs: of its constructor.
         max_episode_steps: time limit; None: the registered one.
         folders: where modules of the entry point are looked for, too.
     """
 
+    env_id: str
     spec: EnvSpec
     kwargs: dict[str, Any]
     max_episode_steps: int | None
@@ -122,4 +178,4 @@ class MakeMember:
         # Images that a policy sees stay as they are.
         if self.kwargs.get("render_mode") == RENDER_MODE and is_model(model) and not has_images(env.observation_space):
             draw_without_shadows(model)
-        return Member(env, self.index)
+        return Member(env, self.env_id, self.index)

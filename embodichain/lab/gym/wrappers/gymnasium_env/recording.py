@@ -6,26 +6,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 
-from embodichain.lab.gym.wrappers.gymnasium_env.registry import with_python
-from embodichain.lab.sim.backend.single_data import MuJoCoFatalError
 from embodichain.utils import logger
+from embodichain.utils.errors import CommandFailedError, reason_of
 from embodichain.utils.video import Footage, VideoWriter
 
-RENDER_ERRORS = (gym.error.Error, MuJoCoFatalError, ImportError, OSError, RuntimeError)
-"""What ``render`` raises where something that it needs is missing: a package, or OpenGL."""
 _MOST_IMAGES = 400  # of a video
+
+
+class NoImageError(CommandFailedError):
+    """An environment makes no image that a video can have; the message says why."""
 
 
 class EpisodeRecorder:
     """Writes a video of the first episode that begins after :meth:`start`, or of its first 400 steps.
 
-    What fails is a warning: a machine without OpenGL trains all the same.
+    What fails is one warning, and nothing is recorded after it: a machine without OpenGL trains all the same.
 
     Args:
-        image: returns an image [H, W, 3] uint8 of the present state.
+        image: returns an image [H, W, 3] uint8 of the present state, or raises a ``NoImageError``.
         fps: images a second.
 
     Attributes:
@@ -59,9 +59,9 @@ class EpisodeRecorder:
         start = time.perf_counter()
         try:
             image = even_sized(self._image())
-        except RENDER_ERRORS as error:
+        except NoImageError as error:
             self._is_available, self._path = False, None
-            logger.log_warning(f"no video is recorded: {with_python(str(error))}")
+            logger.log_warning(f"no video is recorded{' further' if self._writer else ''}: {error}")
             return
         try:
             if self._writer is None:
@@ -70,7 +70,7 @@ class EpisodeRecorder:
             self._writer.write(image)
             self.footage += Footage(1, time.perf_counter() - start)
         except OSError as error:
-            logger.log_warning(f"video {self._path} could not be written: {error}")
+            logger.log_warning(f"video {self._path} could not be written: {reason_of(error)}")
             self._path = self._writer = None
 
     def stop(self) -> list[Path]:
@@ -82,7 +82,7 @@ class EpisodeRecorder:
         try:
             writer.close()
         except OSError as error:
-            logger.log_warning(f"video {writer.path} could not be written: {error}")
+            logger.log_warning(f"video {writer.path} could not be written: {reason_of(error)}")
             return []
         self.footage += Footage(seconds=time.perf_counter() - start)
         return [writer.path]

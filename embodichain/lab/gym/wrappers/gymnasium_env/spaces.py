@@ -61,6 +61,20 @@ class ObservationAdapter:
         return nested_observation(entries, torch.device("cpu"))
 
 
+def observation_problem(space: spaces.Space[Any], obs: Any) -> str:
+    """Return how the shapes of an observation differ from those of its supported space, "" if they do not."""
+    for name, leaf in _leaves(space, ()):
+        part = obs
+        for key in leaf.keys:
+            if not isinstance(part, Mapping) or key not in part:
+                return f"has no '{name}'"
+            part = part[key]
+        if np.shape(part) != leaf.space.shape:
+            of_entry = f" in '{name}'" if leaf.keys else ""
+            return f"has the shape {list(np.shape(part))}{of_entry}, and its space {list(leaf.space.shape)}"
+    return ""
+
+
 def has_images(space: spaces.Space[Any]) -> bool:
     """Return whether a supported observation space has an image."""
     return any(len(leaf.space.shape) == _IMAGE_DIMS for _, leaf in _leaves(space, ()))
@@ -123,13 +137,15 @@ class ActionAdapter:
         space: of one environment, [A] float32.
 
     Raises:
-        ConfigError: the space is not a Box of floating-point numbers.
+        ConfigError: the space is not a Box of floating-point numbers, or has none.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
             what = f"a Box of {space.dtype}" if isinstance(space, spaces.Box) else _kind(space)
             raise ConfigError(f"its action is {what}; supported are Box spaces of floating-point numbers")
+        if not np.prod(space.shape):
+            raise ConfigError(f"its action is a Box of shape {list(space.shape)}, without a number to be learned")
         self._own = space
         self.space = spaces.Box(
             space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1), dtype=np.float32

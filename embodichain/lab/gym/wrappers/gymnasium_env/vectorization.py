@@ -48,7 +48,7 @@ def make_vector_env(cfg: GymnasiumEnvCfg) -> VectorEnv:
     spec = find_spec(cfg.id)
     folders = import_folders([_entry_module(spec)])
     limit: dict[str, Any] = {} if cfg.max_episode_steps is None else {"max_episode_steps": cfg.max_episode_steps}
-    members = [MakeMember(spec, cfg.kwargs, cfg.max_episode_steps, i, folders) for i in range(cfg.num_envs)]
+    members = [MakeMember(cfg.id, spec, cfg.kwargs, cfg.max_episode_steps, i, folders) for i in range(cfg.num_envs)]
     with _building(cfg), folders_on_path(folders):
         if cfg.vectorization == OWN_FORM:
             return gym.make_vec(spec, cfg.num_envs, cfg.vectorization, **limit, **cfg.kwargs)

@@ -209,6 +209,75 @@ def test_success_that_is_no_number_is_one_line(value: Any) -> None:
     )
 
 
+class _Faulty(gym.Env[Any, Any]):
+    """Returns what is no observation or no reward."""
+
+    observation_space = gym.spaces.Dict({"goal": gym.spaces.Dict({"place": gym.spaces.Box(-1, 1, (2,))})})
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, at_reset: Any = (0, 0), at_step: Any = (0, 0), reward: Any = 1.0) -> None:
+        self.at_reset, self.at_step, self.reward = at_reset, at_step, reward
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._obs(self.at_reset), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return self._obs(self.at_step), self.reward, False, False, {}
+
+    def _obs(self, place: Any) -> Any:
+        return {"goal": {} if place is None else {"place": np.array(place, np.float32)}}
+
+
+def reset_and_step(env: GymnasiumEnv) -> None:
+    env.reset(seed=1)
+    env.step(torch.zeros(2, 1))
+
+
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's own
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ({"at_reset": (0, 0, 0)}, "reset(): the observation has the shape [3] in 'goal/place', and its space [2]"),
+        ({"at_step": 0}, "step(): the observation has the shape [] in 'goal/place', and its space [2]"),
+        ({"at_step": None}, "step(): the observation has no 'goal/place'"),
+        ({"reward": None}, "step(): the reward must be one number, got None"),
+        ({"reward": [1.0, 2.0]}, "step(): the reward must be one number, got [1.0, 2.0]"),
+    ],
+)
+def test_what_an_environment_returns_wrongly_is_one_line(
+    faults: dict[str, Any], message: str, vectorization: str
+) -> None:
+    with registered("Faulty-v0", _Faulty):
+        env = make("Faulty-v0", kwargs=faults, vectorization=vectorization)
+        with pytest.raises(CommandFailedError) as caught:
+            reset_and_step(env)
+        env.close()
+    assert str(caught.value) == f"gymnasium:Faulty-v0: {message}"
+
+
+@pytest.mark.parametrize("reward", [2, np.float32(2.0), np.array([2.0])])
+def test_a_reward_is_any_one_number(reward: Any) -> None:
+    with registered("Faulty-v0", _Faulty):
+        env = make("Faulty-v0", kwargs={"reward": reward})
+        env.reset(seed=1)
+        assert env.step(torch.zeros(2, 1))[1].tolist() == [2.0, 2.0]
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "period", "fps"),
+    [("Pendulum-v1", 0.05, 30.0), ("Hopper-v5", 0.008, 125.0), ("MountainCarContinuous-v0", None, 30.0)],
+)
+def test_the_time_between_actions_is_the_environments_own_and_not_its_videos(
+    env_id: str, period: float | None, fps: float
+) -> None:
+    env = make(env_id)
+    assert env.step_dt == (None if period is None else pytest.approx(period))
+    assert env.render_fps == fps
+    env.close()
+
+
 class _Mortal(gym.Env[Any, Any]):
     """Ends its process, or reads beyond a file's end, when it is told to."""
 
@@ -255,6 +324,15 @@ def test_spaces_that_are_not_supported_are_named_with_the_environment() -> None:
     assert str(caught.value) == (
         "gymnasium:CartPole-v1: its action is a Discrete space; supported are Box spaces of floating-point numbers"
     )
+
+
+def test_an_action_without_numbers_is_named() -> None:
+    class Idle(_Faulty):
+        action_space = gym.spaces.Box(-1, 1, (0,))
+
+    with registered("Idle-v0", Idle), pytest.raises(ConfigError) as caught:
+        make("Idle-v0")
+    assert str(caught.value).endswith("its action is a Box of shape [0], without a number to be learned")
 
 
 def test_processes_of_their_own_make_the_same_steps() -> None:
