@@ -101,6 +101,9 @@ COMMANDS = {
 }
 """By name, in the order of the help."""
 
+_THEIR_TRAIN = "train-rl"
+"""EmbodiChain's name of ``python -m embodichain.agents.rl.train``."""
+
 _EXIT_CODES = "exit codes: 0 done, 1 failed, 2 wrong usage or config"
 
 
@@ -166,6 +169,8 @@ def _main(words: Sequence[str]) -> int:
     if not words:
         make_parser(()).print_help(sys.stderr)
         return 2
+    if words[0] == _THEIR_TRAIN:
+        return int(import_module("embodichain.agents.rl.train").main(words[1:]))
     name = next((word for word in words if not word.startswith("-")), None)
     if name is not None and name not in COMMANDS:
         make_parser(()).error(unknown_name("command", name, COMMANDS))

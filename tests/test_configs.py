@@ -187,7 +187,7 @@ IS_NEEDED = re.compile(
     r"|unknown (entry|joint)|no (rigid object |robot )?'\w+' in the scene|no command|no contact sensor"
     r"|no control part|needs an arm"
     r"|has \d+ values for \d+ joints|no joint \d+\. There are"
-    r"|extract tag using discriminator '(shape_type|kind)'|does not say of which type it is"
+    r"|must be an object with '(shape_type|kind)'|does not say of which type it is"
     r"|eye and target belong together|or an object with one of|whose grip \w+ measures|needs an? [a-z ]+ '\w+'"
 )
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +78,28 @@ def test_newer_paths_are_the_same_modules(module: str) -> None:
 def test_newer_path_of_the_policies_is_that_of_the_models() -> None:
     policies = importlib.import_module("embodichain.learning.rl.policies")
     assert policies is importlib.import_module("embodichain.agents.rl.models")
+
+
+def test_newer_path_has_no_other_modules() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'embodichain\.learning\.rl\.apg'$"):
+        importlib.import_module("embodichain.learning.rl.apg")
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'embodichain\.learning\.il'$"):
+        importlib.import_module("embodichain.learning.il")
+
+
+@pytest.mark.parametrize("command", ["embodichain.learning.rl.train", "embodichain train-rl", "embodichain train"])
+def test_newer_commands_train(command: str, tmp_path: Path) -> None:
+    option = [] if command.endswith(" train") else ["--config"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), *option, "absent.json"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: absent.json: no such file (working directory {tmp_path})\n"
 
 
 def test_older_name_of_the_vla_policy_is_there_with_a_warning() -> None:

@@ -78,3 +78,34 @@ def test_report_is_a_warning_for_each_kind_and_none_for_nothing(capsys: pytest.C
         "[WARNING] config in EmbodiChain's layout, read as: a -> x",
         "[WARNING] config: without counterpart, not used: b 2, c 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("overridden", "expected"),
+    [(["block.new"], 2), (["block"], 2), (["block.new.inner"], 2), (["old"], 1), (["older", "blocks"], 2)],
+)
+def test_value_of_an_override_counts_more(overridden: list[str], expected: int) -> None:
+    t = Translation({"old": 1, "block": {"new": 2}}, [], overridden=overridden)
+    t.move("old", "block.new")
+    assert t.data == {"block": {"new": expected}}
+    assert bool(t.problems) == (overridden == ["older", "blocks"])
+
+
+def test_lines_about_the_data_have_the_paths_of_the_file() -> None:
+    t = translation({"old": [1], "older": 2})
+    t.move("old", "new")
+    t.inside("block", {"a": 1}).move("a", "b")
+    lines = [
+        "new: wrong",
+        "new[0]: wrong",
+        "newer: wrong",
+        "block.b.c: wrong",
+        "new: wrong (set by the override 'new=3')",
+    ]
+    assert t.in_users_words(lines) == [
+        "old: is 'new' here: wrong",
+        "old: is 'new[0]' here: wrong",
+        "newer: wrong",
+        "block.a: is 'block.b.c' here: wrong",
+        "new: wrong (set by the override 'new=3')",
+    ]

@@ -18,6 +18,7 @@ from embodichain.agents.rl.config.dialects import modernise
 from embodichain.agents.rl.config.named import find_named_file
 from embodichain.agents.rl.config.overrides import (
     apply_overrides,
+    as_typed,
     name_overrides,
     split_overrides,
     without_unknown_terms,
@@ -45,6 +46,7 @@ from embodichain.utils.device import resolve_device
 from embodichain.utils.errors import closest, collected, placed, raise_problems
 from embodichain.utils.module_utils import import_allowed_modules
 from embodichain.utils.plain_data import as_json, check_plain
+from embodichain.utils.translation import Translation
 from embodichain.utils.utility import load_config_file
 from embodichain.utils.validation import parse
 
@@ -99,8 +101,7 @@ def load_run_config(
         raise ConfigError(f"{name}: is an environment's config; needed is the training config that names it")
     if is_cloning_config(data):
         raise ConfigError(f"{name}: is the config of a behaviour cloning, for embodichain bc {name}")
-    problems: list[str] = []
-    return _load(modernise(data, problems), folder, overrides, allowed_imports, problems)
+    return _load(data, folder, overrides, allowed_imports)
 
 
 def load_checkpoint_config(
@@ -109,7 +110,7 @@ def load_checkpoint_config(
     """Check the config in a checkpoint (``RunConfig.resolved``), as :func:`load_run_config` does that of a file."""
     with placed("the checkpoint's config: "):
         check_plain(config)
-    return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports, [])
+    return _load(json.loads(json.dumps(config)), Path(), overrides, allowed_imports)
 
 
 def check_sizes(cfg: BaseAlgorithmCfg, num_envs: int, num_steps: int) -> list[str]:
@@ -129,6 +130,7 @@ class _EnvFile:
         place: prefix of the paths in messages.
         folder: where its model files are looked for, too.
         inline: its parts in the user's file, if it is in an older layout's ``env``.
+        translation: from EmbodiChain's keys, if there are some.
     """
 
     data: dict[str, Any]
@@ -136,21 +138,25 @@ class _EnvFile:
     place: str = "trainer.gym_config."
     folder: Path = Path()
     inline: InlineEnv | None = None
+    translation: Translation = field(default_factory=lambda: Translation({}, []))
 
     def in_users_words(self, lines: Sequence[str]) -> list[str]:
         """Return lines about the data with the paths of the user's file."""
+        lines = self.translation.in_users_words(lines)
         return [self.place + line for line in lines] if self.inline is None else self.inline.in_users_words(lines)
 
 
-def _load(
-    data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_imports: Sequence[str], problems: list[str]
-) -> RunConfig:
+def _load(data: dict[str, Any], folder: Path, overrides: Sequence[str], allowed_imports: Sequence[str]) -> RunConfig:
     """Parse and check both configs; ``folder`` is searched for ``gym_config``, and ``data`` is changed.
 
     Each part is parsed without its wrong values, so that an error in one place hides none in another.
     """
     own, env_overrides = split_overrides(overrides, {*TOP_KEYS, *GYMNASIUM_KEYS})
-    file = _take_env(data, own, problems)
+    problems: list[str] = []
+    record = data.pop("gym_config") if isinstance(data.get("gym_config"), dict) else None
+    translation = modernise(data, problems, own)
+    data = translation.data
+    file = _take_env(data, record, own, problems)
     train, wrong = parse(TrainCfg, {key: value for key, value in data.items() if key != "$schema"}, "")
     trainer = TrainerCfg() if train is None or "trainer" in wrong else train.trainer  # type: ignore[call-arg]
     import_allowed_modules(trainer.import_modules, allowed_imports, "trainer.import_modules", folder)
@@ -183,7 +189,8 @@ def _load(
     problems += [f"{path}: {problem}" for path, problem in wrong.items()]
     problems += _size_problems(algorithm, trainer, env, wrong)
     problems += _expert_problems(algorithm, file)
-    raise_problems(name_overrides(problems, own))
+    problems = name_overrides(translation.in_users_words(problems), own)
+    raise_problems(as_typed(problems, overrides))
     assert train is not None
     assert policy is not None
     assert file is not None
@@ -244,14 +251,13 @@ def _as_written(events: Mapping[str, dict[str, EventCfg]], written: EventsCfg) -
     return EventsCfg(**blocks)
 
 
-def _take_env(data: dict[str, Any], overrides: Sequence[str], problems: list[str]) -> _EnvFile | None:
-    """Apply a training config's overrides, and return the environment's config if it is not in ``trainer.gym_config``.
+def _take_env(data: dict[str, Any], record: Any, overrides: Sequence[str], problems: list[str]) -> _EnvFile | None:
+    """Return the environment's config if it is not in ``trainer.gym_config``.
 
-    It is beside the blocks in the record of a run, and in ``env`` in an older layout; an override may name another one.
+    It is ``record``, an object, in the record of a run, and in ``env`` in an older layout; an override may name another
+    one.
     """
-    record = data.pop("gym_config") if isinstance(data.get("gym_config"), dict) else None
     old = data.pop("env", None)
-    apply_overrides(data, overrides, problems)
     is_named = any(override.startswith("trainer.gym_config=") for override in overrides)
     if is_named or (record is None and old is None):
         return None
@@ -285,7 +291,8 @@ def _parse_env(
     wrong: list[str] = []
     if not is_gymnasium_id(file.data.get("id")):
         with placed(file.place):
-            file.data = modernise_env(file.data, wrong)  # before the overrides, which have our paths
+            file.translation = modernise_env(file.data, wrong)  # before the overrides, which have our paths
+        file.data = file.translation.data
     data = file.data
     apply_overrides(data, without_unknown_terms(data, overrides, TERM_BLOCKS, problems), problems)
     env: ParsedEnv | ParsedGymnasiumEnv

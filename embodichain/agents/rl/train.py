@@ -80,13 +80,15 @@ def train_from_config(
     Raises:
         ConfigError: the config or something that it names cannot be used, or does not fit the run to be resumed;
             nothing is left behind.
-        CommandFailedError: an environment's process has ended, or its ``info`` cannot be read.
+        CommandFailedError: an environment's process has ended, its ``info`` cannot be read, or it called ``sys.exit``.
         InterruptedTraining: SIGINT, SIGTERM or SIGHUP, to any process; the finished iterations are saved.
         NonFiniteError: updates or parameters are not finite; the finished iterations are saved.
         UnsavedTrainingError: the training is finished, but its last checkpoint cannot be written.
         LostProcessError: another process of the launcher has failed.
         FailedProcessError: a process that this function has started has failed.
     """
+    if config_path is None and resume is None:
+        raise ConfigError("config_path: a training config is needed, or a run to resume, got None")
     placement = Placement.from_environment(distributed=distributed or processes is not None)
     if processes is not None:
         check_processes(processes, distributed, placement)

@@ -65,11 +65,15 @@ def read_source(source: TrainSource) -> tuple[dict[str, Any], str, Path]:
     """Return a training config's plain data, its name in messages, and the folder that its paths may be relative to.
 
     Raises:
-        ConfigError: the file cannot be read, or Python's objects hold what no file can.
+        ConfigError: the file cannot be read, the source is none, or Python's objects hold what no file can.
     """
     if isinstance(source, (str, Path)):
         path = find_train_config(source)
         return load_config_file(path), str(path), path.parent
+    if not isinstance(source, Mapping | TrainCfg):
+        raise ConfigError(
+            f"the config: must be a file's path or its content, a dictionary or a TrainCfg, got {source!r}"
+        )
     data = to_dict(source) if isinstance(source, TrainCfg) else dict(source)
     plain = as_json(data, name := "the config")
     with placed(f"{name}: "):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeVar
 
 import gymnasium as gym
@@ -109,9 +110,11 @@ def make(env_id: str, cfg: Any = None, num_envs: int | None = None, **kwargs: An
         num_envs: in place of the config's.
 
     Raises:
-        ConfigError: no such name, or no config given and the task has none of its own.
+        ConfigError: no such name, no config given and the task has none of its own, or a wrong number.
     """
     spec = get_env_spec(env_id)
+    if num_envs is not None and not (isinstance(num_envs, Integral) and num_envs > 0):
+        raise ConfigError(f"num_envs: must be a whole number above 0, got {num_envs!r}")
     if cfg is None:
         if spec.default_cfg is None:
             raise ConfigError(f"environment '{env_id}' has no config of its own: pass cfg=config_to_cfg(...)")

@@ -184,6 +184,16 @@ def test_wrong_override_of_the_environment_is_named() -> None:
     assert len(found) == 2
 
 
+@pytest.mark.parametrize("prefix", ["", "gym_config.", "trainer.gym_config."])
+def test_override_of_the_environment_is_quoted_as_it_was_typed(prefix: str) -> None:
+    config = tiny_config(trainer__gym_config=str(CART_POLE_ENV))
+    overrides = [f"{prefix}max_episode_steps=-1", f"{prefix}env.rewards.clam.weight=2"]
+    lines = errors(config, overrides=overrides)
+    assert len(lines) == 2
+    assert any(line.endswith(f"(set by the override '{overrides[0]}')") for line in lines)
+    assert any(line.startswith(f"override '{overrides[1]}': unknown term") for line in lines)
+
+
 def test_override_of_a_term_that_is_not_there_names_the_nearest() -> None:
     config = tiny_config(trainer__gym_config=env_file())
     (line,) = errors(config, overrides=["env.rewards.clam.weight=2"])
@@ -473,3 +483,8 @@ def test_loggers_of_a_config_are_checked_and_stand_in_the_record(user_module: st
     assert load_checkpoint_config(run.resolved, allowed_imports=[user_module]) == run
     with pytest.raises(ConfigError, match=r"trainer\.import_modules: .*--allow-import"):
         load_run_config(write_config(tmp_path, config))
+
+
+def test_prefixes_in_one_text_are_refused() -> None:
+    (line,) = errors(tiny_config(), allowed_imports="user")
+    assert line == "allowed_imports: must be a list such as ['my_task'], got 'user'"

@@ -374,6 +374,35 @@ def test_fault_in_the_training_is_raised_after_a_checkpoint(monkeypatch: pytest.
     assert spy.closed == ["log", "env", "env"]
 
 
+@pytest.mark.parametrize("normalizes", [True, False], ids=["in the warm-up", "in the first iteration"])
+def test_fault_before_the_first_iteration_is_finished_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, normalizes: bool
+) -> None:
+    def fail(self: EmbodiedEnv, action: Any) -> Any:
+        raise ZeroDivisionError("of a bug")
+
+    spy = Spy(monkeypatch)
+    monkeypatch.setattr(EmbodiedEnv, "step", fail)
+    with pytest.raises(ZeroDivisionError, match="of a bug"):
+        run_main(policy__normalize_obs=normalizes)
+    assert spy.closed == ["log", "env", "env"]
+    assert not Path("outputs").exists()
+
+
+@pytest.mark.parametrize("code", [None, 0, 3])
+def test_exit_in_users_code_is_an_error_that_names_the_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int | None
+) -> None:
+    def leave(self: EmbodiedEnv, action: Any) -> Any:
+        sys.exit(code)
+
+    monkeypatch.setattr(EmbodiedEnv, "step", leave)
+    assert run_main() == 1
+    line = leave.__code__.co_firstlineno + 1
+    assert f"error: {__file__}, line {line}: ended the training by SystemExit({code})\n" in capsys.readouterr().err
+    assert not Path("outputs").exists()
+
+
 def test_fault_in_the_evaluation_is_raised_after_a_checkpoint_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: EmbodiedEnv, folder: Path, label: str) -> None:
         if label == "step_16":

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from embodichain.agents.rl import train
@@ -51,13 +52,39 @@ def test_dictionary_trains_and_can_be_resumed(tmp_path: Path, monkeypatch: pytes
     [
         ({"id": "CartPoleRL"}, "^the config: is an environment's config"),
         ({"trainer": {"seed": object()}}, "^the config holds more than a file can say: .*object"),
+        (
+            {"trainer": {"seed": np.zeros(2)}},
+            r"^the config holds more than a file can say: array\(\[0\., 0\.\]\) of type ndarray$",
+        ),
+        (5, "^the config: must be a file's path or its content, a dictionary or a TrainCfg, got 5$"),
         ({"trainer": {"seed": float("nan")}}, "^the config: trainer.seed: must be a finite number"),
         (tiny_config(trainer__iteration=3), "^trainer.iteration: unknown key.*iterations"),
     ],
 )
-def test_wrong_dictionary_is_one_error(config: dict[str, Any], message: str) -> None:
+def test_wrong_dictionary_is_one_error(config: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_run_config(config)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = tiny_config(trainer__iterations=np.int64(7), trainer__enable_eval=np.bool_(False))
+    config["algorithm"]["cfg"]["gamma"] = np.float32(0.5)
+    run = load_run_config(config)
+    assert run.resolved["trainer"]["iterations"] == 7
+    assert run.resolved["algorithm"]["cfg"]["gamma"] == 0.5
+    assert not run.trainer.enable_eval
+
+
+@pytest.mark.parametrize("overrides", ["trainer.seed=3", [3]])
+def test_overrides_are_a_list_of_texts(overrides: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        train_from_config(tiny_config(), overrides=overrides)
+    assert str(caught.value) == f"overrides: must be a list such as ['trainer.num_envs=256'], got {overrides!r}"
+
+
+def test_training_needs_a_config_or_a_run() -> None:
+    with pytest.raises(ConfigError, match=r"^config_path: a training config is needed, or a run to resume, got None$"):
+        train_from_config(None)
 
 
 def test_relative_paths_of_a_dictionary_start_at_the_working_folder(

@@ -12,45 +12,44 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from embodichain.agents.rl.config.overrides import OLD_PATHS, apply_overrides
 from embodichain.agents.rl.config.trainer_cfg import TrainerCfg
 from embodichain.utils import ConfigError, logger
 from embodichain.utils.errors import collected
 from embodichain.utils.translation import Translation
-
-OLD_PATHS = {
-    "runtime": "trainer",
-    "env.cfg": "trainer.gym_config",
-    "trainer.cuda": "trainer.device",
-    "trainer.rollout_steps": "trainer.buffer_size",
-}
-"""Older path of a value -> present path."""
 
 # Policies whose block had another layout; a user's policy may have keys of the same names.
 _OLD_POLICIES = ("actor_critic", "actor_only", "vla")
 _THEIR_ALGORITHMS = ("ppo", "grpo")
 
 
-def modernise(data: dict[str, Any], problems: list[str]) -> dict[str, Any]:
+def modernise(data: dict[str, Any], problems: list[str], overrides: Sequence[str] = ()) -> Translation:
     """Return a training config's plain data in the present layout; warnings name what stood elsewhere.
+
+    Overrides are applied before EmbodiChain's keys are read, some of which mean a number by the values of others. They
+    may be of these keys, too; what they set counts more than the file's form of the same value.
 
     An environment's config in ``env`` stays there, for ``read_inline_env``, which knows the tasks.
 
     Args:
         data: the file's content; not changed.
         problems: lines about what cannot be read are added, such as keys in both layouts; the present one counts.
+        overrides: of the training config: ``trainer.num_envs=256`` and the like.
 
     Raises:
         ConfigError: it is of a part of EmbodiChain that this package does not have.
     """
     data = copy.deepcopy(data)
     _read_older(data, problems)
-    translation = Translation(data, problems)
+    apply_overrides(data, overrides, problems)
+    translation = Translation(data, problems, overridden=[override.partition("=")[0] for override in overrides])
     _read_trainer(translation)
     if translation.get("policy.name") in _OLD_POLICIES:
         _read_policy(translation)
     _read_algorithm(translation)
     translation.report("training config")
-    return data
+    _compare_value_loss(translation)
+    return translation
 
 
 def _read_older(data: dict[str, Any], problems: list[str]) -> None:
@@ -135,6 +134,7 @@ _CHOICES: dict[str, tuple[str, dict[Any, Any]]] = {  # 0.3: our path, and our va
         {True: "minibatch", False: "rollout"},
     ),
 }
+_CLIP_COEF = 0.2  # of both packages, where it is not given
 # Gains of orthogonal weights: of the hidden layers, and of the last one by network, as in models/mlp.py and block.py.
 _HIDDEN_GAIN, _OUTPUT_GAINS = math.sqrt(2), {"actor": 0.01, "critic": 1.0}
 
@@ -147,11 +147,11 @@ def _read_trainer(translation: Translation) -> None:
         translation.skip(path, reason)
     _read_learning_env(translation)
     _convert(translation, "trainer.save_frequency_updates", "trainer.save_freq", lambda n: f"{_count(n)} it")
-    _convert_over(
+    _convert_by_rollout(
         translation,
         "trainer.total_timesteps",
         "trainer.iterations",
-        lambda steps: math.ceil(_count(steps) / _rollout_size(translation, "trainer.iterations")),
+        lambda steps, rollout: math.ceil(steps / rollout),
     )
 
 
@@ -165,6 +165,8 @@ def _read_learning_env(translation: Translation) -> None:
             "trainer.learning_env: 'PointMassRL' belongs to EmbodiChain's differentiable training, which this package "
             "does not have; its smallest task is CartPoleRL: configs/agents/rl/basic/cart_pole"
         )
+    if translation.get("trainer.gym_config") is not None:
+        translation.refuse("trainer.learning_env", "is EmbodiChain's form of 'trainer.gym_config', which is given too")
     translation.put("env", {"id": env_id, "cfg": cfg}, "trainer.learning_env")
 
 
@@ -180,16 +182,18 @@ def _read_policy(translation: Translation) -> None:
 
 def _read_normalization(translation: Translation) -> None:
     """Read the two normalisers of actor and critic, which are one here."""
-    paths = [f"policy.{role}_obs_normalization" for role in ("actor", "critic")]
-    actor, critic = (translation.take(path) for path in paths)
-    if actor is None and critic is None:
+    new, paths = "policy.normalize_obs", [f"policy.{role}_obs_normalization" for role in ("actor", "critic")]
+    given = [path for path in paths if translation.get(path) is not None]
+    flags = {path: _take_flag(translation, path) for path in given}
+    if not given or None in flags.values():
         return
-    if translation.get("policy.critic") is not None and bool(actor) != bool(critic):
+    actor, critic = (flags.get(path, False) for path in paths)
+    if translation.get("policy.critic") is None or actor == critic:
+        translation.put(new, actor, given[0])
+    elif not any(translation.counts_more(new, path) for path in given):
         translation.refuse(
             paths[0], f"must be as '{paths[1]}': here both networks read the same normalised observation"
         )
-    else:
-        translation.put("policy.normalize_obs", bool(actor), paths[0])
 
 
 def _read_gains(translation: Translation, path: str, output_gain: float) -> None:
@@ -212,25 +216,56 @@ def _read_algorithm(translation: Translation) -> None:
             "algorithm.name: 'apg' differentiates through the simulation, which MuJoCo does not offer: use 'ppo', "
             "'grpo' or 'sac'"
         )
-    if translation.get("algorithm.name") not in _THEIR_ALGORITHMS:
+    name = translation.get("algorithm.name")
+    if name not in _THEIR_ALGORITHMS:
         return
     _read_optimizer(translation)
     _read_scheduler(translation)
+    if name != "ppo":
+        return  # the other keys are PPO's
     for path, (allowed, reason) in _FIXED.items():
         translation.require(path, allowed, reason)
     for path, (new, choices) in _CHOICES.items():
         _convert(translation, path, new, functools.partial(_choice, choices))
     if translation.get("algorithm.cfg.desired_kl") is None:
         translation.take("algorithm.cfg.desired_kl")
-    if translation.take("algorithm.cfg.use_clipped_value_loss"):
-        bound = translation.get("algorithm.cfg.clip_coef") or 0.2  # of both packages, where it is not given
-        translation.put("algorithm.cfg.clip_value_coef", bound, "algorithm.cfg.use_clipped_value_loss", was=True)
-    _convert_over(
+    _read_value_clipping(translation)
+    _convert_by_rollout(
         translation,
         "algorithm.cfg.num_mini_batches",
         "algorithm.cfg.batch_size",
-        lambda number: math.ceil(_rollout_size(translation, "algorithm.cfg.batch_size") / _count(number)),
+        _minibatch_size,
     )
+
+
+def _read_value_clipping(translation: Translation) -> None:
+    """Read whether values are clipped; here their own bound says so."""
+    old, new = "algorithm.cfg.use_clipped_value_loss", "algorithm.cfg.clip_value_coef"
+    is_clipped = _take_flag(translation, old)
+    if is_clipped:
+        bound = translation.get("algorithm.cfg.clip_coef")
+        translation.put(new, bound if _is_number(bound) else _CLIP_COEF, old, was=True)
+    elif is_clipped is False and translation.get(new) is not None:
+        translation.put(new, None, old, was=False)
+
+
+def _compare_value_loss(translation: Translation) -> None:
+    """Warn of a weight of the value loss in a file in EmbodiChain's layout, where it means twice as much."""
+    path = "algorithm.cfg.vf_coef"
+    weight, name = translation.get(path), translation.get("algorithm.name")
+    theirs = [*translation.written.values(), *(line.partition(" ")[0] for line in translation.unused)]
+    is_theirs = not all(map(translation.is_overridden, theirs)) and not translation.is_overridden(path)
+    if is_theirs and name == "ppo" and _is_number(weight):
+        logger.log_warning(
+            f"{path}: weights half the squared error here, all of it in EmbodiChain: {2 * weight} is EmbodiChain's "
+            f"{weight}"
+        )
+
+
+def _minibatch_size(number: int, rollout: int) -> int:
+    if number > rollout:
+        raise ConfigError(f"must be at most {rollout}, the transitions of a rollout, got {number}")
+    return math.ceil(rollout / number)
 
 
 def _read_optimizer(translation: Translation) -> None:
@@ -246,8 +281,10 @@ def _read_optimizer(translation: Translation) -> None:
 
 def _read_scheduler(translation: Translation) -> None:
     """Read the block ``lr_scheduler``."""
-    path = "algorithm.cfg.lr_scheduler"
+    path, new = "algorithm.cfg.lr_scheduler", "algorithm.cfg.lr_schedule"
     block = translation.take_object(path)
+    if translation.counts_more(new, path):
+        return
     kwargs = block.take_object("kwargs")
     name = block.get("name")
     block.require("name", ("linear",), "the learning rate is constant without it, or falls linearly to 0")
@@ -255,8 +292,10 @@ def _read_scheduler(translation: Translation) -> None:
     kwargs.require("end_factor", (0.0,), "the learning rate falls from its own value to 0")
     _refuse_rest(block)
     _refuse_rest(kwargs)
-    if name == "linear":
-        translation.put("algorithm.cfg.lr_schedule", "linear", path)
+    if name == "linear" and translation.get("algorithm.name") == "ppo":
+        translation.put(new, name, path)
+    elif name == "linear":
+        block.refuse("name", "must be left out, got 'linear': only PPO's learning rate can fall")
 
 
 def _refuse_rest(block: Translation) -> None:
@@ -266,33 +305,50 @@ def _refuse_rest(block: Translation) -> None:
 
 def _convert(translation: Translation, old: str, new: str, convert: Callable[[Any], Any]) -> None:
     """Put ``convert`` of the value at ``old``, if there is one, at ``new``; its ConfigErrors are problems."""
-    if (value := translation.take(old)) is not None:
+    value = translation.take(old)
+    if value is not None and not translation.counts_more(new, old):
         with collected(translation.problems, f"{old}: "):
             translation.put(new, convert(value), old, was=value)
 
 
-def _convert_over(translation: Translation, old: str, new: str, convert: Callable[[Any], Any]) -> None:
-    """Convert as :func:`_convert`; where both keys are given, ``old`` counts, as in theirs."""
-    if translation.get(old) is not None:
-        translation.take(new)
-    _convert(translation, old, new, convert)
-
-
-def _rollout_size(translation: Translation, instead: str) -> int:
-    """Return the transitions of a rollout; ConfigError where the file does not say how many environments there are.
+def _convert_by_rollout(translation: Translation, old: str, new: str, convert: Callable[[int, int], int]) -> None:
+    """Convert as :func:`_convert`, by a rollout's transitions; where the file has both keys, ``old`` counts.
 
     Args:
-        instead: the key that needs no number of environments.
+        convert: takes the value at ``old`` and the number of transitions.
     """
-    num_envs = translation.get("trainer.num_envs")
-    if num_envs is None:
-        raise ConfigError(f"needs 'trainer.num_envs' beside it, or write '{instead}'")
-    return _count(num_envs) * _count(translation.get("trainer.buffer_size") or TrainerCfg.buffer_size)
+    value = translation.take(old)
+    if value is None or translation.counts_more(new, old):
+        return
+    with collected(translation.problems, f"{new}: "):
+        if not translation.is_overridden(new) and (beside := translation.take(new)) is not None:
+            _count(beside)
+    num_envs, steps = (translation.get(f"trainer.{key}") for key in ("num_envs", "buffer_size"))
+    sizes = [num_envs, TrainerCfg.buffer_size if steps is None else steps]
+    with collected(translation.problems, f"{old}: "):
+        number = _count(value)
+        if num_envs is None:
+            raise ConfigError(f"needs 'trainer.num_envs' beside it, or write '{new}'")
+        if all(map(_is_count, sizes)):  # else the parse says what is wrong with them
+            translation.put(new, convert(number, math.prod(sizes)), old, was=value)
+
+
+def _take_flag(translation: Translation, path: str) -> bool | None:
+    """Remove and return a value that is true or false; None if there is none, or, with a problem, it is another."""
+    value = translation.take(path)
+    if value is None or isinstance(value, bool):
+        return value
+    translation.refuse(path, f"must be true or false, got {value!r}")
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
+    if _is_count(value):
+        return int(value)
     raise ConfigError(f"must be a whole number above 0, got {value!r}")
 
 

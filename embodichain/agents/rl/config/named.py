@@ -100,11 +100,13 @@ def find_named_file(name: str, folder: Path, place: str) -> Path:
     Raises:
         ConfigError: there is no such file.
     """
-    places = [place / name for place in (Path(), folder, *folder.absolute().parents, ROOT)]
+    places = [base / name for base in (Path(), folder, *folder.absolute().parents, ROOT)]
     path = next((path for path in places if path.is_file()), None)
+    if path is None and any(path.is_dir() for path in places):
+        raise ConfigError(f"{place}: must be a file, got the folder '{name}'")
     if path is None:
-        here, beside = (place.absolute() for place in places[:2])
-        raise ConfigError(f"{place}: no such file: {here} or {beside}, nor in a folder above it")
+        tried = dict.fromkeys(str(path.absolute()) for path in places[:2])
+        raise ConfigError(f"{place}: no such file: {' or '.join(tried)}, nor in a folder above it")
     return path
 
 

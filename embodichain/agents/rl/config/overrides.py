@@ -7,10 +7,17 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from embodichain.agents.rl.config.dialects import OLD_PATHS
 from embodichain.utils import ConfigError
 from embodichain.utils.errors import collected, placed, unknown_name
 from embodichain.utils.plain_data import check_plain
+
+OLD_PATHS = {
+    "runtime": "trainer",
+    "env.cfg": "trainer.gym_config",
+    "trainer.cuda": "trainer.device",
+    "trainer.rollout_steps": "trainer.buffer_size",
+}
+"""Older path of a value -> present path."""
 
 _INLINE = re.compile(r"(trainer\.)?gym_config\.")  # in a training config, and in a run's record
 
@@ -35,7 +42,12 @@ def split_overrides(overrides: Sequence[str], env_keys: Collection[str]) -> tupl
         overrides: of either: ``env.rewards.reach.weight=2``; also ``trainer.gym_config.env.rewards.reach.weight=2`` and
             ``gym_config.env.rewards.reach.weight=2``, its path in a run's ``config.json``.
         env_keys: the keys of an environment's config; the training config has none of them.
+
+    Raises:
+        ConfigError: the overrides are no list of texts.
     """
+    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
+        raise ConfigError(f"overrides: must be a list such as ['trainer.num_envs=256'], got {overrides!r}")
     train: list[str] = []
     env: list[str] = []
     for override in overrides:
@@ -84,6 +96,18 @@ def name_overrides(problems: Sequence[str], overrides: Sequence[str]) -> list[st
             if is_inside or makes_it or needs_more:
                 line += f" (set by the override '{override}')"
         lines.append(line)
+    return lines
+
+
+def as_typed(problems: Sequence[str], overrides: Sequence[str]) -> list[str]:
+    """Return the lines, with the overrides that they quote as the user has typed them, before :func:`split_overrides`.
+
+    An override of the environment's config may have been typed with the path that leads there.
+    """
+    lines = list(problems)
+    for override in overrides:
+        if place := _INLINE.match(override):
+            lines = [line.replace(f"'{override[place.end() :]}'", f"'{override}'") for line in lines]
     return lines
 
 

@@ -104,7 +104,7 @@ def refuse_other_products(data: Mapping[str, Any]) -> None:
         )
 
 
-def modernise_env(data: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+def modernise_env(data: Mapping[str, Any], problems: list[str]) -> Translation:
     """Return an environment config's plain data in our layout; warnings name what stood elsewhere.
 
     Args:
@@ -129,7 +129,7 @@ def modernise_env(data: Mapping[str, Any], problems: list[str]) -> dict[str, Any
     for name, term in _objects(translation.get("env.actions")):
         _read_action(translation, name, term)
     translation.report("environment config")
-    return translation.data
+    return translation
 
 
 def _read_physics(translation: Translation) -> None:
@@ -154,15 +154,16 @@ def _read_substeps(translation: Translation, number: Any) -> None:
     if number in (None, 1):
         return
     path = "physics_config.num_substeps"
-    if not isinstance(number, int) or number < 1:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         translation.refuse(path, f"must be a whole number above 0, got {number!r}")
         return
     lengths = {"env.sim_cfg.physics_dt": 0.01, "env.sim_steps_per_control": 4}  # of both packages, where not given
-    dt, steps = (translation.take(key) or default for key, default in lengths.items())
-    if isinstance(dt, int | float) and isinstance(steps, int):
-        dt, steps = dt / number, steps * number
-    translation.put("env.sim_cfg.physics_dt", dt, path, was=number)
-    translation.put("env.sim_steps_per_control", steps, path, was=number)
+    given = (translation.get(key) for key in lengths)
+    dt, steps = (default if value is None else value for value, default in zip(given, lengths.values(), strict=True))
+    if isinstance(dt, int | float) and isinstance(steps, int):  # else the parse says what is wrong with them
+        for key, value in zip(lengths, (dt / number, steps * number), strict=True):
+            translation.take(key)
+            translation.put(key, value, path, was=number)
 
 
 def _read_articulation(entity: Translation) -> None:
@@ -238,9 +239,11 @@ def _read_params(params: Translation, theirs: str) -> None:
         params.move("translation_scale", "scale")
         for key in ("ik_method", "dls_damping", "max_joint_delta"):
             params.skip(key, "inverse kinematics are damped least squares of a few steps")
+    if theirs in ("EefPoseAction", "RelativeEefPoseAction"):
+        params.require("pose_dim", (6,), "the pose is a position and three Euler angles")
     if theirs == "ParallelGripperAction":
         params.require("command_mode", ("continuous",), "GripperTerm moves in proportion to the action")
-        if not params.take("use_joint_limits"):
+        if params.take("use_joint_limits") is not True:
             params.refuse("use_joint_limits", "must be true: GripperTerm moves between the joints' limits")
     params.require("pose_representation", ("xyz_rpy",), "quaternions are (w, x, y, z) here")
     params.require("clip", (1.0,), "actions are clipped to [-1, 1]")

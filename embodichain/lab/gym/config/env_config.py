@@ -174,7 +174,8 @@ def parse_env(
 ) -> ParsedEnv:
     """Turn a parsed environment config into a typed one and check it; arguments are those of :func:`config_to_cfg`."""
     problems: list[str] = []
-    data = modernise_env(data, problems)
+    translation = modernise_env(data, problems)
+    data = translation.data
     problems += [f"{key}: {unknown_key(key, TOP_KEYS)}" for key in data if key not in (*TOP_KEYS, "$schema")]
     spec = find_env_spec(data.get("id"))
     if env_class is None and spec is not None:
@@ -201,7 +202,7 @@ def parse_env(
     problems += needed_problems(env_class, names)
     if env_class is not None and issubclass(env_class, EmbodiedEnv) and not problems:
         problems += env_class.config_problems(cfg)
-    return ParsedEnv(replace(cfg, **terms), cfg, names, problems, spec)
+    return ParsedEnv(replace(cfg, **terms), cfg, names, translation.in_users_words(problems), spec)
 
 
 def defaults_of(env_class: type | None) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ def modern(data: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> tuple[di
     """Return the data in the present layout, and the warnings."""
     problems: list[str] = []
     before = copy.deepcopy(data)
-    found = modernise(data, problems)
+    found = modernise(data, problems).data
     assert data == before
     assert problems == []
     return found, [line.removeprefix("[WARNING] ") for line in capsys.readouterr().err.splitlines()]
@@ -131,7 +131,7 @@ def test_old_and_new_key_together_are_an_error(old: dict[str, Any], problem: str
 
 def test_cuda_is_true_or_false() -> None:
     problems: list[str] = []
-    assert modernise({"runtime": {"cuda": "yes"}}, problems) == {"trainer": {}}
+    assert modernise({"runtime": {"cuda": "yes"}}, problems).data == {"trainer": {}}
     assert problems == ["runtime.cuda: Input should be a valid boolean, got 'yes'"]
 
 

@@ -119,6 +119,21 @@ def test_file_that_a_config_names_is_looked_for_here_then_beside_it_above_it_and
         find_named_file("absent.json", folder, "place")
 
 
+@pytest.mark.parametrize("name", ["", "a", "b"])
+def test_folder_in_place_of_a_file_that_a_config_names_is_said(name: str) -> None:
+    write("a/b/x.json")
+    with pytest.raises(ConfigError) as caught:
+        find_named_file(name, Path("a"), "place")
+    assert str(caught.value) == f"place: must be a file, got the folder '{name}'"
+
+
+def test_file_that_a_config_names_is_missed_once_in_each_place() -> None:
+    path = Path("absent.json").absolute()
+    with pytest.raises(ConfigError) as caught:
+        find_named_file(str(path), Path(), "place")
+    assert str(caught.value) == f"place: no such file: {path}, nor in a folder above it"
+
+
 def test_quickstart_is_named_by_its_task() -> None:
     assert quickstart_of("PushCubeRL") == "push_cube"
     assert quickstart_of("HopperV5RL") is None

@@ -30,11 +30,11 @@ def at(path: str, value: Any, algorithm: str = "ppo") -> Json:
     return config
 
 
-def read(config: Json) -> tuple[Json, list[str]]:
+def read(config: Json, *overrides: str) -> tuple[Json, list[str]]:
     """Return the config in our layout and its problems."""
     problems: list[str] = []
     before = copy.deepcopy(config)
-    found = modernise(config, problems)
+    found = modernise(config, problems, overrides).data
     assert config == before
     return found, problems
 
@@ -154,6 +154,15 @@ def test_number_of_minibatches_and_total_of_steps_count_more_than_sizes_beside_t
         ("algorithm.cfg.num_mini_batches", 0, ": must be a whole number above 0, got 0"),
         ("trainer.total_timesteps", "many", ": must be a whole number above 0, got 'many'"),
         ("trainer.save_frequency_updates", -1, ": must be a whole number above 0, got -1"),
+        (
+            "algorithm.cfg.num_mini_batches",
+            129,
+            ": must be at most 128, the transitions of a rollout, got 129",
+        ),
+        ("algorithm.cfg.use_clipped_value_loss", "false", ": must be true or false, got 'false'"),
+        ("algorithm.cfg.use_clipped_value_loss", 1, ": must be true or false, got 1"),
+        ("policy.actor_obs_normalization", "no", ": must be true or false, got 'no'"),
+        ("policy.critic_obs_normalization", 0, ": must be true or false, got 0"),
         ("policy.initial_action_std", 0, ": must be a number above 0, got 0"),
         ("policy.action_std_range", 2, ": must be a list of two numbers, got 2"),
         (
@@ -165,6 +174,91 @@ def test_number_of_minibatches_and_total_of_steps_count_more_than_sizes_beside_t
 )
 def test_what_would_change_the_training_is_refused_in_a_line(path: str, value: Any, problem: str) -> None:
     assert read(at(path, value))[1] == [path + problem]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("trainer.total_timesteps", "trainer.iterations"), ("algorithm.cfg.num_mini_batches", "algorithm.cfg.batch_size")],
+)
+def test_size_that_does_not_count_is_checked(theirs: str, ours: str) -> None:
+    config = at(theirs, 4)
+    block, key = ours.rsplit(".", 1)
+    config[block.split(".")[0]] |= {key: "64"} if block == "trainer" else {"cfg": {"num_mini_batches": 4, key: "64"}}
+    assert read(config)[1] == [f"{ours}: must be a whole number above 0, got '64'"]
+
+
+@pytest.mark.parametrize("size", ["trainer.num_envs", "trainer.buffer_size"])
+def test_wrong_size_of_a_rollout_is_left_to_the_check(size: str) -> None:
+    config = at(size, "many")
+    config["trainer"]["total_timesteps"] = 1000
+    assert read(config) == (at(size, "many"), [])
+
+
+# --- overrides ---
+
+CLIPPED = {"num_mini_batches": 4, "use_clipped_value_loss": True, "clip_coef": 0.2}
+"""Settings of which two are sizes by the values of others."""
+
+
+def test_values_that_follow_from_others_follow_their_overrides() -> None:
+    config = at("algorithm.cfg", CLIPPED)
+    config["trainer"]["total_timesteps"] = 1024
+    found, problems = read(config, "trainer.num_envs=16", "algorithm.cfg.clip_coef=0.1")
+    assert problems == []
+    # Rollouts of 16 x 16 = 256: 1024 steps are 4 of them, and a quarter is 64.
+    assert found["trainer"] == {"num_envs": 16, "buffer_size": 16, "iterations": 4}
+    assert found["algorithm"]["cfg"] == {"clip_coef": 0.1, "batch_size": 64, "clip_value_coef": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "value", "override", "ours", "expected"),
+    [
+        ("trainer.total_timesteps", 1024, "trainer.iterations=5", "trainer.iterations", 5),
+        ("algorithm.cfg.num_mini_batches", 4, "algorithm.cfg.batch_size=64", "algorithm.cfg.batch_size", 64),
+        ("algorithm.cfg.optimizer", {"learning_rate": 1}, 'algorithm.cfg={"gamma": 0.5}', "algorithm.cfg.gamma", 0.5),
+        (
+            "algorithm.cfg.use_clipped_value_loss",
+            True,
+            "algorithm.cfg.clip_value_coef=3",
+            "algorithm.cfg.clip_value_coef",
+            3,
+        ),
+        (
+            "algorithm.cfg.lr_scheduler",
+            {"name": "cosine"},
+            "algorithm.cfg.lr_schedule=linear",
+            "algorithm.cfg.lr_schedule",
+            "linear",
+        ),
+        ("policy.initial_action_std", "wide", "policy.init_log_std=-1", "policy.init_log_std", -1),
+        ("policy.actor_obs_normalization", True, "policy.normalize_obs=false", "policy.normalize_obs", False),
+    ],
+)
+def test_override_by_our_key_counts_more_than_their_key_in_the_file(
+    theirs: str, value: Any, override: str, ours: str, expected: Any
+) -> None:
+    assert read(at(theirs, value), override) == (at(ours, expected), [])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "override", "expected"),
+    [
+        ("trainer.iterations", 99, "trainer.total_timesteps=1024", 8),
+        ("algorithm.cfg.learning_rate", 1.0, "algorithm.cfg.optimizer.learning_rate=0.5", 0.5),
+        ("algorithm.cfg.clip_value_coef", 0.3, "algorithm.cfg.use_clipped_value_loss=false", None),
+        ("policy.init_log_std", -1.0, "policy.initial_log_std=-2.0", -2.0),
+    ],
+)
+def test_override_by_their_key_counts_more_than_our_key_in_the_file(
+    path: str, value: Any, override: str, expected: Any
+) -> None:
+    assert read(at(path, value), override) == (at(path, expected), [])
+
+
+def test_overrides_by_both_keys_are_refused() -> None:
+    assert read(at("trainer.iterations", 3), "trainer.total_timesteps=1024", "trainer.iterations=4")[1] == [
+        "trainer.total_timesteps: is EmbodiChain's form of 'trainer.iterations', which is given too"
+    ]
 
 
 def test_both_forms_of_one_value_are_refused() -> None:
@@ -214,3 +308,43 @@ def test_keys_of_users_policies_and_algorithms_are_their_own() -> None:
     config = at("algorithm.cfg.optimizer", {"name": "lion"}, "mine")
     config["policy"] = {"name": "theirs", "initial_action_std": 0.5}
     assert read(config) == (config, [])
+
+
+@pytest.mark.parametrize("key", ["use_clipped_value_loss", "schedule", "num_mini_batches"])
+def test_ppo_alone_has_the_keys_of_ppo(key: str) -> None:
+    config = at(f"algorithm.cfg.{key}", True, "grpo")
+    assert read(config) == (config, [])  # the parse refuses the key that is in the file
+
+
+def test_grpo_has_no_learning_rate_that_falls() -> None:
+    assert read(at("algorithm.cfg.lr_scheduler", {"name": "linear"}, "grpo"))[1] == [
+        "algorithm.cfg.lr_scheduler.name: must be left out, got 'linear': only PPO's learning rate can fall"
+    ]
+
+
+def test_weight_of_the_value_loss_in_their_layout_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    config = at("algorithm.cfg.vf_coef", 0.5)
+    read(config)
+    assert capsys.readouterr().err == ""
+    read(config, "trainer.total_timesteps=256")  # the file may be ours
+    assert "vf_coef" not in capsys.readouterr().err
+    config["algorithm"]["cfg"]["num_mini_batches"] = 4
+    read(config)
+    warning = (
+        "[WARNING] algorithm.cfg.vf_coef: weights half the squared error here, all of it in EmbodiChain: 1.0 is "
+        "EmbodiChain's 0.5"
+    )
+    assert capsys.readouterr().err.splitlines()[1:] == [warning]
+    read(config, "algorithm.cfg.vf_coef=1.0")
+    assert "vf_coef" not in capsys.readouterr().err
+    config = at("algorithm.cfg.vf_coef", 0.5)
+    config["trainer"]["renderer"] = "hybrid"
+    read(config)
+    assert capsys.readouterr().err.splitlines()[1:] == [warning]
+
+
+def test_an_environment_in_two_places_is_refused() -> None:
+    config = at("trainer.learning_env", "CartPoleRL")
+    config["trainer"]["gym_config"] = "cart_pole.json"
+    line = "trainer.learning_env: is EmbodiChain's form of 'trainer.gym_config', which is given too"
+    assert read(config)[1] == [line]

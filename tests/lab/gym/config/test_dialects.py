@@ -21,7 +21,7 @@ def read(config: Json) -> tuple[Json, list[str]]:
     """Return the config in our layout and its problems."""
     problems: list[str] = []
     before = copy.deepcopy(config)
-    found = modernise_env(config, problems)
+    found = modernise_env(config, problems).data
     assert config == before
     return found, problems
 
@@ -255,6 +255,14 @@ def test_new_action_of_cart_pole_moves_both_joints() -> None:
             action("EefPoseAction", part_name="arm", pose_representation="xyz_quat_xyzw"),
             "env.actions.move.params.pose_representation: must be 'xyz_rpy', got 'xyz_quat_xyzw': quaternions are "
             "(w, x, y, z) here",
+        ),
+        (
+            action("EefPoseAction", part_name="arm", pose_dim=7),
+            "env.actions.move.params.pose_dim: must be 6, got 7: the pose is a position and three Euler angles",
+        ),
+        (
+            action("ParallelGripperAction", part_name="hand", use_joint_limits="no"),
+            "env.actions.move.params.use_joint_limits: must be true: GripperTerm moves between the joints' limits",
         ),
         (
             action("ParallelGripperAction", part_name="hand", lower_command=0.0),

@@ -176,10 +176,20 @@ def test_wrong_values_are_named_with_what_was_got() -> None:
 
 def test_unknown_shape_and_body_type_list_what_there_is() -> None:
     (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Torus"}}])
-    assert line.startswith("rigid_object[0].shape: ")
-    assert "'Cube', 'Sphere'" in line
+    assert line == (
+        "rigid_object[0].shape.shape_type: unknown shape_type 'Torus'. Known: Capsule, Cube, Cylinder, Mesh, Plane, "
+        "Sphere"
+    )
     (line,) = errors(rigid_object=[{"uid": "a", "shape": {"shape_type": "Cube"}, "body_type": "soft"}])
     assert "'dynamic', 'kinematic' or 'static'" in line
+
+
+def test_unknown_sensor_type_lists_what_there_is() -> None:
+    assert errors(sensor=[{"uid": "a", "sensor_type": "Cammera"}]) == [
+        "sensor[0].sensor_type: unknown sensor_type 'Cammera'. Did you mean 'Camera'? Known: Camera, Contact, "
+        "StereoCamera"
+    ]
+    assert errors(sensor=[3]) == ["sensor[0]: must be an object with 'sensor_type', got 3"]
 
 
 def test_missing_names_are_reported_with_their_place() -> None:

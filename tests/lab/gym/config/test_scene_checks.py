@@ -78,6 +78,14 @@ def test_task_says_which_entries_and_things_it_adds() -> None:
     assert names_in_config(typed(PUSH_CUBE), WithLean).entries is None
 
 
+def test_wrong_robot_of_a_term_is_one_error() -> None:
+    term = {"func": "joint_velocity_penalty", "params": {"robot_uid": "Car", "part_name": "arm"}}
+    env = CART_POLE["env"] | {"rewards": {"calm": term}}
+    assert parse_env(CART_POLE | {"env": env}, env_class=EmbodiedEnv).problems == [
+        "env.rewards.calm.params.robot_uid: no robot 'Car' in the scene. Did you mean 'Cart'? There are: Cart"
+    ]
+
+
 def test_parts_of_a_robot_are_its_components() -> None:
     components = [{"component_type": kind, "urdf_path": "ur3"} for kind in ("left_arm", "right_arm")]
     robot = {"uid": "a", "urdf_cfg": {"components": components}}
